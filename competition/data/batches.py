@@ -1,0 +1,116 @@
+"""Batches of static shape: shuffled and augmented for training, in order and filled up for prediction.
+
+The order of rows and every random number follow from (seed, fold, epoch) alone, so a resumed run sees what an
+uninterrupted one would have seen, and the number of replicas changes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from competition.data.augment import Augmentation, augment
+
+FILLER = -1  # the row number of an image that only fills the last batch
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What one fold model learns from. rows: (n,) int positions in `pixels`; targets: (N, C) float32; weights: (N,) float32."""
+
+    rows: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+    seed: int
+    fold: int
+
+
+def steps_per_epoch(rows: int, batch: int) -> int:
+    """Full batches only: a TPU compiles one shape. What an epoch leaves out is another choice of rows every epoch."""
+    return max(rows // batch, 1)
+
+
+def epoch_order(rows: np.ndarray, batch: int, seed: int, fold: int, epoch: int) -> np.ndarray:
+    """(steps, batch) row numbers: a permutation of `rows`, cut into full batches (repeated when fewer than one)."""
+    order = np.random.default_rng([seed, fold, epoch]).permutation(rows)
+    if len(order) < batch:
+        order = np.resize(order, batch)
+    steps = len(order) // batch
+    return order[: steps * batch].reshape(steps, batch)
+
+
+class Feeder:
+    """One tf.data pipeline for all folds of a member: `start` points it at other rows without building it again."""
+
+    def __init__(self, pixels: np.ndarray, classes: int, batch: int, augmentation: Augmentation) -> None:
+        """pixels: (N, H, W, 3) uint8, in memory or memory-mapped."""
+        self._cursor: _Cursor | None = None
+        height, width = pixels.shape[1:3]
+
+        def look_up(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+            assert self._cursor is not None, "start() comes first"
+            rows, plan, seed = self._cursor.at(int(step))
+            return np.asarray(pixels[rows]), plan.targets[rows], plan.weights[rows], seed
+
+        def one(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            kinds = (tf.uint8, tf.float32, tf.float32, tf.int32)
+            images, targets, weights, seed = tf.numpy_function(look_up, [step], kinds, stateful=True)
+            images = tf.ensure_shape(images, (batch, height, width, 3))
+            targets, weights = tf.ensure_shape(targets, (batch, classes)), tf.ensure_shape(weights, (batch,))
+            return augment(images, tf.ensure_shape(seed, (2,)), augmentation), targets, weights
+
+        self._batch = batch
+        steps = tf.data.Dataset.counter()
+        self._batches = steps.map(one, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(4)
+
+    def start(self, plan: TrainingRows, first_step: int = 0) -> tf.data.Dataset:
+        """An endless dataset of (images uint8, targets, weights), from global step `first_step` on.
+
+        Iterators of an earlier start must not be read any more.
+        """
+        self._cursor = _Cursor(plan, self._batch, first_step)
+        return self._batches
+
+
+class _Cursor:
+    """Which rows a step takes. One object per start, so that a late thread of the last fold cannot disturb this one."""
+
+    def __init__(self, plan: TrainingRows, batch: int, first_step: int) -> None:
+        self._plan, self._batch, self._first = plan, batch, first_step
+        self._epoch = (-1, np.zeros((0, batch), int))
+
+    def at(self, step: int) -> tuple[np.ndarray, TrainingRows, np.ndarray]:
+        plan, step = self._plan, self._first + step
+        epoch, within = divmod(step, steps_per_epoch(len(plan.rows), self._batch))
+        known = self._epoch  # read once: batches are made by several threads
+        if known[0] != epoch:
+            known = (epoch, epoch_order(plan.rows, self._batch, plan.seed, plan.fold, epoch))
+            self._epoch = known
+        seed = np.random.default_rng([plan.seed, plan.fold, step]).integers(0, 2**31, 2).astype(np.int32)
+        return known[1][within], plan, seed
+
+
+def in_order(pixels: np.ndarray, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); the last batch is filled up with FILLER."""
+    for start in range(0, len(rows), batch):
+        part = rows[start : start + batch]
+        filled = np.full(batch, FILLER)
+        filled[: len(part)] = part
+        images = np.zeros((batch, *pixels.shape[1:]), np.uint8)
+        images[: len(part)] = pixels[part]
+        yield filled, images
+
+
+def smoothed(labels: np.ndarray, classes: int, smoothing: float) -> np.ndarray:
+    """(N,) int -> (N, C) float32 targets: 1 - smoothing on the label, the rest spread evenly (Szegedy et al. 2016).
+
+    A label of -1 (unknown) gives a row of zeros.
+    """
+    targets = np.zeros((len(labels), classes), np.float32)
+    known = labels >= 0
+    targets[known] = smoothing / classes
+    targets[known, labels[known]] += 1 - smoothing
+    return targets
+
+

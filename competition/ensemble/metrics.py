@@ -1,0 +1,158 @@
+"""The metrics of image competitions, each equal to scikit-learn's, each greater-is-better.
+
+A metric of labels (macro-F1, accuracy, kappa) is a function of four small tallies; so one definition serves the plain
+score, the bootstrap, and the greedy search, which moves tallies instead of counting rows again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from competition.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What metrics of labels are made of. Leading axes (...) are free: members, resamples, offsets."""
+
+    hits: np.ndarray  # (..., C) rows of the class that were given it
+    predicted: np.ndarray  # (..., C) rows that were given the class
+    actual: np.ndarray  # (..., C) or (C,) rows of the class
+    squares: np.ndarray  # (...) sum over rows of (label - predicted)^2
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`score` is greater-is-better for every metric; `shown` turns it into the number people know."""
+
+    name: str
+    needs: Literal["label", "probabilities"]  # what a submission is scored on
+    sign: int  # -1 where the known number is smaller-is-better (log_loss)
+    of_tally: Callable[[Tally], np.ndarray] | None  # for metrics of labels
+    of_rows: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None  # for metrics of probabilities
+
+    def score(self, labels: np.ndarray, probs: np.ndarray) -> float:
+        """labels: (N,) int.  probs: (N, C).  For a metric of labels, the most probable class is the label."""
+        if self.of_rows is not None:
+            return float(self.of_rows(labels, probs, None))
+        return self.score_labels(labels, probs.argmax(1), probs.shape[1])
+
+    def score_labels(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> float:
+        """labels, predicted: (N,) int in 0..classes-1."""
+        if self.of_tally is None:
+            raise Refusal(f"{self.name} is a metric of probabilities, not of labels")
+        return float(self.of_tally(tally(labels, predicted, classes)))
+
+    def shown(self, score: float) -> float:
+        return self.sign * score
+
+
+def tally(labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tally:
+    """labels, predicted: (N,) int in 0..classes-1."""
+    if len(labels) != len(predicted):
+        raise Refusal(f"expected one prediction per label, found {len(predicted)} for {len(labels)}")
+    gap = (labels - predicted).astype(np.float64)
+    return Tally(
+        hits=np.bincount(labels[labels == predicted], minlength=classes),
+        predicted=np.bincount(predicted, minlength=classes),
+        actual=np.bincount(labels, minlength=classes),
+        squares=np.asarray(gap @ gap),
+    )
+
+
+def _macro_f1(t: Tally) -> np.ndarray:
+    """Mean over all C classes; a class absent from both counts as 0, so folds and members share one denominator.
+
+    Equals f1_score(average="macro", labels=range(C), zero_division=0).
+    """
+    return (2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)).mean(-1)
+
+
+def _accuracy(t: Tally) -> np.ndarray:
+    return t.hits.sum(-1) / t.actual.sum(-1)
+
+
+def _quadratic_kappa(t: Tally) -> np.ndarray:
+    """1 - observed / expected squared distance (Cohen 1968); 1 where both are 0.
+
+    The expected distance needs the marginals alone: sum_ij a_i b_j (i - j)^2 / N.
+    """
+    place = np.arange(t.predicted.shape[-1], dtype=np.float64)
+    actual, predicted = np.asarray(t.actual, np.float64), np.asarray(t.predicted, np.float64)
+    n = actual.sum(-1)
+    expected = predicted @ place**2 + actual @ place**2 - 2.0 * (predicted @ place) * (actual @ place) / n
+    return np.where(expected > 0, 1.0 - t.squares / np.where(expected > 0, expected, 1.0), 1.0)
+
+
+def true_class(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """(..., N, C) -> (..., N): the probability given to each row's own class, never 0.
+
+    Clipped at the resolution of the dtype, as scikit-learn's log_loss does (float16 counts as float32).
+    """
+    own = probs[..., np.arange(len(labels)), labels]
+    eps = np.finfo(np.float64 if probs.dtype == np.float64 else np.float32).eps
+    return np.clip(own.astype(np.float64), eps, 1.0 - eps)
+
+
+def _mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """values: (N,).  weights: (R, N) or None.  Returns (R,) or a scalar."""
+    if weights is None:
+        return np.asarray(values.mean())
+    return (weights @ values) / weights.sum(1)
+
+
+def _log_loss(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return _mean(np.log(true_class(labels, probs)), weights)
+
+
+def top_k_hits(labels: np.ndarray, probs: np.ndarray, k: int) -> np.ndarray:
+    """(N,) bool: fewer than k classes rank before the row's own; equal probabilities rank by class number."""
+    own = probs[np.arange(len(labels)), labels][:, None]
+    earlier = np.arange(probs.shape[1]) < labels[:, None]
+    return ((probs > own) | ((probs == own) & earlier)).sum(1) < k
+
+
+def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return _mean(top_k_hits(labels, probs, 5).astype(np.float64), weights)
+
+
+def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean over columns of ROC AUC of "is it this class" (Plant Pathology 2020); ties count one half.
+
+    A column whose class has no row, or every row, has no AUC and is left out of the mean.
+    """
+    given = np.ones((1, len(labels))) if weights is None else weights
+    columns = [c for c in range(probs.shape[1]) if 0 < np.count_nonzero(labels == c) < len(labels)]
+    if not columns:
+        raise Refusal(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
+    mean = np.mean([_auc(labels == c, probs[:, c], given) for c in columns], axis=0)
+    return np.asarray(mean[0]) if weights is None else mean
+
+
+def _auc(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Share of (positive, negative) pairs in the right order.  weights: (R, N).  Returns (R,)."""
+    order = np.argsort(scores, kind="stable")
+    weights, positive, scores = weights[:, order], positive[order], scores[order]
+    starts = np.flatnonzero(np.r_[True, scores[1:] != scores[:-1]])  # one group per distinct score
+    up = np.add.reduceat(weights * positive, starts, axis=1, dtype=np.float64)
+    down = np.add.reduceat(weights * ~positive, starts, axis=1, dtype=np.float64)
+    below = down.cumsum(1) - down
+    return (up * (below + 0.5 * down)).sum(1) / (up.sum(1) * down.sum(1))
+
+
+METRICS: dict[str, Metric] = {
+    "macro_f1": Metric("macro_f1", "label", 1, _macro_f1, None),
+    "accuracy": Metric("accuracy", "label", 1, _accuracy, None),
+    "quadratic_kappa": Metric("quadratic_kappa", "label", 1, _quadratic_kappa, None),
+    "log_loss": Metric("log_loss", "probabilities", -1, None, _log_loss),
+    "mean_column_auc": Metric("mean_column_auc", "probabilities", 1, None, _mean_column_auc),
+    "top_5": Metric("top_5", "probabilities", 1, None, _top_5),
+}
+
+
+def metric_named(name: str) -> Metric:
+    if name not in METRICS:
+        raise Refusal(f"metric '{name}' is not known; expected one of {', '.join(METRICS)}")
+    return METRICS[name]

@@ -1,0 +1,165 @@
+"""Predictions travel with their ids and are joined by id, never by position.
+
+`Predictions` is one table of probabilities; `ViewPredictions` keeps every test-time view apart, so that policies can
+be searched later without running a network again. Files are .npz without pickle, or CSV.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.errors import Refusal
+from competition.manifest import atomic
+
+SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """ids: (N,) str, unique.  probs: (N, C) float32, finite, not negative, each row sums to 1."""
+
+    ids: np.ndarray
+    probs: np.ndarray
+
+    def __post_init__(self) -> None:
+        _check(self.ids, self.probs, axes=2)
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """(len(ids), C), in the order of `ids`. Refuses ids that are not there."""
+        return self.probs[places(self.ids, ids)]
+
+    def save(self, path: Path) -> None:
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, ids=self.ids.astype(str), probs=self.probs)
+
+    @staticmethod
+    def load(path: Path) -> "Predictions":
+        with _open(path) as file:
+            return Predictions(file["ids"], file["probs"])
+
+    def save_csv(self, path: Path, classes: Sequence[str]) -> None:
+        table = pd.DataFrame(self.probs, columns=list(classes))
+        table.insert(0, "id", self.ids)
+        with atomic(path) as temporary:
+            table.to_csv(temporary, index=False)
+
+    @staticmethod
+    def load_csv(path: Path, classes: Sequence[str]) -> "Predictions":
+        """A column `id` and one column per class, by name, in any order."""
+        table = pd.read_csv(path, dtype={"id": str}, keep_default_na=False, na_values={c: [""] for c in classes})
+        missing = [c for c in ("id", *classes) if c not in table]
+        if missing:
+            raise Refusal(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
+        return Predictions(table["id"].to_numpy(str), table[list(classes)].to_numpy(np.float32))
+
+
+@dataclass(frozen=True)
+class ViewPredictions:
+    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C) float16, each row of each view sums to 1."""
+
+    ids: np.ndarray
+    views: tuple[str, ...]
+    probs: np.ndarray
+
+    def __post_init__(self) -> None:
+        _check(self.ids, self.probs, axes=3)
+        if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):
+            raise Refusal(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """(len(ids), V, C), in the order of `ids`. Refuses ids that are not there."""
+        return self.probs[places(self.ids, ids)]
+
+    def at(self, ids: np.ndarray) -> "ViewPredictions":
+        """The same predictions for `ids` alone, in their order."""
+        return ViewPredictions(np.asarray(ids).astype(str), self.views, self.rows(ids))
+
+    def view(self, name: str) -> np.ndarray:
+        """(N, C) float32."""
+        if name not in self.views:
+            raise Refusal(f"view '{name}' was not predicted; found {', '.join(self.views)}")
+        return self.probs[:, self.views.index(name)].astype(np.float32)
+
+    def save(self, path: Path) -> None:
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            views = np.array(self.views, dtype=str)
+            np.savez(file, ids=self.ids.astype(str), views=views, probs=self.probs.astype(np.float16))
+
+    @staticmethod
+    def load(path: Path) -> "ViewPredictions":
+        with _open(path) as file:
+            return ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), file["probs"])
+
+
+def join(parts: Sequence[ViewPredictions]) -> ViewPredictions:
+    """One member's out-of-fold predictions from its fold models: different rows, the same views. Ids may not repeat."""
+    _same_views(parts)
+    return ViewPredictions(np.concatenate([p.ids for p in parts]), parts[0].views, np.concatenate([p.probs for p in parts]))
+
+
+def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
+    """One member's test predictions: the plain mean of its fold models, which all saw the same rows (joined by id)."""
+    _same_views(parts)
+    ids = parts[0].ids
+    total = np.zeros(parts[0].probs.shape, np.float32)
+    for part in parts:
+        if len(part.ids) != len(ids):
+            raise Refusal(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
+        total += part.rows(ids)
+    return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(np.float16))
+
+
+def places(have: np.ndarray, want: np.ndarray) -> np.ndarray:
+    """For each wanted id its place in `have`. A missing or doubled id is refused with its count and first names."""
+    have, want = np.asarray(have).astype(str), np.asarray(want).astype(str)
+    order = np.argsort(have, kind="stable")
+    _refuse_doubled(have[order])
+    spot = np.searchsorted(have, want, sorter=order) if len(have) else np.zeros(len(want), int)
+    found = order[np.minimum(spot, len(have) - 1)] if len(have) else spot
+    missing = want[have[found] != want] if len(have) else want
+    if len(missing):
+        names = ", ".join(missing[:3])
+        raise Refusal(f"{len(missing)} of {len(want)} ids have no prediction, first {names}; predict these rows again")
+    return found
+
+
+def _refuse_doubled(in_order: np.ndarray) -> None:
+    again = in_order[1:][in_order[1:] == in_order[:-1]]
+    if len(again):
+        raise Refusal(f"{len(again)} ids appear more than once, first {', '.join(again[:3])}; expected each id once")
+
+
+def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
+    if probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
+        raise Refusal(f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id")
+    _refuse_doubled(np.sort(np.asarray(ids).astype(str)))
+    bad = ~np.isfinite(probs).all(-1) | (probs < 0).any(-1)
+    # Summed in float32: a float16 sum of 104 classes is itself off by more than the tolerance.
+    bad |= ~(np.abs(probs.sum(-1, dtype=np.float32) - 1) <= SUM_TOLERANCE)
+    bad = bad if bad.ndim == 1 else bad.any(-1)
+    if bad.any():
+        names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
+        raise Refusal(
+            f"{np.count_nonzero(bad)} rows are not probabilities (finite, not negative, sum 1), first {names}; "
+            "apply a softmax, or predict these rows again"
+        )
+
+
+def _same_views(parts: Sequence[ViewPredictions]) -> None:
+    if not parts:
+        raise Refusal("expected the predictions of at least one fold model, found none")
+    for part in parts:
+        if part.views != parts[0].views:
+            raise Refusal(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
+
+
+def _open(path: Path) -> np.lib.npyio.NpzFile:
+    if not path.exists():
+        raise Refusal(f"{path} is not there; expected predictions, made by `make predict`")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise Refusal(f"{path} is not a readable .npz of predictions ({error}); make it again") from error

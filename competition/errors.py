@@ -1,0 +1,5 @@
+"""One exception for everything a user can mend."""
+
+
+class Refusal(ValueError):
+    """What was found, what was expected, how to mend it: one sentence for the user, never a traceback."""

@@ -1,0 +1,285 @@
+"""The submission file: written in the order of sample_submission.csv, and checked the way Kaggle would, before Kaggle does.
+
+Ids are text for ever ("001", "NA" and "1e5" survive); nothing here reads a file by position.
+What Kaggle would accept although it is not canonical is mended and said; everything else is refused with its count.
+"""
+
+import csv
+import difflib
+import hashlib
+import io
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from competition.data.competition import Competition
+from competition.errors import Refusal
+from competition.manifest import atomic
+
+Rows = list[list[str]]  # one list of cells per line, the header left out
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run
+
+
+@dataclass(frozen=True)
+class Checked:
+    rows: int
+    mended: list[str]  # what differs from the file on disk: one sentence each, with its count
+    warnings: list[str]  # what is odd, and was left as it is
+    content: bytes  # the file as it should be uploaded: UTF-8, LF, order and columns of the sample
+
+    @property
+    def digest(self) -> str:
+        """sha256 of `content`."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sample_path: Path) -> bytes:
+    """The bytes of a submission, in the order of the sample.
+
+    ids: (N,) str, unique, exactly those of the sample.
+    predictions: (N,) int class numbers when the competition predicts labels, else (N, C) probabilities.
+    """
+    _, sample = _sample(sample_path, competition)
+    cells = _cells(np.asarray(predictions), competition)
+    if len(ids) != len(cells):
+        raise Refusal(f"{len(ids)} ids came with {len(cells)} predictions: expected one prediction for each id.")
+    _same_ids("the predictions", [str(i) for i in ids], str(sample_path), sample)
+    by_id = dict(zip(map(str, ids), cells))
+    return _csv(_header(competition), ([name, *by_id[name]] for name in sample))
+
+
+def write(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sample_path: Path, path: Path) -> str:
+    """Write `path` whole or not at all; returns the sha256 of the file. Arguments as for `render`."""
+    content = render(ids, predictions, competition, sample_path)
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: Competition) -> Checked:
+    """Refuse what Kaggle would refuse or score wrongly; mend, in memory, what it would accept. The file is not touched.
+
+    index_ids: ids of all test images, so that a sample which is itself stale is found.
+    """
+    header, sample = _sample(sample_path, competition)
+    _not_stale(sample_path, sample, [str(i) for i in index_ids])
+    found, rows, mended = _read(path)
+    if not rows:
+        raise Refusal(f"{path} holds 0 rows: expected {len(sample)}, one for each line of {sample_path}.")
+    rows, more = _columns(path, found, rows, header)
+    mended += more
+    ids = [row[0] for row in rows]
+    _same_ids(str(path), ids, str(sample_path), sample)
+    values, more = _values(path, rows, competition)
+    mended += more
+    moved = sum(a != b for a, b in zip(ids, sample))
+    if moved:
+        mended.append(f"{moved} rows stood in another order than in {sample_path.name}; sorted like it")
+    by_id = dict(zip(ids, values))
+    content = _csv(header, ([name, *by_id[name]] for name in sample))
+    formulas = [name for name in sample if name.startswith(FORMULA)]
+    warnings = [f"{_some(formulas)} would be run as a formula by a spreadsheet; left as they are"] if formulas else []
+    return Checked(len(sample), mended, warnings, content)
+
+
+def read_predictions(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
+    """header, ids and prediction cells of any submission, as text, in the file's order."""
+    header, rows, _ = _read(path)
+    return header, [row[0] for row in rows], [row[1:] for row in rows]
+
+
+def _header(competition: Competition) -> list[str]:
+    return [competition.id_column, *competition.prediction_columns]
+
+
+def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]:
+    classes = len(competition.classes)
+    if competition.predicts == "label":
+        if predictions.ndim != 1 or not np.issubdtype(predictions.dtype, np.integer):
+            raise Refusal(f"Expected (N,) class numbers. Received: {predictions.dtype} of shape {predictions.shape}.")
+        wrong = int(((predictions < 0) | (predictions >= classes)).sum())
+        if wrong:
+            raise Refusal(f"{wrong} predicted class numbers are outside 0..{classes - 1}.")
+        return [[competition.label_values[number]] for number in predictions]
+    columns = len(competition.prediction_columns)
+    if predictions.ndim != 2 or predictions.shape[1] != columns:
+        raise Refusal(f"Expected (N, {columns}) probabilities. Received: shape {predictions.shape}.")
+    wrong = int((~np.isfinite(predictions)).any(axis=1).sum())
+    if wrong:
+        raise Refusal(f"{wrong} rows of probabilities are not finite: mend the predictions; a submission cannot hold them.")
+    # The shortest decimals that give the same float32 again: no tie is made where there was none.
+    return predictions.astype(np.float32).astype(str).tolist()
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue().encode("utf-8")
+
+
+def _sample(path: Path, competition: Competition) -> tuple[list[str], list[str]]:
+    """(header, ids) of sample_submission.csv."""
+    if not path.is_file():
+        raise Refusal(f"{path} is missing: expected the sample submission of {competition.name}; run `make download`.")
+    header, rows, _ = _read(path)
+    expected = _header(competition)
+    if header != expected:
+        raise Refusal(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
+    ids = [row[0] for row in rows]
+    doubled = [name for name, times in Counter(ids).items() if times > 1]
+    if doubled or not ids:
+        found = f"{_some(doubled)} more than once" if doubled else "0 rows"
+        raise Refusal(f"{path} holds {found}: a sample lists every id once; run `make download` again.")
+    return header, ids
+
+
+def _not_stale(sample_path: Path, sample: list[str], index: list[str]) -> None:
+    absent, unknown = _minus(index, sample), _minus(sample, index)
+    if absent or unknown:
+        lines = [f"{_some(absent)} of the test images are not in it"] if absent else []
+        lines += [f"{_some(unknown)} of its rows have no test image"] if unknown else []
+        raise Refusal(
+            f"{sample_path} is not the sample of these {len(index)} test images: {' and '.join(lines)}; "
+            "it is stale: run `make download` again."
+        )
+
+
+def _same_ids(what: str, ids: list[str], than: str, sample: list[str]) -> None:
+    problems = []
+    doubled = [name for name, times in Counter(ids).items() if times > 1]
+    if doubled:
+        problems.append(f"{_some(doubled)} more than once")
+    if missing := _minus(sample, ids):
+        problems.append(f"{_some(missing)} missing")
+    if extra := _minus(ids, sample):
+        problems.append(f"{_some(extra)} too many")
+    if problems:
+        raise Refusal(f"{what}: expected the {len(sample)} ids of {than}, each once. Found: {'; '.join(problems)}.")
+
+
+def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
+    """(header, rows, what was mended in reading)."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Refusal(f"{path} cannot be read ({error.strerror}): expected a CSV file.") from error
+    mended = []
+    if data.startswith(b"\xef\xbb\xbf"):
+        mended.append("1 byte order mark at the start; left out")
+        data = data[3:]
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Refusal(f"{path} is UTF-16 ({len(data)} bytes): expected UTF-8; save it again as UTF-8.")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad = sum(0xDC80 <= ord(letter) <= 0xDCFF for letter in data.decode("utf-8", "surrogateescape"))
+        raise Refusal(
+            f"{path} is not UTF-8 ({bad} bytes, the first at byte {error.start}): save it again as UTF-8."
+        ) from error
+    if "\0" in text:
+        raise Refusal(f"{path} holds {text.count(chr(0))} NUL bytes: expected CSV text, as UTF-8.")
+    if returns := text.count("\r\n"):
+        mended.append(f"{returns} lines ended in CR LF; they end in LF")
+        text = text.replace("\r\n", "\n")
+    lines = list(csv.reader(io.StringIO(text, newline="")))
+    if not lines or not lines[0]:
+        raise Refusal(f"{path} has no header: expected a CSV file, it is {len(data)} bytes.")
+    header, body = lines[0], [line for line in lines[1:] if line]
+    ragged = [str(n) for n, line in enumerate(lines[1:], 2) if line and len(line) != len(header)]
+    if ragged:
+        raise Refusal(f"{path}: {len(ragged)} lines do not have the {len(header)} cells of the header: {_first(ragged)}.")
+    return header, body, mended
+
+
+def _columns(path: Path, found: list[str], rows: Rows, expected: list[str]) -> tuple[Rows, list[str]]:
+    if found == expected:
+        return rows, []
+    if sorted(found) == sorted(expected):
+        places = [found.index(name) for name in expected]
+        order = f"columns stood as {','.join(found)}; put as {','.join(expected)}"
+        return [[row[place] for place in places] for row in rows], [f"{len(found)} {order}"]
+    message = f"{path} has the header {','.join(found)!r}: expected {','.join(expected)!r}"
+    extra = [name for name in found if name not in expected]
+    if len(extra) == 1 and [name for name in found if name in expected] == expected:
+        number = extra[0] == "" or extra[0].startswith("Unnamed")
+        hint = "; it looks like row numbers: write it with to_csv(..., index=False)" if number else ""
+        raise Refusal(f"{message}; 1 column too many: {extra[0]!r}{hint}.")
+    if len(found) == 1 and len(expected) > 1:
+        message += "; its cells are not separated by commas"
+    raise Refusal(f"{message}; {len([name for name in expected if name not in found])} columns are not there.")
+
+
+def _values(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
+    cells = [row[1:] for row in rows]
+    empty = [row[0] for row in rows if any(not cell.strip() for cell in row[1:])]
+    if empty:
+        raise Refusal(f"{path}: empty cells in the rows of {_some(empty)}: expected a prediction in every cell.")
+    known = set(competition.label_values) if competition.predicts == "label" else set()
+    missing = [row[0] for row in rows if any(_is_nan(cell) and cell not in known for cell in row[1:])]
+    if missing:
+        raise Refusal(f"{path}: NaN or infinity in the rows of {_some(missing)}: expected a prediction in every cell.")
+    if competition.predicts == "label":
+        return _labels(path, rows, competition)
+    wrong = [row[0] for row in rows if any(_number(cell) is None for cell in row[1:])]
+    if wrong:
+        raise Refusal(f"{path}: cells that are no number in the rows of {_some(wrong)}: expected probabilities.")
+    outside = [row[0] for row in rows if any(not -1e-6 <= float(cell) <= 1 + 1e-6 for cell in row[1:])]
+    if outside:
+        raise Refusal(f"{path}: numbers outside 0..1 in the rows of {_some(outside)}: expected probabilities.")
+    return cells, []
+
+
+def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
+    known = set(competition.label_values)
+    values, floats, unknown = [], 0, []
+    for row in rows:
+        label = row[1]
+        if label not in known:
+            number = _number(label)
+            whole = str(int(number)) if number is not None and number.is_integer() else label
+            if whole not in known:
+                unknown.append(label)
+            floats += 1
+            label = whole
+        values.append([label])
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], list(known), n=1)
+        hint = f"; did you mean {near[0]!r}" if near else ""
+        kinds = [f"{label!r}" for label in dict.fromkeys(unknown)]
+        raise Refusal(
+            f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
+            f"({_first(list(competition.label_values), 3)}): {_first(kinds)}{hint}."
+        )
+    return values, [f"{floats} labels such as '3.0' were not written as whole numbers; written as '3'"] if floats else []
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _is_nan(cell: str) -> bool:
+    number = _number(cell)
+    return cell.strip().lower() in {"na", "n/a", "null", "none", "<na>"} or (number is not None and not math.isfinite(number))
+
+
+def _minus(these: list[str], those: list[str]) -> list[str]:
+    others = set(those)
+    return [name for name in dict.fromkeys(these) if name not in others]
+
+
+def _some(names: Sequence[str]) -> str:
+    """'3 ids (a, b, c)': a count and the first names."""
+    return f"{len(names)} id{'s' if len(names) != 1 else ''} ({_first(names)})"
+
+
+def _first(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

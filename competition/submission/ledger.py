@@ -1,0 +1,205 @@
+"""submissions/ledger.jsonl: what every submission was made from, and what became of it. Lines are only ever added.
+
+One JSON object a line, of two kinds: an entry (a file was made) and an event (something happened to it on Kaggle).
+A line is added under a lock and flushed to disk; a last line that a killed process tore is set aside before the next one.
+"""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock
+
+from competition.manifest import plain
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A submission file was made."""
+
+    digest: str  # sha256 of the file
+    file: str  # its name
+    competition: str
+    members: tuple[str, ...]
+    weights: tuple[float, ...]  # one for each member
+    views: tuple[str, ...]
+    params_digest: str
+    git_commit: str  # "" outside a repository; "+" at the end: with changes
+    metric: str
+    oof_score: float | None  # on the rows the blend was chosen on
+    honest_score: float | None  # on rows that took no part in the choice
+    standard_error: float | None  # of honest_score
+    oof_rows: int
+    test_rows: int
+    partial: str  # "" = every fold model took part, else which did: "4of5"
+    made: str  # UTC, ISO 8601
+
+
+What = Literal["sending", "submitted", "scored", "failed"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a submission."""
+
+    digest: str
+    what: What
+    ref: str  # Kaggle's number of the submission; "" before there is one
+    public_score: float | None
+    private_score: float | None  # until the deadline Kaggle does not tell
+    error: str  # Kaggle's words
+    at: str  # UTC, ISO 8601
+
+
+@dataclass(frozen=True)
+class Ledger:
+    entries: tuple[Entry, ...]
+    events: tuple[Event, ...]
+    unreadable: int  # lines that are no entry and no event: left where they are
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry with all that happened to it, the last word first."""
+
+    entry: Entry
+    state: str  # "made", or the last event's `what`
+    ref: str
+    public_score: float | None
+    private_score: float | None
+    error: str
+
+
+def append(path: Path, line: Entry | Event) -> None:
+    """Add one line; when this returns it is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = "entry" if isinstance(line, Entry) else "event"
+    data = (json.dumps({"kind": kind, **plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    with FileLock(_lock(path), timeout=60), path.open("ab+") as file:
+        _mend_tail(file, path)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path) -> Ledger:
+    """All that is whole. A missing file is an empty ledger."""
+    entries: list[Entry] = []
+    events: list[Event] = []
+    unreadable = 0
+    text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
+    for raw in filter(str.strip, text.split("\n")):
+        line = _parse(raw)
+        if isinstance(line, Entry):
+            entries.append(line)
+        elif isinstance(line, Event):
+            events.append(line)
+        else:
+            unreadable += 1
+    return Ledger(tuple(entries), tuple(events), unreadable)
+
+
+def rows(ledger: Ledger) -> list[Row]:
+    """One row for each digest, in the order in which they were first made; the newest entry of a digest counts."""
+    newest = {entry.digest: entry for entry in ledger.entries}
+    return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
+
+
+def already_sent(ledger: Ledger, digest: str) -> Event | None:
+    """The last event of this very file that says it reached Kaggle, or may have; None when it never did."""
+    sent = [event for event in ledger.events if event.digest == digest]
+    return sent[-1] if sent and any(event.ref or event.what == "sending" for event in sent) else None
+
+
+def noise_band(entry: Entry, public_share: float, width: float = 1.96) -> float | None:
+    """Half the width of the range in which public minus honest score falls by chance alone, 95 times in 100.
+
+    Both scores are means over independent rows of one kind, so the variance of their difference is
+    se^2 (1 + oof_rows / public_rows): the standard error scaled from the OOF rows to the public rows, added to itself.
+    public_share: of the test rows, counted by the public score.
+    """
+    public_rows = entry.test_rows * public_share
+    if entry.standard_error is None or public_rows <= 0:
+        return None
+    return width * entry.standard_error * math.sqrt(1 + entry.oof_rows / public_rows)
+
+
+def table(found: Sequence[Row], public_share: float) -> list[dict[str, str]]:
+    """The ledger as a person reads it: one dictionary of short texts for each submission.
+
+    cv: OOF score; honest: with its standard error; gap: public minus honest; noise: the band the gap may fall in by chance.
+    """
+    lines = []
+    for row in found:
+        entry, band = row.entry, noise_band(row.entry, public_share)
+        honest = entry.honest_score
+        gap = row.public_score - honest if row.public_score is not None and honest is not None else None
+        error = f" +- {entry.standard_error:.4f}" if entry.standard_error is not None else ""
+        lines.append(
+            {
+                "digest": entry.digest[:12],
+                "made": entry.made[:16],
+                "members": "+".join(entry.members) + (f" ({entry.partial})" if entry.partial else ""),
+                "cv": _score(entry.oof_score),
+                "honest": _score(honest) + error,
+                "public": _score(row.public_score),
+                "private": _score(row.private_score),
+                "gap": f"{gap:+.4f}" if gap is not None else "-",
+                "noise": f"+- {band:.4f}" if band is not None else "-",
+                "state": row.state + (f": {row.error}" if row.error else ""),
+            }
+        )
+    return lines
+
+
+def _row(entry: Entry, events: list[Event]) -> Row:
+    """Scores that were once known stay known; state and error are the last word."""
+    last = events[-1] if events else None
+    public = [event.public_score for event in events if event.public_score is not None]
+    private = [event.private_score for event in events if event.private_score is not None]
+    refs = [event.ref for event in events if event.ref]
+    return Row(
+        entry,
+        last.what if last else "made",
+        refs[-1] if refs else "",
+        public[-1] if public else None,
+        private[-1] if private else None,
+        last.error if last else "",
+    )
+
+
+def _parse(raw: str) -> Entry | Event | None:
+    try:
+        values = json.loads(raw)
+        kind: Any = {"entry": Entry, "event": Event}[values.pop("kind")]
+        known = {field.name for field in fields(kind)}  # a later version may say more
+        return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _mend_tail(file: Any, path: Path) -> None:
+    """End the last line: keep it when it is whole, else move it to `<ledger>.torn` so that nothing is lost."""
+    data = path.read_bytes()
+    if not data or data.endswith(b"\n"):
+        return
+    start = data.rfind(b"\n") + 1
+    if _parse(data[start:].decode("utf-8", errors="replace")) is not None:
+        file.write(b"\n")
+        return
+    with path.with_name(path.name + ".torn").open("ab") as torn:
+        torn.write(data[start:] + b"\n")
+        os.fsync(torn.fileno())
+    file.truncate(start)
+
+
+def _lock(path: Path) -> str:
+    return str(path.with_name(f".{path.name}.lock"))
+
+
+def _score(value: float | None) -> str:
+    return f"{value:.5f}" if value is not None else "-"

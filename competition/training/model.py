@@ -1,0 +1,94 @@
+"""A member's network: images (B, H, W, 3) of 0..255 in, logits (B, C) float32 out. What the backbone expects travels with it."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from competition.errors import Refusal
+from competition.params import Member
+
+# How each family of keras.applications wants its pixels; families not named here scale inside their own graph.
+# Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
+PLUS_MINUS_ONE = ("MobileNet", "MobileNetV2", "InceptionV3", "InceptionResNetV2", "Xception", "NASNet", "ResNet50V2", "ResNet101V2", "ResNet152V2")
+IMAGENET_STATISTICS = ("DenseNet",)
+BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
+
+
+def build(member: Member, classes: int) -> keras.Model:
+    """The untrained (or pretrained) network of a member; the same seed gives the same weights.
+
+    Raises Refusal for an unknown architecture or weights that do not fit.
+    """
+    keras.utils.set_random_seed(member.train.seed)
+    size = member.image_size
+    inputs = keras.Input((size, size, 3), name="images")
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16" if member.train.precision == "bfloat16" else "float32")
+    try:
+        own = BUILDERS.get(member.architecture)
+        features = own(inputs, member) if own else _backbone(inputs, member)
+        pooled = keras.layers.GlobalAveragePooling2D()(features)
+        pooled = keras.layers.Dropout(member.train.dropout, seed=member.train.seed)(pooled)
+        logits = keras.layers.Dense(classes, dtype="float32", name="logits")(pooled)
+    finally:
+        keras.config.set_dtype_policy(before)
+    model = keras.Model(inputs, logits, name=member.architecture.lower())
+    for layer in _all_layers(model):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = member.train.norm_momentum
+            layer.synchronized = True  # statistics of the global batch, whatever the number of replicas
+    return model
+
+
+def small_cnn(images: Any, member: Member) -> Any:
+    """Three stages of two 3x3 convolutions with batch norm: enough for small images, trains in seconds."""
+    x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
+    for width in (32, 64, 128):
+        width = max(8, int(width * member.alpha) // 8 * 8)
+        for _ in range(2):
+            x = keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
+            x = keras.layers.BatchNormalization()(x)
+            x = keras.layers.ReLU()(x)
+        x = keras.layers.MaxPooling2D()(x)
+    return x
+
+
+BUILDERS = {"cnn": small_cnn}
+
+
+def _backbone(images: Any, member: Member) -> Any:
+    constructor = getattr(keras.applications, member.architecture, None)
+    if not member.architecture[:1].isupper() or not callable(constructor):
+        known = [name for name in dir(keras.applications) if name[0].isupper()]
+        raise Refusal(
+            f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}"
+        )
+    weights = None if member.weights == "none" else member.weights
+    if weights not in (None, "imagenet") and not Path(str(weights)).is_file():
+        raise Refusal(f"weights {member.weights!r}: no such file; expected none, imagenet or a .weights.h5 file")
+    options: dict[str, Any] = {"include_top": False, "weights": weights, "input_shape": images.shape[1:]}
+    if member.architecture in ("MobileNet", "MobileNetV2"):
+        options["alpha"] = member.alpha
+    try:
+        backbone = constructor(**options)
+    except (ValueError, OSError) as error:
+        raise Refusal(f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}") from None
+    return backbone(_normalised(images, member.architecture))
+
+
+def _normalised(images: Any, architecture: str) -> Any:
+    if architecture.startswith(IMAGENET_STATISTICS):
+        mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+        scale = [1 / (255 * d) for d in deviation]
+        return keras.layers.Rescaling(scale, offset=[-m / d for m, d in zip(mean, deviation, strict=True)])(images)
+    if architecture in PLUS_MINUS_ONE or architecture.startswith("NASNet"):
+        return keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
+    if architecture.startswith(BGR_MEANS):
+        blue_green_red = keras.ops.flip(images, axis=-1)
+        return keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68])(blue_green_red)
+    return images
+
+
+def _all_layers(model: Any) -> list[Any]:
+    return [layer for layer in model._flatten_layers() if not isinstance(layer, keras.Model)]

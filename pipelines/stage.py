@@ -1,0 +1,150 @@
+"""What all stages share: the command line, the parameters, "is it current?", messages and exit codes."""
+
+import argparse
+import logging
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from competition.errors import Refusal
+from competition.manifest import Manifest, atomic, differences, is_current, read_manifest, write_manifest
+from competition.params import Override, Params, load_params, parse_overrides
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSIONS_OF = ("numpy", "keras", "tensorflow-cpu", "tensorflow", "tensorflow-tpu", "jax", "pandas", "scikit-learn", "optuna")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one stage: the parameters, where results go, what was asked for on the command line."""
+
+    params: Params
+    overrides: tuple[Override, ...]
+    options: argparse.Namespace
+    work: Path  # work/<competition>
+    submissions: Path
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def debug(self) -> bool:
+        return bool(self.options.debug)
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        print(line, flush=True)
+
+    def path(self, *parts: str) -> Path:
+        return self.work.joinpath(*parts)
+
+    def needs(self, manifest: Path, verb: str) -> Manifest:
+        """The manifest of an earlier stage, or a refusal that names the command to run."""
+        made = read_manifest(manifest)
+        if made is None:
+            raise Refusal(f"{shown(manifest)} is missing: this stage needs what `make {verb}` makes; run it first")
+        return made
+
+    def piece(
+        self, name: str, manifest: Path, depends: Mapping[str, Any], make: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]]
+    ) -> Manifest:
+        """The result sealed by `manifest`: as it is when it is current, made now when it is not."""
+        made = read_manifest(manifest)
+        if made and not self.options.force and is_current(manifest, depends):
+            self.say(f"{name}: current")
+            return made
+        if made:
+            changes = differences(made.depends, depends)
+            why = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
+            self.say(f"{name}: made again ({why}{' ...' if len(changes) > 3 else ''})")
+        started = time.monotonic()
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        with lock(manifest.with_suffix(".lock")):
+            manifest.unlink(missing_ok=True)
+            files, result = make()
+            return write_manifest(manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions())
+
+
+@contextmanager
+def lock(path: Path) -> Any:
+    """Two processes never make the same result; the lock of a dead process holds nobody up."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(path, timeout=0):
+            yield
+    except Timeout:
+        raise Refusal(f"{shown(path.parent)} is in use by another run; wait for it, or stop it") from None
+
+
+def versions() -> dict[str, str]:
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in VERSIONS_OF:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str:
+    """The commit this ran from, '+' behind it when files differ from it; '' outside a repository."""
+    try:
+        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it here."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def main(run: Callable[[Job], None], *arguments: Callable[[argparse.ArgumentParser], None]) -> None:
+    """Command line -> Job -> run; a Refusal becomes one sentence and exit code 1, nothing else is swallowed."""
+    parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
+    parser.add_argument("--params", type=Path, default=ROOT / "params.yaml")
+    parser.add_argument("--set", default="", help='"train.epochs=3 members.cnn.image_size=32"')
+    parser.add_argument("--work", type=Path, default=ROOT / "work")
+    parser.add_argument("--submissions", type=Path, default=ROOT / "submissions")
+    parser.add_argument("--force", action="store_true", help="do it again although it is current")
+    parser.add_argument("--debug", action="store_true", help="full tracebacks; training runs eagerly on few rows")
+    for add in arguments:
+        add(parser)
+    options = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.captureWarnings(True)
+    try:
+        overrides = tuple(parse_overrides(options.set))
+        params = load_params(options.params, overrides)
+        work = options.work / params.competition.name
+        work.mkdir(parents=True, exist_ok=True)
+        run(Job(params, overrides, options, work, options.submissions))
+    except Refusal as refusal:
+        if options.debug:
+            traceback.print_exc()
+        print(f"goldfold: {refusal}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("goldfold: stopped; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if options.debug:
+            raise
+        line = " ".join(str(error).split())
+        print(f"goldfold: {type(error).__name__}: {line}\nThis was not foreseen; DEBUG=1 shows where.", file=sys.stderr)
+        sys.exit(1)
+
+
+__all__ = ["Job", "atomic", "git_commit", "lock", "main", "shown", "versions"]
