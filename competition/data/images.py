@@ -1,0 +1,132 @@
+"""Encoded image bytes to pixels, by one decoder for everything: Pillow."""
+
+import io
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+Fit = Literal["crop", "squash"]
+
+# Pillow reads forty formats, some through outside programs; only these are ever tried.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+LARGEST = 100_000_000  # pixels; a header may promise anything
+ORIENTATION = 0x0112  # EXIF tag: how the camera was held, 1 to 8
+
+
+class BadImage(ValueError):
+    """These bytes are no whole image; the message says why, without naming a file."""
+
+
+def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
+    """The first frame as (size, size, 3) uint8 RGB, upright by its EXIF orientation.
+
+    Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparent pixels are laid on white.
+    fit: "crop" keeps the middle square, "squash" keeps everything and changes the aspect.
+    Raises BadImage.
+    """
+    image = _open(data)
+    try:
+        # A JPEG decoder can give 1/2, 1/4 or 1/8 of the size almost for free; twice the size wanted is left for the filter.
+        image.draft(None, (2 * size, 2 * size))
+        image = _rgb(_upright(image))
+        if fit == "crop":
+            image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+        else:
+            image = image.resize((size, size), Image.Resampling.BILINEAR)
+        return np.array(image)
+    except Exception as error:  # a decoder fed damaged bytes raises nearly anything
+        raise BadImage(_reason(error)) from None
+
+
+def probe(data: bytes) -> tuple[int, int, str]:
+    """(width, height, problem): the size in pixels, upright, and "" or the reason why it cannot be decoded.
+
+    Every byte is decoded, because a header says nothing about a file that ends too early. Size (0, 0) when there is none.
+    """
+    try:
+        width, height = size_of(data)
+    except BadImage as problem:
+        return 0, 0, str(problem)
+    try:
+        decode(data, 32, "squash")
+    except BadImage as problem:
+        return width, height, str(problem)
+    return width, height, ""
+
+
+def size_of(data: bytes) -> tuple[int, int]:
+    """(width, height) in pixels, upright, from the header alone. Raises BadImage."""
+    image = _open(data)
+    return (image.height, image.width) if _orientation(image) >= 5 else (image.width, image.height)
+
+
+def plain(data: bytes) -> bytes:
+    """The same picture in bytes that every decoder reads alike: 8-bit RGB or grey, JPEG or PNG, already upright.
+
+    Most images come back untouched; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become PNG,
+    without loss. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP. Raises BadImage.
+    """
+    image = _open(data)
+    if image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L") and _orientation(image) == 1:
+        if not _transparent(image):
+            return data
+    try:
+        out = io.BytesIO()
+        _rgb(_upright(image)).save(out, "PNG", compress_level=1)
+    except Exception as error:
+        raise BadImage(_reason(error)) from None
+    return out.getvalue()
+
+
+def blank(size: int = 32) -> bytes:
+    """A grey PNG that stands in for a test image nobody can read."""
+    out = io.BytesIO()
+    Image.new("RGB", (size, size), (128, 128, 128)).save(out, "PNG")
+    return out.getvalue()
+
+
+def _open(data: bytes) -> Image.Image:
+    if not data:
+        raise BadImage("the file is empty")
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except Exception:
+        kind = "a web page or XML" if data.lstrip()[:1] == b"<" else "no JPEG, PNG, WEBP, BMP or GIF"
+        raise BadImage(f"it is {kind}, not an image ({len(data):,} bytes)") from None
+    if image.width * image.height > LARGEST:
+        raise BadImage(f"{image.width} x {image.height} pixels are more than the {LARGEST:,} that are read")
+    return image
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        found = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged EXIF beside a whole picture
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    return ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
+
+
+def _transparent(image: Image.Image) -> bool:
+    return image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip at 255
+        wide = np.asarray(image).astype(np.float64)
+        image = Image.fromarray((wide / 257).round().clip(0, 255).astype(np.uint8))
+    if _transparent(image):
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"it cannot be decoded: {text}"
