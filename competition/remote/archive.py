@@ -1,7 +1,7 @@
 """Zip files from the network: verified before they are believed, unpacked so that nothing lands where it should not.
 
-Everything is judged from the archive's directory before a byte is written; the files then go to a temporary folder beside
-the wanted one, which is renamed when the last of them is whole.
+Everything is judged from the archive's directory before a byte is written; the files then go to a temporary folder
+beside the wanted one, which is renamed when the last of them is whole.
 """
 
 import os
@@ -29,13 +29,11 @@ class Verified:
     notes: list[str]  # what a person should know: names the listing does not have
 
 
-def verify(
-    archive: Path, listing: Mapping[str, int], max_ratio: float, progress: Progress | None = None
-) -> Verified:
-    """Read every member (CRC) and compare names and sizes with the listing; Refusal where the archive cannot be trusted.
+def verify(archive: Path, listing: Mapping[str, int], max_ratio: float, progress: Progress | None = None) -> Verified:
+    """Read every member (CRC), compare names and sizes with the listing; Refusal where the archive cannot be trusted.
 
-    listing: name -> bytes as the server lists them; {} when there is none. Listings are known to be short, so a name that
-    only the archive has is noted; a name that only the listing has, or another size, is refused.
+    listing: name -> bytes as the server lists them; {} when there is none. Listings are known to be short, so a name
+    that only the archive has is noted; a name that only the listing has, or another size, is refused.
     max_ratio: unpacked to packed bytes, over the whole archive.
     """
     with _open(archive) as zipped:
@@ -71,7 +69,8 @@ def extract(archive: Path, folder: Path, max_ratio: float, progress: Progress | 
         free = shutil.disk_usage(folder.parent).free
         if total > free:
             raise Refusal(
-                f"{archive} unpacks to {_megabytes(total)}, {folder.parent} has {_megabytes(free)} left: free the difference."
+                f"{archive} unpacks to {_megabytes(total)}, {folder.parent} has {_megabytes(free)} left: "
+                "free the difference."
             )
         try:
             _write_all(zipped, members, temporary, total, progress)
@@ -122,7 +121,7 @@ def describe(path: Path) -> str:
     if not head:
         return f"it holds {size} bytes and no data"
     if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<error")):
-        return f"it holds a web page ({size} bytes), as servers send it when a login, the rules or a fresh link is needed"
+        return f"it holds a web page ({size} bytes), sent where a login, the rules or a fresh link is needed"
     if head.startswith((b"{", b"[")):
         return f"it holds JSON ({size} bytes), probably an error message of the server"
     if head.startswith(b"pk\x03\x04"):
@@ -179,10 +178,10 @@ def _collisions(names: list[str]) -> list[str]:
     for name in names:
         key = unicodedata.normalize("NFC", name).casefold()
         if key in seen:
-            problems.append(f"one name twice {ascii(seen[key][:80])}, {ascii(name[:80])}")
+            problems.append(f"one name twice {seen[key][:80]!a}, {name[:80]!a}")
         seen[key] = name
     folders = {str(parent) for key in seen for parent in PurePosixPath(key).parents}
-    return problems + [f"a file that is a folder too {ascii(seen[key][:80])}" for key in seen if key in folders]
+    return problems + [f"a file that is a folder too {seen[key][:80]!a}" for key in seen if key in folders]
 
 
 def _compare(archive: Path, files: Mapping[str, int], listing: Mapping[str, int]) -> list[str]:
@@ -193,7 +192,8 @@ def _compare(archive: Path, files: Mapping[str, int], listing: Mapping[str, int]
         parts += [f"{len(wrong)} files have another size: {', '.join(wrong[:3])}"] if wrong else []
         raise Refusal(f"{archive} is not what the server lists: {'; '.join(parts)}; remove it and download it again.")
     extra = [name for name in files if name not in listing] if listing else []
-    return [f"{len(extra)} files are in {archive.name} and not in the listing ({', '.join(extra[:3])})"] if extra else []
+    names = ", ".join(extra[:3])
+    return [f"{len(extra)} files are in {archive.name} and not in the listing ({names})"] if extra else []
 
 
 def _damaged(archive: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The submission file: written in the order of sample_submission.csv, and checked the way Kaggle would, before Kaggle does.
+"""The submission file: written in the order of sample_submission.csv, and checked as Kaggle would, before Kaggle does.
 
 Ids are text for ever ("001", "NA" and "1e5" survive); nothing here reads a file by position.
 What Kaggle would accept although it is not canonical is mended and said; everything else is refused with its count.
@@ -110,7 +110,7 @@ def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]
         raise Refusal(f"Expected (N, {columns}) probabilities. Received: shape {predictions.shape}.")
     wrong = int((~np.isfinite(predictions)).any(axis=1).sum())
     if wrong:
-        raise Refusal(f"{wrong} rows of probabilities are not finite: mend the predictions; a submission cannot hold them.")
+        raise Refusal(f"{wrong} rows of probabilities are not finite: a submission cannot hold them.")
     # The shortest decimals that give the same float32 again: no tie is made where there was none.
     return predictions.astype(np.float32).astype(str).tolist()
 
@@ -193,7 +193,7 @@ def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
     header, body = lines[0], [line for line in lines[1:] if line]
     ragged = [str(n) for n, line in enumerate(lines[1:], 2) if line and len(line) != len(header)]
     if ragged:
-        raise Refusal(f"{path}: {len(ragged)} lines do not have the {len(header)} cells of the header: {_first(ragged)}.")
+        raise Refusal(f"{path}: {len(ragged)} lines lack the {len(header)} cells of the header: {_first(ragged)}.")
     return header, body, mended
 
 
@@ -205,14 +205,14 @@ def _columns(path: Path, found: list[str], rows: Rows, expected: list[str]) -> t
         order = f"columns stood as {','.join(found)}; put as {','.join(expected)}"
         return [[row[place] for place in places] for row in rows], [f"{len(found)} {order}"]
     message = f"{path} has the header {','.join(found)!r}: expected {','.join(expected)!r}"
-    extra = [name for name in found if name not in expected]
-    if len(extra) == 1 and [name for name in found if name in expected] == expected:
+    absent, extra = [n for n in expected if n not in found], [n for n in found if n not in expected]
+    if len(extra) == 1 and not absent:
         number = extra[0] == "" or extra[0].startswith("Unnamed")
         hint = "; it looks like row numbers: write it with to_csv(..., index=False)" if number else ""
         raise Refusal(f"{message}; 1 column too many: {extra[0]!r}{hint}.")
     if len(found) == 1 and len(expected) > 1:
         message += "; its cells are not separated by commas"
-    raise Refusal(f"{message}; {len([name for name in expected if name not in found])} columns are not there.")
+    raise Refusal(f"{message}; {len(absent)} of its columns are absent, {len(extra)} are unknown.")
 
 
 def _values(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
@@ -256,7 +256,7 @@ def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list
             f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
             f"({_first(list(competition.label_values), 3)}): {_first(kinds)}{hint}."
         )
-    return values, [f"{floats} labels such as '3.0' were not written as whole numbers; written as '3'"] if floats else []
+    return values, [f"{floats} labels were written like '3.0'; now like '3'"] if floats else []
 
 
 def _number(cell: str) -> float | None:
@@ -268,7 +268,9 @@ def _number(cell: str) -> float | None:
 
 def _is_nan(cell: str) -> bool:
     number = _number(cell)
-    return cell.strip().lower() in {"na", "n/a", "null", "none", "<na>"} or (number is not None and not math.isfinite(number))
+    if number is None:
+        return cell.strip().lower() in {"na", "n/a", "null", "none", "<na>"}
+    return not math.isfinite(number)
 
 
 def _minus(these: list[str], those: list[str]) -> list[str]:

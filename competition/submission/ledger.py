@@ -1,7 +1,7 @@
 """submissions/ledger.jsonl: what every submission was made from, and what became of it. Lines are only ever added.
 
 One JSON object a line, of two kinds: an entry (a file was made) and an event (something happened to it on Kaggle).
-A line is added under a lock and flushed to disk; a last line that a killed process tore is set aside before the next one.
+A line is added under a lock and flushed to disk; a last line torn by a killed process is set aside before the next.
 """
 
 import json
@@ -131,7 +131,7 @@ def noise_band(entry: Entry, public_share: float, width: float = 1.96) -> float 
 def table(found: Sequence[Row], public_share: float) -> list[dict[str, str]]:
     """The ledger as a person reads it: one dictionary of short texts for each submission.
 
-    cv: OOF score; honest: with its standard error; gap: public minus honest; noise: the band the gap may fall in by chance.
+    cv: OOF score; honest: with its standard error; gap: public minus honest; noise: the band of the gap by chance.
     """
     lines = []
     for row in found:

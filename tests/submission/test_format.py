@@ -1,0 +1,162 @@
+import numpy as np
+import pytest
+
+from competition.data.competition import Competition
+from competition.errors import Refusal
+from competition.submission import format as submission
+
+IDS = ["001", "NA", "1e5", "=cmd", "i4"]
+LABELS = ["3", "0", "1", "2", "3"]
+
+
+def competition(predicts: str = "label") -> Competition:
+    classes = ("rose", "iris", "lily", "aster")
+    columns = ("label",) if predicts == "label" else classes
+    return Competition(
+        name="flowers",
+        slug="flowers",
+        classes=classes,
+        metric="macro_f1",
+        predicts=predicts,
+        id_column="id",
+        prediction_columns=columns,
+        label_values=("0", "1", "2", "3"),
+    )
+
+
+@pytest.fixture
+def sample(tmp_path):
+    path = tmp_path / "sample_submission.csv"
+    path.write_text("id,label\n" + "".join(f"{i},0\n" for i in IDS))
+    return path
+
+
+def text(ids=IDS, labels=LABELS, header="id,label", end="\n") -> str:
+    return header + end + "".join(f"{i},{label}{end}" for i, label in zip(ids, labels, strict=True))
+
+
+def check(tmp_path, sample, content: str | bytes, index=IDS, of=None):
+    path = tmp_path / "submission.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    try:
+        return submission.check(path, sample, index, of or competition())
+    finally:
+        assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())  # never touched
+
+
+def test_what_is_written_passes_its_own_check_unmended(tmp_path, sample):
+    path = tmp_path / "out.csv"
+    shuffled = [4, 2, 0, 1, 3]
+    ids, labels = np.array(IDS)[shuffled], np.array([3, 0, 1, 2, 3])[shuffled]
+    digest = submission.write(ids, labels, competition(), sample, path)
+    assert path.read_text() == text()
+    checked = submission.check(path, sample, IDS, competition())
+    assert (checked.rows, checked.mended, checked.digest) == (5, [], digest)
+    assert checked.warnings == ["1 id (=cmd) would be run as a formula by a spreadsheet; left as they are"]
+
+
+def test_probabilities_come_back_as_the_float32_they_were(tmp_path):
+    flowers = competition("probabilities")
+    sample = tmp_path / "sample.csv"
+    sample.write_text("id,rose,iris,lily,aster\n" + "".join(f"{i},.25,.25,.25,.25\n" for i in IDS))
+    probs = np.random.default_rng(0).dirichlet(np.ones(4) * 0.05, 5).astype(np.float32)
+    path = tmp_path / "out.csv"
+    submission.write(np.array(IDS), probs, flowers, sample, path)
+    _, ids, cells = submission.read_predictions(path)
+    assert ids == IDS
+    assert np.array_equal(np.array(cells, np.float32), probs)
+    assert submission.check(path, sample, IDS, flowers).mended == []
+
+
+REFUSED = {
+    "missing ids": (text(IDS[:3], LABELS[:3]), r"2 ids \(=cmd, i4\) missing"),
+    "extra ids": (text([*IDS, "x"], [*LABELS, "1"]), r"1 id \(x\) too many"),
+    "doubled ids": (text([*IDS, "NA"], [*LABELS, "1"]), r"1 id \(NA\) more than once"),
+    "wrong header": (
+        text(header="id,target"),
+        r"'id,target': expected 'id,label'; 1 of its columns are absent, 1 are unknown",
+    ),
+    "semicolons": (text().replace(",", ";"), "not separated by commas"),
+    "index column": (
+        ",id,label\n" + "".join(f"{n},{i},{v}\n" for n, (i, v) in enumerate(zip(IDS, LABELS))),
+        r"1 column too many: ''; it looks like row numbers",
+    ),
+    "empty cells": (text(labels=["3", "", " ", "2", "3"]), r"empty cells in the rows of 2 ids \(NA, 1e5\)"),
+    "0 rows": ("id,label\n", "holds 0 rows: expected 5"),
+    "an empty file": ("", "has no header"),
+    "NaN": (text(labels=["3", "nan", "1", "inf", "3"]), r"NaN or infinity in the rows of 2 ids \(NA, =cmd\)"),
+    "unknown label": (text(labels=["3", "9", "9", "2", "1.5"]), r"3 labels are none of the 4 .*: '9', '1.5'"),
+    "a class name for a number": (text(labels=["3", "rose", "1", "2", "3"]), "1 labels are none of the 4"),
+    "UTF-16": (text().encode("utf-16"), r"is UTF-16 \(\d+ bytes\): expected UTF-8"),
+    "Latin-1": (text(["é", *IDS[1:]]).encode("latin-1"), "is not UTF-8 .1 bytes, the first at byte 9"),
+    "a ragged line": (text() + "x,1,2\n", "1 lines lack the 2 cells of the header: 7"),
+    "ids changed by a spreadsheet": (text(["1", "NA", "100000", "=cmd", "i4"]), r"2 ids \(001, 1e5\) missing"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_kaggle_would_refuse_is_refused_with_its_count(tmp_path, sample, name):
+    content, message = REFUSED[name]
+    with pytest.raises(Refusal, match=message):
+        check(tmp_path, sample, content)
+
+
+MENDED = {
+    "other order": (text(IDS[::-1], LABELS[::-1]), "4 rows stood in another order"),
+    "byte order mark": (b"\xef\xbb\xbf" + text().encode(), "1 byte order mark"),
+    "CRLF": (text(end="\r\n"), "6 lines ended in CR LF"),
+    "float labels": (text(labels=["3.0", "0.0", "1", "2", "3"]), "2 labels were written like '3.0'"),
+    "columns in another order": (
+        "label,id\n" + "".join(f"{label},{i}\n" for i, label in zip(IDS, LABELS)),
+        "2 columns stood as label,id",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_what_kaggle_would_accept_is_mended_and_said(tmp_path, sample, name):
+    content, message = MENDED[name]
+    checked = check(tmp_path, sample, content)
+    assert len(checked.mended) == 1
+    assert message in checked.mended[0]
+    assert checked.content.decode() == text()
+
+
+def test_a_stale_sample_is_refused_although_the_submission_fits_it(tmp_path, sample):
+    with pytest.raises(Refusal, match=r"1 id \(new\) of the test images are not in it and 1 id \(NA\) of its rows"):
+        check(tmp_path, sample, text(), index=["001", "1e5", "=cmd", "i4", "new"])
+
+
+def test_a_sample_of_another_competition_is_refused(tmp_path, sample):
+    sample.write_text("image_id,label\n1,0\n")
+    with pytest.raises(Refusal, match="header image_id,label, the competition expects id,label"):
+        check(tmp_path, sample, text())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[0.1] * 4, [0.2] * 4, [np.nan] * 4, [0.1] * 4, [0.1] * 4], "1 rows of probabilities are not finite"),
+        ([[0.1] * 3] * 5, r"Expected \(N, 4\)"),
+    ],
+)
+def test_probabilities_that_cannot_be_submitted_are_not_written(tmp_path, values, message):
+    sample = tmp_path / "sample.csv"
+    sample.write_text("id,rose,iris,lily,aster\n" + "".join(f"{i},0,0,0,0\n" for i in IDS))
+    with pytest.raises(Refusal, match=message):
+        submission.write(
+            np.array(IDS), np.array(values, np.float32), competition("probabilities"), sample, tmp_path / "x.csv"
+        )
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_probabilities_outside_0_to_1_are_refused(tmp_path):
+    sample = tmp_path / "sample.csv"
+    sample.write_text("id,rose,iris,lily,aster\na,0,0,0,0\n")
+    with pytest.raises(Refusal, match=r"numbers outside 0..1 in the rows of 1 id \(a\)"):
+        check(tmp_path, sample, "id,rose,iris,lily,aster\na,3.5,0,0,0\n", ["a"], competition("probabilities"))
+
+
+def test_a_prediction_for_an_unknown_id_is_refused(sample):
+    with pytest.raises(Refusal, match=r"1 id \(i4\) missing; 1 id \(other\) too many"):
+        submission.render(np.array([*IDS[:4], "other"]), np.zeros(5, int), competition(), sample)

@@ -1,0 +1,114 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from competition.submission import ledger
+from competition.submission.ledger import Entry, Event
+
+ENTRY = Entry(
+    digest="a" * 64,
+    file="aaaaaaaaaaaa.csv",
+    competition="digits",
+    members=("cnn", "mobilenet"),
+    weights=(0.25, 0.75),
+    views=("identity",),
+    params_digest="p",
+    git_commit="c",
+    metric="macro_f1",
+    oof_score=0.991,
+    honest_score=0.989,
+    standard_error=0.003,
+    oof_rows=1347,
+    test_rows=450,
+    partial="",
+    made="2026-01-02T03:04:05Z",
+)
+
+
+def event(what, digest=ENTRY.digest, ref="", public=None, private=None, error="") -> Event:
+    return Event(digest, what, ref, public, private, error, "2026-01-02T03:05:00Z")
+
+
+def test_what_is_appended_is_read_back(tmp_path):
+    path = tmp_path / "submissions" / "ledger.jsonl"
+    lines = [ENTRY, event("submitted", ref="17"), event("scored", ref="17", public=0.98)]
+    for line in lines:
+        ledger.append(path, line)
+    found = ledger.read(path)
+    assert (found.entries, found.events, found.unreadable) == ((ENTRY,), tuple(lines[1:]), 0)
+
+
+@pytest.mark.parametrize("cut", [1, 30, -2])  # bytes kept of the last line; -2: only its end is torn off
+def test_a_torn_last_line_is_set_aside_and_poisons_nothing(tmp_path, cut):
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(path, ENTRY)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:cut])
+    assert ledger.read(path).unreadable == 1
+    ledger.append(path, event("scored", public=0.5))
+    found = ledger.read(path)
+    assert (found.entries, len(found.events), found.unreadable) == ((ENTRY,), 1, 0)
+    assert (tmp_path / "ledger.jsonl.torn").read_bytes() == whole[:cut] + b"\n"
+
+
+def test_a_last_line_that_only_lost_its_newline_is_kept(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(path, ENTRY)
+    path.write_bytes(path.read_bytes()[:-1])
+    ledger.append(path, event("scored", public=0.5))
+    found = ledger.read(path)
+    assert (len(found.entries), len(found.events), found.unreadable) == (1, 1, 0)
+
+
+def test_four_processes_at_once_lose_no_line(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    code = (
+        "import sys, pathlib\nfrom competition.submission import ledger\n"
+        "for n in range(25): ledger.append(pathlib.Path(sys.argv[1]),"
+        " ledger.Event(sys.argv[2] + str(n), 'scored', '', None, None, 'x' * 5000, ''))"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "abcd"]
+    assert [process.wait() for process in running] == [0] * 4
+    found = ledger.read(path)
+    assert {e.digest for e in found.events} == {f"{name}{n}" for name in "abcd" for n in range(25)}
+    assert found.unreadable == 0
+
+
+def test_events_find_their_entry_and_a_known_score_stays_known(tmp_path):
+    other = dataclasses.replace(ENTRY, digest="b" * 64)
+    events = (
+        event("submitted", ref="1"),
+        event("scored", ref="1", public=0.98),
+        event("scored", ref="1", private=0.97),
+        event("failed", digest="b" * 64, error="Submission must have 450 rows"),
+    )
+    first, second = ledger.rows(ledger.Ledger((ENTRY, other), events, 0))
+    assert (first.state, first.ref, first.public_score, first.private_score) == ("scored", "1", 0.98, 0.97)
+    assert (second.state, second.error, second.public_score) == ("failed", "Submission must have 450 rows", None)
+    line = ledger.table([second], public_share=0.5)[0]
+    assert line["state"] == "failed: Submission must have 450 rows"
+
+
+def test_the_same_file_again_is_noticed_even_when_the_answer_was_lost():
+    def seen(*events):
+        return ledger.already_sent(ledger.Ledger((ENTRY,), events, 0), ENTRY.digest)
+
+    assert seen() is None
+    assert seen(event("submitted", digest="b" * 64, ref="1")) is None
+    assert seen(event("failed", error="upload refused")) is None  # Kaggle never gave it a number
+    assert seen(event("sending")).what == "sending"
+    assert seen(event("submitted", ref="1"), event("scored", ref="1", public=0.9)).public_score == 0.9
+
+
+def test_noise_band_is_twice_the_standard_error_times_root_two_when_both_parts_are_alike():
+    alike = dataclasses.replace(ENTRY, oof_rows=100, test_rows=200, standard_error=0.01)
+    assert ledger.noise_band(alike, public_share=0.5) == pytest.approx(1.96 * 0.01 * 2**0.5)
+    assert ledger.noise_band(dataclasses.replace(alike, standard_error=None), 0.5) is None
+
+
+def test_the_gap_is_public_minus_honest(tmp_path):
+    row = ledger.Row(ENTRY, "scored", "1", 0.999, None, "")
+    line = ledger.table([row], public_share=0.3)[0]
+    assert (line["gap"], line["honest"], line["private"]) == ("+0.0100", "0.98900 +- 0.0030", "-")
