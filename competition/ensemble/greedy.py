@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, Tally, tally, true_class
+from competition.ensemble.metrics import Metric, Tally, tally
 
 Trial = Callable[[np.ndarray, int], np.ndarray]  # sum of the picks so far (n, C), their number -> (M,) scores
 PAIRS_AT_ONCE = 200_000  # (member, row) pairs in one piece; bounds the memory

@@ -1,6 +1,6 @@
 """What is averaged when members are mixed: probabilities, their logarithms, or their ranks.
 
-    probs (M, N, C) -> prepare -> parts (M, N, C) -> weighted sum over M -> finish -> (N, C)
+probs (M, N, C) -> prepare -> parts (M, N, C) -> weighted sum over M -> finish -> (N, C)
 """
 
 import numpy as np

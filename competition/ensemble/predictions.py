@@ -97,7 +97,9 @@ class ViewPredictions:
 def join(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """One member's out-of-fold predictions from its fold models: different rows, the same views. Ids may not repeat."""
     _same_views(parts)
-    return ViewPredictions(np.concatenate([p.ids for p in parts]), parts[0].views, np.concatenate([p.probs for p in parts]))
+    return ViewPredictions(
+        np.concatenate([p.ids for p in parts]), parts[0].views, np.concatenate([p.probs for p in parts])
+    )
 
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
@@ -134,7 +136,9 @@ def _refuse_doubled(in_order: np.ndarray) -> None:
 
 def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
     if probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
-        raise Refusal(f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id")
+        raise Refusal(
+            f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
+        )
     _refuse_doubled(np.sort(np.asarray(ids).astype(str)))
     bad = ~np.isfinite(probs).all(-1) | (probs < 0).any(-1)
     # Summed in float32: a float16 sum of 104 classes is itself off by more than the tolerance.

@@ -1,0 +1,141 @@
+"""Weights over members, chosen on out-of-fold rows.
+
+Fold models of one member are averaged and never weighed: they score different rows, so weights over them would only
+measure which fold is easy. Default: bagged greedy selection. On the true macro-F1, gradient solvers return their start
+and plain greedy keeps little of what it claims (benchmarks/simulation.py).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from competition.ensemble.greedy import greedy_picks, weights_of
+from competition.ensemble.metrics import Metric
+from competition.ensemble.mixing import finish, prepare, weigh
+from competition.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class BlendSettings:
+    methods: tuple[str, ...]  # candidates, the simplest first; a later one must win by more than a standard error
+    mixing: str  # mean | geometric | rank: what is averaged
+    temperature: bool  # calibrate each member before mixing
+    rounds: int  # greedy picks per bag
+    bags: int  # half-samples of the rows, in complementary pairs
+    trials: int  # optuna
+    ridge: float  # stacking: pull towards the equal blend; 1 = as strong as one row per parameter
+    seed: int
+
+
+@dataclass(frozen=True)
+class Blend:
+    """finish(sum over members of weight * prepared probabilities + offsets)."""
+
+    method: str
+    mixing: str
+    weights: Mapping[str, float]  # by member's name; not negative; sum 1 except for stacking
+    offsets: tuple[float, ...]  # (C,) added before `finish`; () = none
+
+    def mix(self, members: Mapping[str, np.ndarray]) -> np.ndarray:
+        """members: name -> (N, C).  Returns (N, C) float32. Members without weight need not be there."""
+        used = [name for name, weight in self.weights.items() if weight]
+        missing = [name for name in used if name not in members]
+        if missing:
+            raise Refusal(
+                f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`"
+            )
+        parts = np.stack([prepare(members[name], self.mixing) for name in used])
+        mixed = weigh(parts, np.array([self.weights[name] for name in used]))
+        return finish(mixed + np.array(self.offsets, np.float32) if self.offsets else mixed, self.mixing)
+
+
+def fit_blend(
+    method: str, members: Mapping[str, np.ndarray], labels: np.ndarray, metric: Metric, settings: BlendSettings
+) -> Blend:
+    """members: name -> (N, C), the same rows in the same order.  labels: (N,) int."""
+    if method not in BLENDS:
+        raise Refusal(f"blend method '{method}' is not known; expected one of {', '.join(BLENDS)}")
+    # In the order of their names, so that the order in which members are listed decides nothing.
+    names = sorted(members)
+    probs = np.stack([members[name] for name in names])
+    mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
+    weights, offsets = BLENDS[method](prepare(probs, mixing), labels, metric, mixing, settings)
+    return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), tuple(offsets.tolist()))
+
+
+Fitted = tuple[np.ndarray, np.ndarray]  # (M,) weights, (C,) or (0,) offsets
+NONE = np.zeros(0)
+
+
+def _equal(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    return np.full(len(parts), 1.0 / len(parts)), NONE
+
+
+def _best(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    scores = [metric.score(labels, finish(part, mixing)) for part in parts]
+    return np.eye(len(parts))[int(np.argmax(scores))], NONE
+
+
+def _greedy(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    return weights_of(greedy_picks(parts, labels, metric, settings.rounds), len(parts)), NONE
+
+
+def _bagged(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    """The mean of greedy weights over half-samples of the rows (Caruana et al., ICDM 2006, bag members; rows are what
+    a metric of 104 classes overfits to). Halves come in complementary pairs, so every row counts equally often.
+    """
+    bags = [
+        weights_of(greedy_picks(parts, labels, metric, settings.rounds, rows), len(parts))
+        for rows in half_samples(labels, settings.bags, settings.seed)
+    ]
+    return np.mean(bags, axis=0), NONE
+
+
+def _coordinate(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    from competition.ensemble.simplex import coordinate_weights
+
+    return coordinate_weights(parts, labels, metric, mixing), NONE
+
+
+def _nelder_mead(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    from competition.ensemble.simplex import nelder_mead_weights
+
+    return nelder_mead_weights(parts, labels, metric, mixing), NONE
+
+
+def _optuna(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    from competition.ensemble.simplex import optuna_weights
+
+    return optuna_weights(parts, labels, metric, mixing, settings.trials, settings.seed), NONE
+
+
+def _stacking(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+    from competition.ensemble.stacking import stack
+
+    return stack(parts, labels, settings.ridge)
+
+
+BLENDS: dict[str, Callable[[np.ndarray, np.ndarray, Metric, str, BlendSettings], Fitted]] = {
+    "equal": _equal,
+    "best": _best,
+    "rank": _equal,  # equal weights over ranks
+    "bagged": _bagged,
+    "greedy": _greedy,
+    "coordinate": _coordinate,
+    "nelder_mead": _nelder_mead,
+    "optuna": _optuna,
+    "stacking": _stacking,
+}
+
+
+def half_samples(labels: np.ndarray, bags: int, seed: int) -> list[np.ndarray]:
+    """`bags` lists of row numbers, each half of every class; bags 2j and 2j+1 are each other's complement."""
+    rng = np.random.default_rng(seed)
+    halves: list[np.ndarray] = []
+    while len(halves) < bags:
+        shuffled = rng.permutation(len(labels))
+        by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        # Every second row of the list sorted by class: halves of each class, and of the odd rows left over.
+        halves += [np.sort(by_class[0::2]), np.sort(by_class[1::2])]
+    return halves[:bags]
