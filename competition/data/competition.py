@@ -3,11 +3,12 @@
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from competition.errors import Refusal
 
 Predicts = Literal["label", "probabilities"]
+Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Competition:
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
-            raise Refusal(f"{self.name}: {len(self.classes)} classes were found; two or more, all different, are needed")
+            raise Refusal(
+                f"{self.name}: {len(self.classes)} classes were found; two or more, all different, are needed"
+            )
         if len(self.label_values) != len(self.classes):
             raise Refusal(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
         columns = 1 if self.predicts == "label" else len(self.classes)
@@ -63,7 +66,10 @@ class Competition:
         missing = {field.name for field in fields(cls)} ^ set(told)
         if missing:
             raise Refusal(f"{path}: keys {sorted(missing)} are missing or unknown; make download writes it again")
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in told.items()})
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
+        }
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Row:
 
     id: str
     label: int  # class number, -1 when unknown
-    part: Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
+    part: Part
     shard: str  # file it is in, relative to the raw folder
     place: int  # number of the record in that file; 0 when the file is the image
     data: bytes  # the encoded image

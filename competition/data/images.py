@@ -21,13 +21,13 @@ class BadImage(ValueError):
 def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
     """The first frame as (size, size, 3) uint8 RGB, upright by its EXIF orientation.
 
-    Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparent pixels are laid on white.
+    Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparency is laid on white.
     fit: "crop" keeps the middle square, "squash" keeps everything and changes the aspect.
     Raises BadImage.
     """
     image = _open(data)
     try:
-        # A JPEG decoder can give 1/2, 1/4 or 1/8 of the size almost for free; twice the size wanted is left for the filter.
+        # A JPEG decoder gives 1/2, 1/4 or 1/8 of the size almost for free; twice the size is left for the filter.
         image.draft(None, (2 * size, 2 * size))
         image = _rgb(_upright(image))
         if fit == "crop":
@@ -42,7 +42,7 @@ def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
 def probe(data: bytes) -> tuple[int, int, str]:
     """(width, height, problem): the size in pixels, upright, and "" or the reason why it cannot be decoded.
 
-    Every byte is decoded, because a header says nothing about a file that ends too early. Size (0, 0) when there is none.
+    Every byte is decoded, because a header says nothing about a file that ends too early. Size (0, 0) without a header.
     """
     try:
         width, height = size_of(data)
@@ -64,13 +64,13 @@ def size_of(data: bytes) -> tuple[int, int]:
 def plain(data: bytes) -> bytes:
     """The same picture in bytes that every decoder reads alike: 8-bit RGB or grey, JPEG or PNG, already upright.
 
-    Most images come back untouched; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become PNG,
-    without loss. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP. Raises BadImage.
+    Most images come back untouched; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become
+    PNG, without loss. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP. Raises BadImage.
     """
     image = _open(data)
-    if image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L") and _orientation(image) == 1:
-        if not _transparent(image):
-            return data
+    common = image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L")
+    if common and _orientation(image) == 1 and not _transparent(image):
+        return data
     try:
         out = io.BytesIO()
         _rgb(_upright(image)).save(out, "PNG", compress_level=1)

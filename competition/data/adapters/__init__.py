@@ -1,0 +1,7 @@
+"""One module per kind of competition, each with the same five functions: docs/adding_a_competition.md."""
+
+from types import ModuleType
+
+from competition.data.adapters import digits, flowers
+
+ADAPTERS: dict[str, ModuleType] = {"digits": digits, "flowers": flowers}

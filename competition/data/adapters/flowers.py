@@ -1,0 +1,106 @@
+"""Kaggle's flowers (flower-classification-with-tpus, tpu-getting-started): 104 classes in TFRecords of four sizes.
+
+tfrecords-jpeg-{192x192,224x224,331x331,512x512}/{train,val,test}/NN-224x224-COUNT.tfrec   features id, image, class
+sample_submission.csv                                                                     id,label
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from competition.data import records
+from competition.data.competition import Competition, Part, Row, Settings
+from competition.errors import Refusal
+
+# Class n is the n-th name, as the competition numbers them.
+CLASSES = """
+pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, wild geranium, tiger lily, moon orchid,
+bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king protea, spear thistle, yellow iris,
+globe-flower, purple coneflower, peruvian lily, balloon flower, giant white arum lily, fire lily, pincushion flower,
+fritillary, red ginger, grape hyacinth, corn poppy, prince of wales feathers, stemless gentian, artichoke,
+sweet william, carnation, garden phlox, love in the mist, cosmos, alpine sea holly, ruby-lipped cattleya,
+cape flower, great masterwort, siam tulip, lenten rose, barberton daisy, daffodil, sword lily, poinsettia,
+bolero deep blue, wallflower, marigold, buttercup, daisy, common dandelion, petunia, wild pansy, primula, sunflower,
+lilac hibiscus, bishop of llandaff, gaura, geranium, orange dahlia, pink-yellow dahlia, cautleya spicata,
+japanese anemone, black-eyed susan, silverbush, californian poppy, osteospermum, spring crocus, iris, windflower,
+tree poppy, gazania, azalea, water lily, rose, thorn apple, morning glory, passion flower, lotus, toad lily,
+anthurium, frangipani, clematis, hibiscus, columbine, desert-rose, tree mallow, magnolia, cyclamen, watercress,
+canna lily, hippeastrum, bee balm, pink quill, foxglove, bougainvillea, camellia, mallow, mexican petunia, bromelia,
+blanket flower, trumpet creeper, blackberry lily, common tulip, wild rose
+"""
+NAMES = tuple(" ".join(name.split()) for name in CLASSES.split(","))
+SIZES = (192, 224, 331, 512)  # pixels
+FOLDER = re.compile(r"tfrecords-(?:jpeg|png)-(\d+)x\1")
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """The competition's files from Kaggle, or drawn ones when `miniature` is above 0."""
+    if settings.miniature:
+        from competition.data.adapters import drawn
+
+        sizes = (settings.image_size,) if settings.image_size else SIZES
+        drawn.flowers(raw, NAMES, settings.miniature, sizes, settings.seed)
+    else:
+        fetch(settings.slug, raw)
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    return label_competition(settings, NAMES)
+
+
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    yield from record_rows(raw, settings)
+
+
+def sample(raw: Path) -> Path:
+    return raw / "sample_submission.csv"
+
+
+def solution(raw: Path) -> Path | None:
+    """Only a miniature knows its answers."""
+    path = raw / "private" / "solution.csv"
+    return path if path.exists() else None
+
+
+def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
+    """id,label with class numbers, scored by macro-F1 unless the settings say otherwise."""
+    return Competition(
+        name=settings.name,
+        slug="" if settings.miniature else settings.slug,
+        classes=tuple(names),
+        metric=settings.metric or "macro_f1",
+        predicts="label",
+        id_column="id",
+        prediction_columns=("label",),
+        label_values=tuple(str(number) for number in range(len(names))),
+    )
+
+
+def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    """Every record of one image size: train, then val, then test, each in the order of the file names."""
+    folder = _folder(raw, settings.image_size)
+    parts: tuple[Part, ...] = ("train", "val", "test")
+    for part in parts:
+        shards = sorted((folder / part).glob("*.tfrec"))
+        if not shards and part != "val":
+            raise Refusal(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
+        for shard in shards:
+            counted_as: Part = "train" if part == "val" and settings.validation == "pool" else part
+            for place, record in enumerate(records.read_shard(str(shard), labelled=part != "test")):
+                where = shard.relative_to(raw).as_posix()
+                label = -1 if record.label is None else record.label
+                yield Row(record.id, label, counted_as, where, place, record.image)
+
+
+def _folder(raw: Path, size: int) -> Path:
+    found = {int(named[1]): path for path in raw.iterdir() if (named := FOLDER.fullmatch(path.name))}
+    if not found:
+        raise Refusal(
+            "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
+        )
+    if size and size not in found:
+        raise Refusal(
+            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(found)} pixels; "
+            "choose one of them, or 0 for the largest"
+        )
+    return found[size or max(found)]

@@ -1,0 +1,48 @@
+"""CSV files as competitions have them, read strictly: every cell is text, an odd row is an error with its number."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from competition.errors import Refusal
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """All columns as str, exactly as written: "001", "NA", "1e5" and "" stay what they are. A BOM is taken off.
+
+    pandas would take an extra field for an index and rename a doubled header without a word; here both are refused.
+    """
+    if not path.is_file():
+        raise Refusal(f"{path.name}: no such file in the raw files; it was expected beside the images")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, strict=True)
+            header = next(lines, [])
+            rows = []
+            for row in lines:
+                if row and len(row) != len(header):
+                    raise Refusal(f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns")
+                if row:
+                    rows.append(row)
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except csv.Error as error:
+        raise Refusal(f"{path.name}, line {lines.line_num}: {error}") from None
+    if not header:
+        raise Refusal(f"{path.name}: it is empty; a line of column names was expected")
+    doubled = sorted({name for name in header if header.count(name) > 1})
+    if doubled:
+        raise Refusal(
+            f"{path.name}: column {doubled[0]!r} appears {header.count(doubled[0])} times; rename all but one"
+        )
+    return pd.DataFrame(rows, columns=header, dtype=str)

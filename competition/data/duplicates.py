@@ -1,0 +1,84 @@
+"""The same photo twice: byte for byte (sha256) or nearly (perceptual hash, then pixels), and what follows from it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from competition.errors import Refusal, first
+
+BLOCK = 256  # rows of the pair table in memory at once
+Progress = Callable[[int, int], None]
+
+
+def pairs(
+    index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixels: float, progress: Progress | None = None
+) -> pd.DataFrame:
+    """Every pair of readable images that are the same photo: a, b (row numbers, a < b), exact, bits, pixels.
+
+    thumbs: (N, 16, 16, 3) uint8.  bits: largest Hamming distance of the 64-bit hashes.  pixels: largest mean absolute
+    difference of the thumbnails, 0 to 255; the hash proposes, the pixels decide.
+    All N^2/2 hash distances are computed, block by block, so no near pair is missed. Of byte-identical images only
+    the first takes part, and each other one is paired with it.
+    """
+    readable = np.flatnonzero((index["problem"] == "").to_numpy())
+    digest = index["sha256"].to_numpy()[readable]
+    _, at, which = np.unique(digest, return_index=True, return_inverse=True)
+    original = readable[at[which]]  # unique returns first occurrences
+    copies = original != readable
+    found = [_table(original[copies], readable[copies], exact=True)]
+
+    rows = np.sort(readable[at])
+    hashes = np.array([int(text, 16) for text in index["phash"].to_numpy()[rows]], np.uint64)
+    for start in range(0, len(rows), BLOCK):
+        apart = np.bitwise_count(hashes[start : start + BLOCK, None] ^ hashes[None, start:])
+        a, b = np.nonzero(apart <= bits)
+        a, b, apart_ab = a[b > a], b[b > a], apart[a[b > a], b[b > a]]
+        left, right = rows[start + a], rows[start + b]
+        distance = pixel_distance(thumbs[left], thumbs[right])
+        near = distance <= pixels
+        found.append(_table(left[near], right[near], exact=False, bits=apart_ab[near], pixels=distance[near]))
+        if progress:
+            progress(min(start + BLOCK, len(rows)), len(rows))
+    return pd.concat(found, ignore_index=True)
+
+
+def pixel_distance(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(n,) mean absolute difference, 0 to 255, of thumbnails (n, 16, 16, 3)."""
+    return np.abs(left.astype(np.int16) - right).mean((1, 2, 3), dtype=np.float64)
+
+
+def groups(pairs: pd.DataFrame, rows: int) -> np.ndarray:
+    """(rows,) int: images joined by a chain of pairs share a number, that of their first row."""
+    graph = coo_array((np.ones(len(pairs)), (pairs["a"], pairs["b"])), shape=(rows, rows))
+    _, component = connected_components(graph, directed=False)
+    _, first_row, which = np.unique(component, return_index=True, return_inverse=True)
+    return first_row[which]
+
+
+def conflicts(index: pd.DataFrame) -> pd.DataFrame:
+    """group, id, label of every labelled image whose group has more than one label; sorted by group."""
+    labelled = index[index["label"] >= 0]
+    several = labelled.groupby("group")["label"].transform("nunique") > 1
+    return labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
+
+
+def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
+    """One photo under two labels: policy "error" refuses, "drop" leaves out all its copies, "keep" keeps them."""
+    found = conflicts(index)
+    if policy == "error" and len(found):
+        raise Refusal(
+            f"{found['group'].nunique():,} photos appear under more than one label, {first(found['id'], 4)}; "
+            "correct them, or set prepare.label_conflicts to drop or keep"
+        )
+    if policy != "drop":
+        return index
+    return index[~index["id"].isin(found["id"])].reset_index(drop=True)
+
+
+def _table(
+    a: np.ndarray, b: np.ndarray, exact: bool, bits: np.ndarray | int = 0, pixels: np.ndarray | float = 0.0
+) -> pd.DataFrame:
+    return pd.DataFrame({"a": a, "b": b, "exact": exact, "bits": bits, "pixels": pixels})

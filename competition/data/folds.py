@@ -1,0 +1,55 @@
+"""Folds, made once: by row and id, stratified by class, never splitting a duplicate group."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+
+from competition.errors import Refusal
+
+
+def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
+    """(N,) int: 0..folds-1 for training rows, -1 for all others.
+
+    The answer depends on ids, labels, groups and the seed, not on the order of rows or files. A class with fewer groups
+    than folds is spread over as many folds as it has groups (see `support`).
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    train = np.flatnonzero(index["part"] == "train")
+    train = train[np.argsort(index["id"].to_numpy(str)[train], kind="stable")]
+    labels = index["label"].to_numpy()[train]
+    groups = pd.factorize(index["group"].to_numpy()[train])[0]
+    if groups.max(initial=-1) + 1 < folds:
+        raise Refusal(
+            f"{groups.max(initial=-1) + 1} different training images cannot make {folds} folds; lower prepare.folds"
+        )
+    if np.bincount(labels).max() < folds:
+        raise Refusal(
+            f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()} or less"
+        )
+    fold = np.full(len(index), -1)
+    with warnings.catch_warnings():  # rare classes are told by `thin_classes`, by name
+        warnings.filterwarnings("ignore", message="The least populated class")
+        splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(labels, labels, groups)
+        for number, (_, held_out) in enumerate(splits):
+            fold[train[held_out]] = number
+    return fold
+
+
+def support(index: pd.DataFrame, classes: int) -> pd.DataFrame:
+    """Training rows of every class in every fold: (C, K), index class, columns fold."""
+    train = index[index["part"] == "train"]
+    table = pd.crosstab(train["label"], train["fold"])
+    return table.reindex(range(classes), fill_value=0).rename_axis(index="class", columns="fold")
+
+
+def share_errors(support: pd.DataFrame) -> np.ndarray:
+    """(K,) sum over classes of |class share in the fold - class share overall|: 0 is perfect, 2 the worst."""
+    table = support.to_numpy(float)
+    return np.abs(table / table.sum(0) - table.sum(1, keepdims=True) / table.sum()).sum(0)
+
+
+def thin_classes(support: pd.DataFrame) -> list[int]:
+    """Classes that some fold has no row of: there the fold's score counts them as 0, or its model never saw them."""
+    return [int(number) for number in support.index[(support == 0).any(axis=1)]]

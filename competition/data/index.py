@@ -1,0 +1,138 @@
+"""One row per image: what it is, where it lies, what it looks like. Made once; everything later joins it by id."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.fft import dctn
+
+from competition.data import images
+from competition.data.competition import Row
+from competition.errors import Refusal, first
+
+COLUMNS = {
+    "id": str, "label": int, "part": str, "shard": str, "place": int, "width": int, "height": int, "bytes": int,
+    "sha256": str, "phash": str, "problem": str, "group": int, "fold": int,
+}  # fmt: skip
+THUMB = 16  # pixels a side of a thumbnail
+LOOK = 32  # pixels a side of what the perceptual hash sees
+CHUNK = 512  # images in memory at once
+Progress = Callable[[int, int], None]
+
+
+def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -> tuple[pd.DataFrame, np.ndarray]:
+    """(index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey where unreadable.
+
+    `group` is still the row's own number and `fold` -1: duplicates.groups and folds.assign give them.
+    Decoding is spread over threads: Pillow and hashlib let go of the interpreter's lock. The total that `progress`
+    is given is 0, unknown.
+    """
+    told: list[dict[str, object]] = []
+    looks: list[np.ndarray] = []
+    source = iter(rows)
+    with ThreadPoolExecutor() as pool:
+        while chunk := list(islice(source, CHUNK)):
+            for entry, look in pool.map(_look_at, chunk):
+                told.append(entry)
+                looks.append(look)
+            if progress:
+                progress(len(told), 0)
+    if not told:
+        raise Refusal("no image was found in the raw files; make download FORCE=1 fetches them again")
+    index = pd.DataFrame(told)
+    seen = np.stack(looks)
+    index["phash"] = [f"{value:016x}" for value in perceptual_hash(seen)]
+    index["group"] = np.arange(len(index))
+    index["fold"] = -1
+    _check(index, classes)
+    half = LOOK // THUMB
+    thumbs = seen.reshape(-1, THUMB, half, THUMB, half, 3).mean((2, 4)).round().astype(np.uint8)
+    return index[list(COLUMNS)], thumbs
+
+
+def perceptual_hash(looks: np.ndarray) -> np.ndarray:
+    """(N,) uint64: which of the 64 lowest frequencies of the grey image lie above their median (pHash, Zauner 2010).
+
+    looks: (N, 32, 32, 3) uint8. The constant term is left out of the median: it is how bright the image is, not what it
+    shows.
+    """
+    bits = np.zeros((len(looks), 64), np.uint8)
+    for start in range(0, len(looks), 4096):  # a float copy of everything would not fit beside the images
+        grey = looks[start : start + 4096] @ np.array([0.299, 0.587, 0.114])
+        low = dctn(grey, axes=(1, 2), norm="ortho")[:, :8, :8].reshape(-1, 64)
+        bits[start : start + 4096] = low > np.median(low[:, 1:], axis=1, keepdims=True)
+    return np.packbits(bits, axis=1).view(">u8").ravel().astype(np.uint64)
+
+
+def save(index: pd.DataFrame, path: Path) -> None:
+    index.to_csv(path, index=False, lineterminator="\n")
+
+
+def load(path: Path) -> pd.DataFrame:
+    """The index with ids exactly as they were: "001", "NA", "1e5" and "" are texts, not numbers or gaps."""
+    found = pd.read_csv(path, dtype=COLUMNS, keep_default_na=False)
+    if list(found) != list(COLUMNS):
+        raise Refusal(
+            f"{path}: columns {list(found)} were found, {list(COLUMNS)} expected; make prepare FORCE=1 makes it again"
+        )
+    return found
+
+
+def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(kept, bad): the rows to go on with, and every row that cannot be decoded.
+
+    policy "error" refuses unreadable labelled rows, "drop" leaves them out. Test rows always stay: they need a prediction.
+    """
+    bad = index[index["problem"] != ""]
+    droppable = (index["problem"] != "") & (index["part"] != "test")
+    if policy == "error" and droppable.any():
+        listed = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].itertuples()]
+        raise Refusal(
+            f"{len(listed):,} training images cannot be read, {first(listed, 3)}; "
+            "mend them, or set prepare.bad_images=drop to go on without them"
+        )
+    return index[~droppable].reset_index(drop=True), bad
+
+
+def _look_at(row: Row) -> tuple[dict[str, object], np.ndarray]:
+    problem, width, height = "", 0, 0
+    look = np.full((LOOK, LOOK, 3), 128, np.uint8)
+    try:
+        width, height = images.size_of(row.data)
+        look = images.decode(row.data, LOOK, "squash")
+    except images.BadImage as reason:
+        problem = str(reason)
+    entry = {
+        "id": row.id, "label": row.label, "part": row.part, "shard": row.shard, "place": row.place, "width": width,
+        "height": height, "bytes": len(row.data), "sha256": sha256(row.data).hexdigest(), "problem": problem,
+    }  # fmt: skip
+    return entry, look
+
+
+def _check(index: pd.DataFrame, classes: int) -> None:
+    ids = index["id"]
+    odd = ids[[any(ord(letter) < 32 or ord(letter) == 127 for letter in one) or len(one) > 200 for one in ids]]
+    if len(odd):
+        raise Refusal(
+            f"{len(odd):,} ids hold control characters or more than 200 letters, {first(odd, 3)}; no CSV can carry them"
+        )
+    doubled = ids[ids.duplicated()].unique()
+    if len(doubled):
+        parts = index[ids == doubled[0]]["part"].tolist()
+        raise Refusal(
+            f"{len(doubled):,} ids appear more than once, {first(doubled)} ({' and '.join(parts)}); ids must differ"
+        )
+    labelled = index["part"] != "test"
+    outside = labelled & ~index["label"].between(0, classes - 1)
+    if outside.any():
+        at = index[outside].iloc[0]
+        raise Refusal(
+            f"{outside.sum():,} labels are outside the {classes} classes (0 to {classes - 1}), "
+            f"first {at.label} of {at.id!r} in {at.shard}"
+        )
+    if not (index["part"] == "train").any():
+        raise Refusal("no training image was found; make download FORCE=1 fetches the raw files again")
