@@ -1,0 +1,187 @@
+"""Test-time views: deterministic maps of a batch of images to one of the same shape.
+
+(B, H, W, 3) float of 0..255 -> the same. Written with keras.ops on static shapes and with gathers in place of affine
+transforms, so that each compiles under XLA on TensorFlow and JAX alike (XLA on TPU has neither
+ImageProjectiveTransform nor antialiased resizing). A view has a name; `+` composes, from left to right:
+
+    flip_lr        flip_lr+shift_up_4        flip_lr+crop_top_left        scale_110        brighter_10
+
+Which views are valid is the competition's matter: a flipped digit is another digit, a flipped leaf is a leaf.
+"""
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from competition.errors import Refusal
+
+View = Callable[[Any], Any]  # (B, H, W, 3) -> (B, H, W, 3)
+
+CROP = 7 / 8  # side of a crop, share of the image's (224 of 256, the classic ten crops)
+SHIFT = 1 / 16  # of the side, where no number of pixels is named
+
+
+def _flip_lr(images: Any) -> Any:
+    from keras import ops
+
+    return ops.flip(images, axis=2)
+
+
+def _flip_ud(images: Any) -> Any:
+    from keras import ops
+
+    return ops.flip(images, axis=1)
+
+
+def _transpose(images: Any) -> Any:
+    from keras import ops
+
+    if images.shape[1] != images.shape[2]:
+        raise Refusal(f"a transposed or quarter-turned view needs square images, found {images.shape[1:3]}")
+    return ops.transpose(images, (0, 2, 1, 3))
+
+
+def _shift(down: int, right: int, pixels: int | None) -> View:
+    """The image moved by `pixels`; what comes in at the border is the border."""
+
+    def view(images: Any) -> Any:
+        for axis, way in ((1, down), (2, right)):
+            if way:
+                step = way * (pixels or max(1, round(images.shape[axis] * SHIFT)))
+                images = _take(images, lambda n, step=step: np.clip(np.arange(n) - step, 0, n - 1), axis)
+        return images
+
+    return view
+
+
+def _crop(down: float, right: float) -> View:
+    """A square of side CROP whose place is given in shares of what is left over, resized back."""
+
+    def view(images: Any) -> Any:
+        height, width = images.shape[1:3]
+        h, w = round(height * CROP), round(width * CROP)
+        top, left = round((height - h) * down), round((width - w) * right)
+        return _resize(images[:, top : top + h, left : left + w], height, width)
+
+    return view
+
+
+def _scale(percent: int) -> View:
+    """> 100: the middle, enlarged.  < 100: the whole, made smaller, its border repeated."""
+
+    def view(images: Any) -> Any:
+        height, width = images.shape[1:3]
+        if percent >= 100:
+            h, w = round(height * 100 / percent), round(width * 100 / percent)
+            top, left = (height - h) // 2, (width - w) // 2
+            return _resize(images[:, top : top + h, left : left + w], height, width)
+        h, w = max(1, round(height * percent / 100)), max(1, round(width * percent / 100))
+        small = _resize(images, h, w)
+        small = _take(small, lambda n: np.clip(np.arange(height) - (height - n) // 2, 0, n - 1), axis=1)
+        return _take(small, lambda n: np.clip(np.arange(width) - (width - n) // 2, 0, n - 1), axis=2)
+
+    return view
+
+
+def _brightness(percent: int) -> View:
+    """Lighter or darker by a share of the whole range, kept within it."""
+
+    def view(images: Any) -> Any:
+        from keras import ops
+
+        return ops.clip(images + 255.0 * percent / 100, 0.0, 255.0)
+
+    return view
+
+
+def _chain(*views: View) -> View:
+    def view(images: Any) -> Any:
+        for each in views:
+            images = each(images)
+        return images
+
+    return view
+
+
+VIEWS: dict[str, View] = {
+    "identity": lambda images: images,  # untouched: equals plain prediction bit for bit
+    "flip_lr": _flip_lr,
+    "flip_ud": _flip_ud,
+    "rot90": _chain(_transpose, _flip_ud),  # counter-clockwise
+    "rot180": _chain(_flip_lr, _flip_ud),
+    "rot270": _chain(_flip_ud, _transpose),
+    "transpose": _transpose,
+    "anti_transpose": _chain(_flip_lr, _flip_ud, _transpose),
+    "crop_center": _crop(0.5, 0.5),
+    "crop_top_left": _crop(0, 0),
+    "crop_top_right": _crop(0, 1),
+    "crop_bottom_left": _crop(1, 0),
+    "crop_bottom_right": _crop(1, 1),
+    "shift_up": _shift(-1, 0, None),
+    "shift_down": _shift(1, 0, None),
+    "shift_left": _shift(0, -1, None),
+    "shift_right": _shift(0, 1, None),
+}
+
+NUMBERED: dict[str, Callable[[int], View]] = {
+    "shift_up": lambda n: _shift(-1, 0, n),  # pixels
+    "shift_down": lambda n: _shift(1, 0, n),
+    "shift_left": lambda n: _shift(0, -1, n),
+    "shift_right": lambda n: _shift(0, 1, n),
+    "scale": _scale,  # percent of the side: 90, 110
+    "brighter": _brightness,  # percent of the range
+    "darker": lambda n: _brightness(-n),
+}
+
+_FIVE = ("crop_center", "crop_top_left", "crop_top_right", "crop_bottom_left", "crop_bottom_right")
+GROUPS: dict[str, tuple[str, ...]] = {
+    "five_crops": _FIVE,
+    "ten_crops": (*_FIVE, *(f"flip_lr+{crop}" for crop in _FIVE)),
+    "dihedral": ("identity", "flip_lr", "flip_ud", "rot90", "rot180", "rot270", "transpose", "anti_transpose"),
+    "shifts": ("shift_up", "shift_down", "shift_left", "shift_right"),
+}
+
+
+def expand_views(names: Sequence[str]) -> tuple[str, ...]:
+    """Group names replaced by their views, each once, in order; every name is checked."""
+    names = tuple(dict.fromkeys(v for name in names for v in GROUPS.get(name, (name,))))
+    views_named(names)
+    return names
+
+
+def views_named(names: Sequence[str]) -> tuple[View, ...]:
+    """The same name gives the same function object, so that a caller may compare views to save a compilation."""
+    return tuple(_view(name) for name in names)
+
+
+@cache
+def _view(name: str) -> View:
+    if "+" in name:
+        return _chain(*(_view(part) for part in name.split("+")))
+    if name in VIEWS:
+        return VIEWS[name]
+    family, _, number = name.rpartition("_")
+    if family in NUMBERED and number.isascii() and number.isdigit() and int(number) > 0:
+        return NUMBERED[family](int(number))
+    known = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(known)}"
+    raise Refusal(f"view '{name}' is not known; {hint}")
+
+
+def _take(images: Any, places: Callable[[int], np.ndarray], axis: int) -> Any:
+    from keras import ops
+
+    return ops.take(images, np.ascontiguousarray(places(images.shape[axis]), dtype=np.int32), axis=axis)
+
+
+def _resize(images: Any, height: int, width: int) -> Any:
+    from keras import ops
+
+    # Without antialiasing (ScaleAndTranslate has no XLA kernel); views change the side by an eighth or so.
+    return ops.image.resize(
+        images, (height, width), interpolation="bilinear", antialias=False, data_format="channels_last"
+    )
