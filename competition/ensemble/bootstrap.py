@@ -27,13 +27,15 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """after - before on the same rows; low, high: its 95 % interval; changed: rows with another label."""
+    """after - before on the same rows."""
 
     value: float
     error: float
-    low: float
+    low: float  # of the 95 % interval
     high: float
-    changed: int
+    changed: int  # rows with another label
+    corrected: int  # rows that were wrong and are right
+    corrupted: int  # rows that were right and are wrong: a net gain hides many of both (Shanmugam et al., ICCV 2021)
 
     @property
     def is_real(self) -> bool:
@@ -62,7 +64,10 @@ def paired(
     gaps = second - first
     value = _value(labels, after, metric, classes) - _value(labels, before, metric, classes)
     low, high = np.quantile(gaps, [0.025, 0.975])
-    return Difference(value, float(gaps.std()), float(low), float(high), int(np.sum(_hard(before) != _hard(after))))
+    old, new = hard(before), hard(after)
+    was, now = old == labels, new == labels
+    flips = [int(np.count_nonzero(rows)) for rows in (old != new, ~was & now, was & ~now)]
+    return Difference(value, float(gaps.std()), float(low), float(high), *flips)
 
 
 def leaderboard_band(
@@ -175,5 +180,6 @@ def _value(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int)
     return metric.score_labels(labels, output, classes)
 
 
-def _hard(output: np.ndarray) -> np.ndarray:
+def hard(output: np.ndarray) -> np.ndarray:
+    """(N,) labels, of labels or of (N, C) probabilities."""
     return output if output.ndim == 1 else output.argmax(1)

@@ -74,7 +74,7 @@ def fit_chain(
 
     labels: (N,) int.  folds: (N,) int, 0..K-1. Members are aligned (`chain.align`).
     """
-    return _Lab(views, labels, folds, settings, honest, (), seconds, None).chain()
+    return Lab(views, labels, folds, settings, honest, (), seconds, None).chain()
 
 
 def cross_fit(
@@ -86,7 +86,7 @@ def cross_fit(
     seconds: Seconds | None = None,
 ) -> CrossFitted:
     """For every row what a chain says that never saw its fold."""
-    return _Lab(views, labels, folds, settings, honest, (), seconds, None).cross_fit()
+    return Lab(views, labels, folds, settings, honest, (), seconds, None).cross_fit()
 
 
 def honest_chain(
@@ -100,7 +100,7 @@ def honest_chain(
 ) -> Honest:
     """`fit_chain` and `cross_fit` in one, sharing their work, with the scores that may be quoted."""
     metric = metric_named(settings.metric)
-    lab = _Lab(views, labels, folds, settings, honest, BASELINES, seconds, progress)
+    lab = Lab(views, labels, folds, settings, honest, BASELINES, seconds, progress)
     chain, crossed = lab.chain(), lab.cross_fit()
     output = crossed.output(metric)
     classes, more = crossed.probs.shape[1], (honest.resamples, honest.seed)
@@ -140,7 +140,7 @@ def simplest(
     return chosen
 
 
-class _Lab:
+class Lab:
     """Fits without some folds, each made once."""
 
     def __init__(

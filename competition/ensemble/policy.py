@@ -12,7 +12,7 @@ import numpy as np
 
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.greedy import greedy_picks, weights_of
-from competition.ensemble.metrics import METRICS, Metric
+from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 
@@ -77,7 +77,16 @@ def fit_policy(
     if not picks:
         raise Refusal(f"policy cost limit {settings.cost_limit} allows no view; expected 1 or more, or 0 for no limit")
     weights = weights_of(picks, len(different))
+    if settings.by == "log_likelihood" and not _is_gain(parts, weights, labels):
+        return {plain: 1.0}
     return {name: float(w) for name, w in zip(different, weights, strict=True) if w}
+
+
+def _is_gain(parts: np.ndarray, weights: np.ndarray, labels: np.ndarray) -> bool:
+    """The views raise the mean log likelihood over the plain one by more than the standard error of the rows."""
+    own = true_class(labels, parts)  # (V, N)
+    gains = np.log(weights @ own) - np.log(own[0])
+    return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
 
 
 def views_that_differ(views: ViewPredictions, plain: str, same_below: float) -> list[str]:
@@ -93,9 +102,3 @@ def views_that_differ(views: ViewPredictions, plain: str, same_below: float) -> 
         if all(differ(probs, other) for other in kept.values()):
             kept[name] = probs
     return list(kept)
-
-
-def corrected_and_corrupted(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[int, int]:
-    """Rows made right and rows made wrong.  All (N,) int. A net gain hides many of both (Shanmugam, ICCV 2021)."""
-    was, now = before == labels, after == labels
-    return int(np.count_nonzero(~was & now)), int(np.count_nonzero(was & ~now))

@@ -50,8 +50,9 @@ def _shift(down: int, right: int, pixels: int | None) -> View:
     def view(images: Any) -> Any:
         for axis, way in ((1, down), (2, right)):
             if way:
-                step = way * (pixels or max(1, round(images.shape[axis] * SHIFT)))
-                images = _take(images, lambda n, step=step: np.clip(np.arange(n) - step, 0, n - 1), axis)
+                side = images.shape[axis]
+                step = way * (pixels or max(1, round(side * SHIFT)))
+                images = _take(images, np.clip(np.arange(side) - step, 0, side - 1), axis)
         return images
 
     return view
@@ -80,8 +81,8 @@ def _scale(percent: int) -> View:
             return _resize(images[:, top : top + h, left : left + w], height, width)
         h, w = max(1, round(height * percent / 100)), max(1, round(width * percent / 100))
         small = _resize(images, h, w)
-        small = _take(small, lambda n: np.clip(np.arange(height) - (height - n) // 2, 0, n - 1), axis=1)
-        return _take(small, lambda n: np.clip(np.arange(width) - (width - n) // 2, 0, n - 1), axis=2)
+        small = _take(small, np.clip(np.arange(height) - (height - h) // 2, 0, h - 1), axis=1)
+        return _take(small, np.clip(np.arange(width) - (width - w) // 2, 0, w - 1), axis=2)
 
     return view
 
@@ -172,10 +173,10 @@ def _view(name: str) -> View:
     raise Refusal(f"view '{name}' is not known; {hint}")
 
 
-def _take(images: Any, places: Callable[[int], np.ndarray], axis: int) -> Any:
+def _take(images: Any, places: np.ndarray, axis: int) -> Any:
     from keras import ops
 
-    return ops.take(images, np.ascontiguousarray(places(images.shape[axis]), dtype=np.int32), axis=axis)
+    return ops.take(images, places.astype(np.int32), axis=axis)
 
 
 def _resize(images: Any, height: int, width: int) -> Any:
