@@ -85,7 +85,7 @@ def load(path: Path) -> pd.DataFrame:
 def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(kept, bad): the rows to go on with, and every row that cannot be decoded.
 
-    policy "error" refuses unreadable labelled rows, "drop" leaves them out. Test rows always stay: they need a prediction.
+    policy "error" refuses unreadable labelled rows, "drop" leaves them out. Test rows always stay.
     """
     bad = index[index["problem"] != ""]
     droppable = (index["problem"] != "") & (index["part"] != "test")

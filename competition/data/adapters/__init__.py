@@ -2,6 +2,6 @@
 
 from types import ModuleType
 
-from competition.data.adapters import digits, flowers
+from competition.data.adapters import digits, flowers, folder, plants
 
-ADAPTERS: dict[str, ModuleType] = {"digits": digits, "flowers": flowers}
+ADAPTERS: dict[str, ModuleType] = {"digits": digits, "flowers": flowers, "plants": plants, "folder": folder}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from competition.errors import Refusal
+from competition.errors import Refusal, first
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -46,3 +46,40 @@ def read_csv(path: Path) -> pd.DataFrame:
             f"{path.name}: column {doubled[0]!r} appears {header.count(doubled[0])} times; rename all but one"
         )
     return pd.DataFrame(rows, columns=header, dtype=str)
+
+
+def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, name: str) -> list[int]:
+    """The number of the column that holds the one; rows that are not one-hot are refused by name.
+
+    Soft and multi-label rows are other tasks: taking their largest column would hide them.
+    """
+    try:
+        values = table[list(columns)].astype(float)
+    except ValueError as error:
+        raise Refusal(f"{name}: {error}; columns {first(columns)} should hold 0 and 1") from None
+    wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
+    if wrong.any():
+        raise Refusal(
+            f"{name}: {wrong.sum():,} rows are not one-hot over {first(columns)}, "
+            f"{first(table[id_column][wrong])}; every row needs exactly one 1, the rest 0"
+        )
+    return [int(number) for number in values.to_numpy().argmax(axis=1)]
+
+
+def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> list[int]:
+    """The number of each value in `label_values`; a value that is not there is refused with its rows' count."""
+    numbers = {value: number for number, value in enumerate(label_values)}
+    unknown = ~values.isin(numbers.keys())
+    if unknown.any():
+        raise Refusal(
+            f"{name}: {unknown.sum():,} rows have a label outside the {len(numbers)} classes, "
+            f"{first(values[unknown].unique())}; classes.csv lists them all where there is one"
+        )
+    return [numbers[value] for value in values]
+
+
+def in_natural_order(values: Sequence[str]) -> list[str]:
+    """Whole numbers by size, anything else by the alphabet."""
+    if all(value.isascii() and value.isdigit() for value in values):
+        return sorted(values, key=lambda value: (int(value), value))
+    return sorted(values)

@@ -1,0 +1,241 @@
+"""Any images with tables or class folders, as a zip or a directory. What the user does not say is found, and said in the notes.
+
+With tables:           train.csv, test.csv and sample_submission.csv (classes.csv where labels have names), images anywhere.
+With class folders:    train/<class>/..., test/...   or   <class>/..., test/...
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from competition.data.adapters.files import ImageFiles, image_paths
+from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
+from competition.data.competition import Competition, Part, Row, Settings
+from competition.errors import Refusal, first
+
+MAX_RATIO = 200  # unpacked to packed: images hardly shrink, so far less than this is already odd
+SAMPLE = "sample_submission.csv"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the folder turned out to be. train, test: ids and labels in order; paths: id -> file, per part."""
+
+    competition: Competition
+    train: tuple[list[str], list[int]]
+    test: list[str]
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission where there is none."""
+    if not settings.source:
+        if not settings.slug:
+            raise Refusal("competition.source: the folder adapter needs a zip file or a directory (or a slug to fetch)")
+        fetch(settings.slug, raw)
+    else:
+        source = Path(settings.source).expanduser()
+        if source.is_dir():
+            shutil.copytree(source, raw, dirs_exist_ok=True)
+        elif source.suffix.lower() == ".zip" and source.is_file():
+            from competition.remote import archive
+
+            archive.extract(source, raw, MAX_RATIO)
+        else:
+            raise Refusal(f"competition.source: {source} was found, a directory or a .zip file expected")
+    _lift(raw)
+    if not (raw / SAMPLE).exists():
+        found = _layout(raw, settings)
+        blank = _blank_prediction(found.competition)
+        header = [found.competition.id_column, *found.competition.prediction_columns]
+        write_csv(raw / SAMPLE, header, ([one, *blank] for one in found.test))
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    return _layout(raw, settings).competition
+
+
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    found, files = _layout(raw, settings), ImageFiles(raw)
+    yield from files.rows(*found.train, part="train")
+    yield from files.rows(found.test, [-1] * len(found.test), "test")
+
+
+def sample(raw: Path) -> Path:
+    return raw / SAMPLE
+
+
+def solution(raw: Path) -> Path | None:
+    """A folder competition is graded locally where its source brought the answers."""
+    path = raw / "private" / "solution.csv"
+    return path if path.exists() else None
+
+
+def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
+    """(rows, folders left out): class folders of extra training images, matched by class name or label value.
+
+    Ids are external/<folder>/<path>, so that they never meet the competition's own.
+    """
+    number = {value: n for n, value in enumerate(competition.label_values)}
+    number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
+    paths = image_paths(source)
+    named = {path: PurePosixPath(path).parent.name for path in paths}
+    label = {path: number.get(name, number.get(_plain(name), -1)) for path, name in named.items()}
+    left_out = sorted({named[path] for path in paths if label[path] < 0})
+    if all(value < 0 for value in label.values()):
+        raise Refusal(
+            f"{source}: none of its folders ({first(left_out)}) is a class; names like {first(competition.classes, 3)} were expected"
+        )
+
+    def found() -> Iterator[Row]:
+        for path in paths:
+            if label[path] >= 0:
+                yield Row(
+                    f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes()
+                )
+
+    return found(), left_out
+
+
+def _lift(raw: Path) -> None:
+    """A zip often holds one folder that holds everything: take it off."""
+    inside = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+    if len(inside) == 1 and inside[0].is_dir() and inside[0].name not in ("train", "test"):
+        lifted = raw / ".lifted"
+        inside[0].rename(lifted)
+        for path in lifted.iterdir():
+            path.rename(raw / path.name)
+        lifted.rmdir()
+
+
+def _layout(raw: Path, settings: Settings) -> Layout:
+    return _from_tables(raw, settings) if (raw / "train.csv").exists() else _from_class_folders(raw, settings)
+
+
+def _from_tables(raw: Path, settings: Settings) -> Layout:
+    train = read_csv(raw / "train.csv")
+    sample = read_csv(raw / SAMPLE) if (raw / SAMPLE).exists() else None
+    test = read_csv(raw / "test.csv") if (raw / "test.csv").exists() else sample
+    if test is None:
+        raise Refusal(
+            "neither test.csv nor sample_submission.csv was found beside train.csv; one must list the test ids"
+        )
+    id_column = _id_column(list(train), list(test), settings.id_column)
+    targets = list(sample)[1:] if sample is not None and list(sample)[0] == id_column else []
+    label_columns = _label_columns(list(train), id_column, targets, settings.label_column)
+    notes = [f"ids are in column {id_column!r}, labels in {first(label_columns)} of train.csv"]
+
+    if len(label_columns) > 1:
+        values, names = label_columns, label_columns
+        labels = one_hot_labels(train, label_columns, id_column, "train.csv")
+    else:
+        column = train[label_columns[0]]
+        if (column == "").any():
+            raise Refusal(
+                f"train.csv: {(column == '').sum():,} rows have no {label_columns[0]}, {first(train[id_column][column == ''])}"
+            )
+        if (raw / "classes.csv").exists():
+            listed = read_csv(raw / "classes.csv")
+            values, names = list(listed.iloc[:, 0]), list(listed.iloc[:, -1])
+            notes.append(f"{len(names)} class names come from classes.csv")
+        elif len(targets) > 1:
+            values = names = targets
+        else:
+            values = names = in_natural_order(sorted(set(column)))
+        labels = class_labels(column, values, "train.csv")
+
+    one_per_class = len(targets) > 1 or (not targets and len(label_columns) > 1)
+    predicts = settings.predicts or ("probabilities" if one_per_class else "label")
+    columns = (targets or names) if predicts == "probabilities" else (targets or [label_columns[0]])
+    competition = Competition(
+        name=settings.name,
+        slug=settings.slug,
+        classes=tuple(names),
+        metric=settings.metric or ("macro_f1" if predicts == "label" else "log_loss"),
+        predicts=predicts,
+        id_column=id_column,
+        prediction_columns=tuple(columns),
+        label_values=tuple(values),
+        notes=(*notes, *_unlisted(raw, len(train) + len(test))),
+    )
+    return Layout(competition, (list(train[id_column]), labels), list(test[id_column]))
+
+
+def _id_column(train: list[str], test: list[str], wanted: str) -> str:
+    if wanted:
+        for name, columns in (("train.csv", train), ("test.csv", test)):
+            if wanted not in columns:
+                raise Refusal(f"competition.id_column: {name} has no column {wanted!r}, it has {first(columns)}")
+        return wanted
+    shared = [name for name in test if name in train]
+    if not shared:
+        raise Refusal(
+            f"train.csv ({first(train)}) and test.csv ({first(test)}) share no column; set competition.id_column"
+        )
+    return shared[0]
+
+
+def _label_columns(train: list[str], id_column: str, targets: list[str], wanted: str) -> list[str]:
+    if wanted:
+        if wanted not in train:
+            raise Refusal(f"competition.label_column: train.csv has no column {wanted!r}, it has {first(train)}")
+        return [wanted]
+    if targets and all(name in train for name in targets):
+        return targets
+    others = [name for name in train if name != id_column]
+    if len(others) == 1 or (others and not targets):
+        return others
+    raise Refusal(
+        f"train.csv has columns {first(others, 8)}: set competition.label_column to the one that is the label"
+    )
+
+
+def _from_class_folders(raw: Path, settings: Settings) -> Layout:
+    inside = [PurePosixPath(path) for path in image_paths(raw)]
+    top = {path.parts[0] for path in inside if len(path.parts) > 1}
+    if not inside:
+        raise Refusal("neither train.csv nor any image was found in competition.source")
+    test = [str(path) for path in inside if path.parts[0] == "test"]
+    train = [path for path in inside if (path.parts[0] == "train" if "train" in top else path.parts[0] != "test")]
+    if not test:
+        raise Refusal(
+            f"class folders {first(sorted(top))} were found but no images under test/; "
+            "put the images to be predicted there, or give train.csv and test.csv"
+        )
+    loose = [str(path) for path in train if len(path.parts) < (3 if "train" in top else 2)]
+    if loose:
+        raise Refusal(
+            f"{len(loose):,} images lie outside the class folders, {first(loose)}; move each into train/<class>/"
+        )
+    folder_of = {str(path): path.parent.name for path in train}
+    names = in_natural_order(sorted(set(folder_of.values())))
+    competition = Competition(
+        name=settings.name,
+        slug=settings.slug,
+        classes=tuple(names),
+        metric=settings.metric or "macro_f1",
+        predicts=settings.predicts or "label",
+        id_column=settings.id_column or "id",
+        prediction_columns=tuple(names)
+        if settings.predicts == "probabilities"
+        else (settings.label_column or "label",),
+        label_values=tuple(names),
+        notes=(f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files",),
+    )
+    number = {name: n for n, name in enumerate(names)}
+    return Layout(competition, (list(folder_of), [number[name] for name in folder_of.values()]), test)
+
+
+def _unlisted(raw: Path, listed: int) -> list[str]:
+    extra = len(image_paths(raw)) - listed
+    return [f"{extra:,} image files are in no table and are left alone"] if extra > 0 else []
+
+
+def _blank_prediction(competition: Competition) -> list[object]:
+    if competition.predicts == "label":
+        return [competition.label_values[0]]
+    return [1 / len(competition.classes)] * len(competition.classes)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").casefold()

@@ -1,0 +1,63 @@
+"""Kaggle's Plant Pathology 2020 (plant-pathology-2020-fgvc7): JPEGs, four one-hot columns, probabilities wanted.
+
+images/{Train,Test}_N.jpg
+train.csv    image_id,healthy,multiple_diseases,rust,scab
+test.csv     image_id
+sample_submission.csv
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from competition.data.adapters.files import ImageFiles
+from competition.data.adapters.tables import one_hot_labels, read_csv
+from competition.data.competition import Competition, Row, Settings
+from competition.errors import Refusal
+
+ID = "image_id"
+NAMES = ("healthy", "multiple_diseases", "rust", "scab")
+WIDTH = 2048  # pixels of the real photos, 2048 x 1365
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """The competition's files from Kaggle, or drawn ones when `miniature` is above 0."""
+    if settings.miniature:
+        from competition.data.adapters import drawn
+
+        drawn.plants(raw, NAMES, settings.miniature, settings.image_size or WIDTH, settings.seed)
+    else:
+        fetch(settings.slug, raw)
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    for name in ("train.csv", "sample_submission.csv"):
+        found = list(read_csv(raw / name))
+        if found != [ID, *NAMES]:
+            raise Refusal(f"{name}: columns {found} were found, {[ID, *NAMES]} expected; is this another competition?")
+    return Competition(
+        name=settings.name,
+        slug="" if settings.miniature else settings.slug,
+        classes=NAMES,
+        metric=settings.metric or "mean_column_auc",
+        predicts="probabilities",
+        id_column=ID,
+        prediction_columns=NAMES,
+        label_values=NAMES,
+    )
+
+
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    files = ImageFiles(raw)
+    train, test = read_csv(raw / "train.csv"), read_csv(raw / "test.csv")
+    yield from files.rows(list(train[ID]), one_hot_labels(train, NAMES, ID, "train.csv"), "train")
+    yield from files.rows(list(test[ID]), [-1] * len(test), "test")
+
+
+def sample(raw: Path) -> Path:
+    return raw / "sample_submission.csv"
+
+
+def solution(raw: Path) -> Path | None:
+    """Only a miniature knows its answers."""
+    path = raw / "private" / "solution.csv"
+    return path if path.exists() else None

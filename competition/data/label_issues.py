@@ -1,0 +1,35 @@
+"""Labels that are probably wrong, from out-of-fold probabilities: confident learning (Northcutt et al. 2021) by cleanlab."""
+
+import numpy as np
+import pandas as pd
+
+from competition.errors import Refusal
+
+
+def find(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
+    """id, label, suggested, label_probability, suggested_probability of every suspicious row, the worst first.
+
+    ids: (N,) str.  labels: (N,) int.  probs: (N, C) out-of-fold: a model that saw a wrong label would defend it.
+    A row is suspicious when its probability for another class is above what rows of that class get on average while its
+    own is below; rows are ordered by the probability of their own label.
+    """
+    try:
+        from cleanlab.filter import find_label_issues
+    except ImportError:
+        raise Refusal("cleanlab is needed to look for wrong labels: pip install 'goldfold[labels]'") from None
+
+    if not len(ids) == len(labels) == len(probs):
+        raise Refusal(f"{len(ids)} ids, {len(labels)} labels and {len(probs)} rows of probabilities do not match")
+    exact = np.asarray(probs, np.float64)
+    exact = exact / exact.sum(1, keepdims=True)
+    worst = find_label_issues(labels, exact, return_indices_ranked_by="self_confidence", n_jobs=1)
+    suggested = exact[worst].argmax(1)
+    return pd.DataFrame(
+        {
+            "id": np.asarray(ids)[worst],
+            "label": np.asarray(labels)[worst],
+            "suggested": suggested,
+            "label_probability": exact[worst, np.asarray(labels)[worst]],
+            "suggested_probability": exact[worst, suggested],
+        }
+    )
