@@ -1,4 +1,4 @@
-"""Labels that are probably wrong, from out-of-fold probabilities: confident learning (Northcutt et al. 2021) by cleanlab."""
+"""Labels that are probably wrong, by out-of-fold probabilities: confident learning (Northcutt et al., 2021)."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Test images that stand among the training images: listed, and what they could be worth; extra data that leaks: removed."""
+"""Test images among the training images: listed, with what they could be worth. Extra data that leaks: removed."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Inflation:
 
 
 def find(index: pd.DataFrame) -> pd.DataFrame:
-    """kind, id, match, label, exact: every touched row beside the first row of its duplicate group that gives it away.
+    """kind, id, match, label, exact: every touched row beside the row of its duplicate group that gives it away.
 
     index: with `group` filled in.  label is that of the match.  exact: the bytes are the same, else nearly the same photo.
     """
@@ -47,8 +47,8 @@ def find(index: pd.DataFrame) -> pd.DataFrame:
 def inflation(index: pd.DataFrame, leaks: pd.DataFrame, classes: int) -> Inflation:
     """Upper bounds of what the leaked test rows add.
 
-    accuracy: T / N, with T touched rows of N test rows.  macro recall: (1/C) sum_c min(1, t_c / n_c), with t_c touched rows whose
-    match has class c and n_c = N * (share of class c in train), because the test labels are unknown.
+    accuracy: T / N, with T touched rows of N test rows.  macro recall: (1/C) sum_c min(1, t_c / n_c), with t_c touched
+    rows whose match has class c and n_c = N * (share of class c in train), because the test labels are unknown.
     """
     test = leaks[leaks["kind"].str.startswith("test in ")].drop_duplicates("id")
     rows = int((index["part"] == "test").sum())

@@ -1,7 +1,7 @@
-"""Drawn miniatures of the two real competitions: their folders, file names, columns and class counts, with pictures of our own.
+"""Drawn miniatures of the two real competitions: their folders, file names, columns and class counts, our own pictures.
 
-A drawn flower is told apart by the number, shape and colour of its petals and by its centre; place, size, turn, light, blur,
-leaves and other flowers' colours vary. The same seed draws the same bytes.
+A drawn flower is told apart by the number, shape and colour of its petals and by its centre; place, size, turn, light,
+blur, leaves and what blooms behind it vary. The same seed draws the same bytes.
 """
 
 import colorsys
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
@@ -21,10 +22,11 @@ from competition.data.records import Record
 
 # Training images per class of the real competitions: 12,753 flowers (18 to 782) and 1,821 leaves.
 FLOWER_COUNTS = (
-    272, 26, 20, 21, 703, 87, 18, 105, 87, 84, 136, 43, 92, 263, 227, 21, 55, 50, 90, 26, 19, 96, 48, 19, 85, 83, 21, 34,
-    119, 109, 105, 24, 23, 20, 18, 36, 57, 26, 19, 73, 64, 96, 63, 110, 18, 172, 125, 261, 422, 563, 201, 105, 115, 460,
-    37, 58, 89, 63, 36, 58, 27, 29, 93, 28, 55, 33, 21, 782, 260, 94, 104, 137, 167, 460, 125, 306, 119, 139, 86, 118,
-    153, 101, 134, 112, 31, 29, 120, 146, 96, 46, 106, 111, 24, 139, 131, 127, 100, 41, 34, 24, 31, 25, 390, 743,
+    272, 26, 20, 21, 703, 87, 18, 105, 87, 84, 136, 43, 92, 263, 227, 21, 55, 50, 90, 26, 19, 96, 48, 19, 85, 83, 21,
+    34, 119, 109, 105, 24, 23, 20, 18, 36, 57, 26, 19, 73, 64, 96, 63, 110, 18, 172, 125, 261, 422, 563, 201, 105,
+    115, 460, 37, 58, 89, 63, 36, 58, 27, 29, 93, 28, 55, 33, 21, 782, 260, 94, 104, 137, 167, 460, 125, 306, 119,
+    139, 86, 118, 153, 101, 134, 112, 31, 29, 120, 146, 96, 46, 106, 111, 24, 139, 131, 127, 100, 41, 34, 24, 31, 25,
+    390, 743,
 )  # fmt: skip
 LEAF_COUNTS = (516, 91, 622, 592)
 # Images of a part for each training image, and the number of its files.
@@ -35,23 +37,25 @@ QUALITY = 88  # JPEG
 Colour = tuple[int, int, int]
 
 
+class Flower(NamedTuple):
+    id: str
+    label: int
+    seed: tuple[int, ...]
+
+
 def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int], seed: int) -> None:
     """tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables."""
     answers: list[tuple[str, int]] = []
     for number, (part, (share, files)) in enumerate(FLOWER_PARTS.items()):
         counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
         labels = np.random.default_rng([seed, number]).permutation(np.repeat(np.arange(len(names)), counts))
-        ids = [_hex_id(f"{seed} {part} {n}") for n in range(len(labels))]
-        with ThreadPoolExecutor() as pool:
-            for shard, rows in enumerate(np.array_split(np.arange(len(labels)), files)):
-                drawn = list(pool.map(lambda n: _flower_jpegs(labels[n], sizes, (seed, number, n)), rows))
-                for size, images in zip(sizes, zip(*drawn, strict=True), strict=True):
-                    square = f"{size}x{size}"
-                    path = raw / f"tfrecords-jpeg-{square}" / part / f"{shard:02}-{square}-{len(rows)}.tfrec"
-                    shown = [None if part == "test" else int(labels[n]) for n in rows]
-                    records.write_shard(str(path), map(Record, (ids[n] for n in rows), shown, images))
+        flowers = [
+            Flower(_hex_id(f"{seed} {part} {n}"), label, (seed, number, n)) for n, label in enumerate(labels.tolist())
+        ]
+        for shard, rows in enumerate(np.array_split(np.arange(len(flowers)), files)):
+            _write_flowers(raw, part, shard, [flowers[n] for n in rows], sizes)
         if part == "test":
-            answers = list(zip(ids, labels.tolist(), strict=True))
+            answers = [(flower.id, flower.label) for flower in flowers]
     write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, 0) for one, _ in answers))
     _write_solution(raw, answers, seed)
 
@@ -80,9 +84,19 @@ def plants(raw: Path, names: Sequence[str], scale: float, width: int, seed: int)
     _write_solution(raw, table["Test"], seed)
 
 
-def _flower_jpegs(label: int, sizes: Sequence[int], seed: Sequence[int]) -> list[bytes]:
-    drawn = _flower(int(label), max(sizes), np.random.default_rng(seed))
-    return [_jpeg(drawn if size == drawn.width else drawn.resize((size, size))) for size in sizes]
+def _write_flowers(raw: Path, part: str, shard: int, flowers: Sequence[Flower], sizes: Sequence[int]) -> None:
+    def draw(flower: Flower) -> list[bytes]:
+        drawn = _flower(flower.label, max(sizes), np.random.default_rng(flower.seed))
+        return [_jpeg(drawn if size == drawn.width else drawn.resize((size, size))) for size in sizes]
+
+    with ThreadPoolExecutor() as pool:
+        pictures = list(pool.map(draw, flowers))
+    for number, size in enumerate(sizes):
+        square = f"{size}x{size}"
+        path = raw / f"tfrecords-jpeg-{square}" / part / f"{shard:02}-{square}-{len(flowers)}.tfrec"
+        labels = (None if part == "test" else flower.label for flower in flowers)
+        shown = zip(flowers, labels, pictures, strict=True)
+        records.write_shard(str(path), (Record(flower.id, label, jpegs[number]) for flower, label, jpegs in shown))
 
 
 def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:

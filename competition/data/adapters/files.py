@@ -34,7 +34,9 @@ class ImageFiles:
 
         Raises Refusal with the count and the first ids when images are missing, or when two files answer to one id.
         """
-        found, missing, ambiguous = {}, [], []
+        found: dict[str, str] = {}
+        missing: list[str] = []
+        ambiguous: list[str] = []
         for one in ids:
             paths = self._called.get(one, [])
             paths = [path for path in paths if _in_part(path, part)] or paths

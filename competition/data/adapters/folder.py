@@ -1,7 +1,7 @@
-"""Any images with tables or class folders, as a zip or a directory. What the user does not say is found, and said in the notes.
+"""Any images with tables or class folders, as a zip or a directory. What the user leaves open is found, and noted.
 
-With tables:           train.csv, test.csv and sample_submission.csv (classes.csv where labels have names), images anywhere.
-With class folders:    train/<class>/..., test/...   or   <class>/..., test/...
+With tables:         train.csv, test.csv, sample_submission.csv (classes.csv where labels have names), images anywhere.
+With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
 """
 
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from competition.data.adapters.files import ImageFiles, image_paths
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
-from competition.data.competition import Competition, Part, Row, Settings
+from competition.data.competition import Competition, Row, Settings
 from competition.errors import Refusal, first
 
 MAX_RATIO = 200  # unpacked to packed: images hardly shrink, so far less than this is already odd
@@ -20,7 +20,7 @@ SAMPLE = "sample_submission.csv"
 
 @dataclass(frozen=True)
 class Layout:
-    """What the folder turned out to be. train, test: ids and labels in order; paths: id -> file, per part."""
+    """What the folder turned out to be. train: ids and labels; test: ids; in the order of the tables."""
 
     competition: Competition
     train: tuple[list[str], list[int]]
@@ -84,7 +84,8 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     left_out = sorted({named[path] for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise Refusal(
-            f"{source}: none of its folders ({first(left_out)}) is a class; names like {first(competition.classes, 3)} were expected"
+            f"{source}: none of its folders ({first(left_out)}) is a class; "
+            f"names like {first(competition.classes, 3)} were expected"
         )
 
     def found() -> Iterator[Row]:
@@ -120,9 +121,9 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         raise Refusal(
             "neither test.csv nor sample_submission.csv was found beside train.csv; one must list the test ids"
         )
-    id_column = _id_column(list(train), list(test), settings.id_column)
-    targets = list(sample)[1:] if sample is not None and list(sample)[0] == id_column else []
-    label_columns = _label_columns(list(train), id_column, targets, settings.label_column)
+    id_column = _id_column(train.columns.tolist(), test.columns.tolist(), settings.id_column)
+    targets = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
+    label_columns = _label_columns(train.columns.tolist(), id_column, targets, settings.label_column)
     notes = [f"ids are in column {id_column!r}, labels in {first(label_columns)} of train.csv"]
 
     if len(label_columns) > 1:
@@ -130,9 +131,10 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         labels = one_hot_labels(train, label_columns, id_column, "train.csv")
     else:
         column = train[label_columns[0]]
-        if (column == "").any():
+        bare = train[id_column][column == ""]
+        if len(bare):
             raise Refusal(
-                f"train.csv: {(column == '').sum():,} rows have no {label_columns[0]}, {first(train[id_column][column == ''])}"
+                f"train.csv: {len(bare):,} rows have no {label_columns[0]}, {first(bare)}; every row needs one"
             )
         if (raw / "classes.csv").exists():
             listed = read_csv(raw / "classes.csv")
