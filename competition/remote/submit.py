@@ -1,0 +1,159 @@
+"""A file to Kaggle, once: found again when the answer was lost, followed until it has a score or an error."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from competition.errors import Refusal
+from competition.remote.kaggle_client import PASSING, SITE, Client, KaggleRefusal, ask
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A submission as Kaggle has it."""
+
+    ref: int
+    file: str
+    message: str
+    status: str  # PENDING, COMPLETE or ERROR
+    public: float | None
+    private: float | None  # None until the deadline
+    error: str  # Kaggle's words
+    date: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    today: int  # submissions made today
+    total: int
+    left: int  # allowed now
+
+
+def limits(client: Client, slug: str) -> Limits:
+    return Limits(**ask(client, "limits", {"slug": slug}, slug))
+
+
+def submissions(client: Client, slug: str) -> list[Submission]:
+    """The newest hundred of this account's team."""
+    return [_submission(found) for found in ask(client, "submissions", {"slug": slug}, slug)]
+
+
+def tag(digest: str) -> str:
+    """What marks a file in its description on Kaggle, so that it is found again. digest: sha256 of the file."""
+    return f"goldfold {digest[:16]}"
+
+
+def find(client: Client, slug: str, digest: str) -> Submission | None:
+    """The newest submission of this very file, if Kaggle has one that did not fail in the upload."""
+    return next((found for found in submissions(client, slug) if tag(digest) in found.message), None)
+
+
+def refuse_when_used_up(client: Client, slug: str) -> Limits:
+    """How many submissions are left; Refusal when none is. (All zero: Kaggle does not know the team yet.)"""
+    found = limits(client, slug)
+    if found.left == 0 and (found.today or found.total):
+        raise Refusal(
+            f"no submission to {slug} is left today ({found.today} were made): Kaggle counts days in UTC; "
+            "submit it after midnight UTC."
+        )
+    return found
+
+
+def submit(client: Client, slug: str, path: Path, digest: str, note: str, again: bool) -> int:
+    """Send the file; Kaggle's number of the submission. What Kaggle already has is not sent twice, unless `again`.
+
+    note: for people, in front of the tag. A try whose answer was lost is looked up before the next one, so that no try
+    costs two of the day's submissions.
+    """
+    known = {found.ref for found in submissions(client, slug) if tag(digest) in found.message}
+    if known and not again:
+        return max(known)
+    message = f"{note} | {tag(digest)}".strip(" |")
+    arguments = {"slug": slug, "path": str(path), "message": message}
+    for attempt in range(1, client.patience.tries + 1):
+        try:
+            answer = ask(client, "submit", arguments, slug, once=True)
+            if answer["ref"]:
+                return int(answer["ref"])
+            refusal = KaggleRefusal("client", f"Kaggle gave no number for the submission ({answer['message']}).")
+        except KaggleRefusal as error:
+            refusal = error
+        time.sleep(min(client.patience.first_wait * 2 ** (attempt - 1), client.patience.longest_wait))
+        arrived = {f.ref for f in submissions(client, slug) if tag(digest) in f.message} - known
+        if arrived:
+            return max(arrived)
+        if refusal.kind not in PASSING | {"upload"} or attempt == client.patience.tries:
+            raise refusal
+        client.say(f"Kaggle: {refusal} It is not in the list of submissions; try {attempt + 1}")
+    raise AssertionError("patience.tries is at least 1")
+
+
+def submit_kernel(client: Client, slug: str, kernel: str, version: int, file: str, note: str) -> int:
+    """Submit an output file of a kernel (owner/slug) to a competition that only takes kernels."""
+    arguments = {"slug": slug, "kernel": kernel, "version": version, "file": file, "message": note}
+    answer = ask(client, "submit_kernel", arguments, slug, once=True)
+    if not answer["ref"]:
+        raise KaggleRefusal("client", f"Kaggle gave no number for the submission of {kernel} ({answer['message']}).")
+    return int(answer["ref"])
+
+
+def follow(
+    client: Client,
+    slug: str,
+    ref: int,
+    seconds: float,
+    shortest: float,
+    longest: float,
+    waiting: Callable[[float], None],
+) -> Submission:
+    """Ask until the submission has a score or an error, or `seconds` are over (then it is still PENDING).
+
+    shortest, longest: seconds between two questions, growing. waiting: told the seconds waited so far.
+    """
+    started, pause = time.monotonic(), shortest
+    while True:
+        found = _look(client, slug, ref)
+        waited = time.monotonic() - started
+        if found is not None and found.status != "PENDING":
+            return found
+        if waited >= seconds:
+            return found or Submission(ref, "", "", "PENDING", None, None, "", "")
+        waiting(waited)
+        time.sleep(min(pause, max(0.0, seconds - waited)))
+        pause = min(longest, pause * 1.5)
+
+
+def page(slug: str) -> str:
+    return f"{SITE}/competitions/{slug}/submissions"
+
+
+def _look(client: Client, slug: str, ref: int) -> Submission | None:
+    """None right after submitting: Kaggle answers 404 for a while."""
+    try:
+        return _submission(ask(client, "submission", {"ref": ref}, slug))
+    except KaggleRefusal as refusal:
+        if refusal.kind != "missing":
+            raise
+        return None
+
+
+def _submission(found: dict[str, str]) -> Submission:
+    return Submission(
+        int(found["ref"]),
+        found["file"],
+        found["message"],
+        found["status"],
+        _score(found["public"]),
+        _score(found["private"]),
+        found["error"],
+        found["date"],
+    )
+
+
+def _score(text: str) -> float | None:
+    """Scores travel as text, empty until there is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,250 @@
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_kaggle.server import Contest, zip_of
+
+from competition.errors import Refusal
+from competition.manifest import sha256
+from competition.remote import download
+from competition.remote.kaggle_client import KaggleRefusal, slug_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def tree(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def whole(kaggle, folder):
+    """The archive is the server's, byte for byte, and sealed."""
+    zipped = folder / "flowers.zip"
+    return zipped.read_bytes() == kaggle.contests["flowers"].archive and (folder / "flowers.json").exists()
+
+
+def test_a_competition_is_fetched_whole_and_not_twice(kaggle, client, tmp_path):
+    cache, seen = tmp_path / "cache", []
+    download.fetch(
+        client,
+        "https://www.kaggle.com/competitions/flowers/data",
+        tmp_path / "raw",
+        cache,
+        200,
+        lambda *n: seen.append(n),
+    )
+    assert tree(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert whole(kaggle, cache)
+    assert seen
+    again = download.download(client, "flowers", cache, 200)
+    assert (again.fresh, again.verified.files["sample_submission.csv"]) == (False, 17)
+    assert kaggle.count("DownloadDataFiles") == 1
+    assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
+
+
+PASSING = {
+    "rate limit": ("DownloadDataFiles", ["429:1"]),
+    "server error": ("DownloadDataFiles", ["500", "503"]),
+    "dropped call": ("ListDataFiles", ["drop"]),
+    "dropped at storage": ("archive", ["drop"]),
+    "storage trouble": ("archive", ["503"]),
+    "expired link": ("archive", ["expired"]),
+    "cut once": ("archive", ["cut"]),
+    "cut, then an expired link": ("archive", ["cut", "expired", "expired"]),
+    "cut without a length": ("archive", ["nolength"]),
+    "flipped byte": ("archive", ["flip"]),
+    "a page for an archive": ("archive", ["html"]),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes_ends_with_the_right_file(kaggle, client, tmp_path, name):
+    method, faults = PASSING[name]
+    kaggle.faults[method] = list(faults)
+    try:
+        download.download(client, "flowers", tmp_path / "cache", 200)
+    except KaggleRefusal:  # a clear sentence is allowed, the next run must end well
+        assert not (tmp_path / "cache" / "flowers.json").exists()
+        download.download(client, "flowers", tmp_path / "cache", 200)
+    assert whole(kaggle, tmp_path / "cache")
+    assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock") == [
+        "flowers.json",
+        "flowers.zip",
+    ]
+
+
+def test_retry_after_is_honoured(kaggle, client, said, tmp_path):
+    kaggle.faults["DownloadDataFiles"] = ["429:2"]
+    started = time.monotonic()
+    download.download(client, "flowers", tmp_path, 200)
+    assert time.monotonic() - started > 2
+    assert "too many requests" in said[0]
+    assert "in 2 s" in said[0]
+
+
+def test_a_retry_after_beyond_all_patience_is_said_at_once(kaggle, client, tmp_path):
+    kaggle.faults["DownloadDataFiles"] = ["429:1800"] * 9
+    with pytest.raises(
+        KaggleRefusal, match=r"limits the rate of requests .*; Kaggle asks to wait 1800 s: run this again"
+    ):
+        download.download(client, "flowers", tmp_path, 200)
+    assert kaggle.count("DownloadDataFiles") == 1
+
+
+REFUSED = {
+    "rules": (
+        "DownloadDataFiles",
+        "403:You must accept this competition's rules",
+        "rules",
+        "accept them at https://www.kaggle.com/competitions/flowers/rules",
+    ),
+    "phone": ("DownloadDataFiles", "403:Please verify your phone number", "phone", "verified phone number"),
+    "access": (
+        "GetCompetition",
+        "403:Permission 'competitions.get' was denied",
+        "access",
+        "does not let this account see flowers",
+    ),
+    "slug": ("GetCompetition", "404", "missing", "Kaggle knows no flowers"),
+    "credentials": ("GetCompetition", "401", "credentials", "credential from KAGGLE_USERNAME and KAGGLE_KEY"),
+    "login page": ("DownloadDataFiles", "login", "page", "another thing than an archive"),
+    "html for json": ("GetCompetition", "html", "answer", "could not be understood"),
+    "server": ("GetCompetition", "500", "server", "Kaggle is in trouble after 3 tries"),
+    "connection": ("ListDataFiles", "drop", "connection", "connection to Kaggle failed after 3 tries"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_each_failure_has_its_own_sentence_and_nothing_counts_as_done(kaggle, client, tmp_path, name):
+    method, fault, kind, message = REFUSED[name]
+    kaggle.faults[method] = [fault] * 9
+    with pytest.raises(KaggleRefusal, match=message) as refusal:
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+    assert refusal.value.kind == kind
+    assert str(refusal.value).count("\n") == 0
+    assert not (tmp_path / "raw").exists()
+    assert not (tmp_path / "cache" / "flowers.json").exists()
+
+
+def test_rules_that_were_not_accepted_are_found_before_the_download(kaggle, client, tmp_path):
+    kaggle.contests["flowers"].entered = False
+    with pytest.raises(KaggleRefusal, match="rules of flowers are not accepted yet"):
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+    assert kaggle.count("DownloadDataFiles") == 0
+
+
+def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
+    impatient = dataclasses.replace(client, patience=dataclasses.replace(client.patience, stall=3.0))
+    kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
+    kaggle.contests["flowers"].listed = {"big": 6_000_000}
+    kaggle.faults["archive"] = ["hang"]
+    download.download(impatient, "flowers", tmp_path, 200)
+    assert whole(kaggle, tmp_path)
+    ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
+    assert ranges[0] is None
+    assert any(ranges[1:])  # the second went on where the first stopped
+
+
+def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
+    download.download(client, "flowers", tmp_path, 200)
+    data = bytearray((tmp_path / "flowers.zip").read_bytes())
+    data[len(data) // 2] ^= 255
+    (tmp_path / "flowers.zip").write_bytes(data)
+    assert download.download(client, "flowers", tmp_path, 200).fresh
+    assert whole(kaggle, tmp_path)
+
+
+def test_damaged_twice_is_set_aside_and_never_done(kaggle, client, tmp_path):
+    kaggle.faults["archive"] = ["flip"] * 9
+    with pytest.raises(KaggleRefusal, match=r"is damaged: .* kept as flowers.corrupt"):
+        download.download(client, "flowers", tmp_path, 200)
+    assert (tmp_path / "flowers.corrupt").exists()
+    assert not (tmp_path / "flowers.json").exists()
+
+
+def test_an_archive_without_a_listed_file_is_refused(kaggle, client, tmp_path):
+    files = kaggle.contests["flowers"].files
+    kaggle.contests["flowers"] = Contest(files, listed={**{n: len(d) for n, d in files.items()}, "train/02.tfrec": 9})
+    with pytest.raises(KaggleRefusal, match=r"1 listed files are not in it \(train/02.tfrec\)"):
+        download.download(client, "flowers", tmp_path, 200)
+
+
+def test_two_at_once_the_second_says_so(kaggle, client, tmp_path):
+    from filelock import FileLock
+
+    with FileLock(tmp_path / ".flowers.lock"), pytest.raises(Refusal, match="is being downloaded by another process"):
+        download.download(client, "flowers", tmp_path, 200)
+
+
+def test_a_full_disk_is_a_sentence(kaggle, client, home, tmp_path):
+    code = CODE.replace("# limit", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))")
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "cache"], env=_env(client), capture_output=True, text=True
+    )
+    assert "the disk could not take what Kaggle sent" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "cache" / "flowers.json").exists()
+
+
+CODE = """
+import os, pathlib, sys
+from competition.remote import download
+from competition.remote.kaggle_client import Client, Patience
+# limit
+client = Client(dict(os.environ), Patience(3, 0.05, 3.0, 8.0), print)
+download.download(client, "flowers", pathlib.Path(sys.argv[1]), 200)
+"""
+
+
+def _env(client):
+    return {**client.environment, "PYTHONPATH": str(ROOT)}
+
+
+def _children(pid):
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(child) for child in found.stdout.split()]
+
+
+@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopped_in_the_middle_nothing_is_done_and_the_next_run_ends_well(kaggle, client, tmp_path, with_signal):
+    kaggle.faults["archive"] = ["slow:0.1"]
+    running = subprocess.Popen([sys.executable, "-c", CODE, tmp_path], env=_env(client), stderr=subprocess.PIPE)
+    until = time.monotonic() + 20
+    while kaggle.count("archive") == 0 and time.monotonic() < until:
+        time.sleep(0.02)
+    time.sleep(random.random())
+    children = _children(running.pid)
+    running.send_signal(with_signal)
+    assert running.wait(20) not in {0, None}
+    time.sleep(0.5)
+    assert children
+    assert not any(Path(f"/proc/{child}/status").exists() and _alive(child) for child in children)
+    assert not (tmp_path / "flowers.json").exists()
+    download.download(client, "flowers", tmp_path, 200)
+    assert whole(kaggle, tmp_path)
+    assert sha256(tmp_path / "flowers.zip")
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[-1][:3]
+
+
+@pytest.mark.parametrize(
+    "text", ["flowers", "https://www.kaggle.com/c/flowers", "kaggle.com/competitions/flowers/overview?x=1"]
+)
+def test_a_link_is_as_good_as_a_slug(text):
+    assert slug_of(text) == "flowers"
+
+
+@pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
+def test_what_is_no_slug_is_refused(text):
+    with pytest.raises(Refusal, match="is no competition: expected its slug"):
+        slug_of(text)
