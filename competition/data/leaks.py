@@ -28,9 +28,9 @@ class Inflation:
 
 
 def find(index: pd.DataFrame) -> pd.DataFrame:
-    """kind, id, match, label, exact: every touched row beside the row of its duplicate group that gives it away.
+    """kind, id, match, label, exact: every touched row beside the row of its group that gives it away.
 
-    index: with `group` filled in.  label is that of the match.  exact: the bytes are the same, else nearly the same photo.
+    index: with `group` filled in.  label is that of the match.  exact: the same bytes, else nearly the same photo.
     """
     found = []
     for touched, source in MEETINGS:
