@@ -61,7 +61,12 @@ def world() -> "type[World]":
 class World:
     """The helpers above, reachable from every test file."""
 
-    picture, encoded, row, no_network = staticmethod(picture), staticmethod(encoded), staticmethod(row), staticmethod(no_network)
+    picture, encoded, row, no_network = (
+        staticmethod(picture),
+        staticmethod(encoded),
+        staticmethod(row),
+        staticmethod(no_network),
+    )
 
 
 @pytest.fixture(scope="session")

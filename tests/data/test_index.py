@@ -8,7 +8,24 @@ from hypothesis import strategies as st
 from competition.data import index
 from competition.errors import Refusal
 
-AWKWARD_IDS = ["001", "1", "1e5", "NA", "null", "nan", "", "None", "True", "1_0", " x ", "a,b", 'say "b"', "../../x", "/etc/x", "é"]
+AWKWARD_IDS = [
+    "001",
+    "1",
+    "1e5",
+    "NA",
+    "null",
+    "nan",
+    "",
+    "None",
+    "True",
+    "1_0",
+    " x ",
+    "a,b",
+    'say "b"',
+    "../../x",
+    "/etc/x",
+    "é",
+]
 
 
 def test_ids_survive_the_file_whatever_they_look_like(world, tmp_path):
@@ -20,7 +37,13 @@ def test_ids_survive_the_file_whatever_they_look_like(world, tmp_path):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", codec="utf-8"), max_size=12), min_size=1, unique=True))
+@given(
+    st.lists(
+        st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", codec="utf-8"), max_size=12),
+        min_size=1,
+        unique=True,
+    )
+)
 def test_any_printable_id_survives_the_file(tmp_path_factory, ids):
     made, _ = index.build([_blank_row(one) for one in ids], classes=1)
     path = tmp_path_factory.mktemp("ids") / "index.csv"
