@@ -115,22 +115,34 @@ class Predict:
 @strict
 class Policy:
     method: Literal["identity", "mean", "greedy"]
+    by: Literal["log_likelihood", "metric"]
+    rounds: Positive
+    cost_limit: NonNegative
+    same_below: NonNegative
 
 
 @strict
 class Blend:
-    method: Literal["equal", "greedy", "bagged"]
+    methods: Annotated[tuple[str, ...], Field(min_length=1)]
+    mixing: Literal["mean", "geometric", "rank"]
+    temperature: bool
+    rounds: Positive
+    bags: Positive
+    trials: Positive
+    ridge: NonNegative
     seed: Count
 
 
 @strict
 class Decision:
-    method: Literal["auto", "argmax", "prior"]
+    rules: Annotated[tuple[str, ...], Field(min_length=1)]
+    passes: Positive
+    shrink_rows: NonNegative
 
 
 @strict
 class Honest:
-    bootstrap: Positive
+    resamples: Positive
     seed: Count
 
 

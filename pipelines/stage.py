@@ -14,8 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from competition.errors import Refusal
-from competition.manifest import Manifest, atomic, differences, is_current, read_manifest, write_manifest
+from competition.manifest import Manifest, differences, is_current, read_manifest, write_manifest
 from competition.params import Override, Params, load_params, parse_overrides
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,6 +85,34 @@ def lock(path: Path) -> Any:
         raise Refusal(f"{shown(path.parent)} is in use by another run; wait for it, or stop it") from None
 
 
+class Bar(tqdm):  # type: ignore[type-arg]
+    def update_to(self, done: int, total: int = 0) -> None:
+        """Set where it stands: the callback that library functions take."""
+        if total and total != self.total:
+            self.total = total
+        self.update(done - self.n)
+
+
+def progress_bar(total: int | None, what: str) -> Bar:
+    """Progress with the time left, on stderr; rarely, where nobody watches."""
+    watched = sys.stderr.isatty()
+    return Bar(total=total, desc=what, mininterval=0.2 if watched else 10, leave=False, delay=1, dynamic_ncols=watched)
+
+
+def start_tensorflow(job: Job) -> None:
+    """Import it without its lines about itself, which no log level silences; a failing import still raises."""
+    if job.debug:
+        return
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def versions() -> dict[str, str]:
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in VERSIONS_OF:
@@ -110,6 +140,31 @@ def shown(path: Path) -> str:
     except ValueError:
         return str(path)
 
+def add_pick(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--member", default="", help="this member alone")
+    parser.add_argument("--fold", default="", help="this fold alone (0,2 = these)")
+
+
+def add_partial(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--allow-partial", action="store_true", help="go on although fold models are missing")
+
+
+def picked_members(job: Job) -> list[str]:
+    names, wanted = list(job.params.members), job.options.member
+    if wanted and wanted not in names:
+        raise Refusal(f"MEMBER={wanted}: there is no such member; params names {', '.join(names)}")
+    return [wanted] if wanted else names
+
+
+def picked_folds(job: Job) -> list[int]:
+    folds, wanted = job.params.prepare.folds, job.options.fold
+    if not wanted:
+        return list(range(folds))
+    numbers = [word.strip() for word in wanted.split(",")]
+    if not all(word.isdecimal() and int(word) < folds for word in numbers):
+        raise Refusal(f"FOLD={wanted}: folds are whole numbers from 0 to {folds - 1}, several with commas between")
+    return sorted({int(word) for word in numbers})
+
 
 def main(run: Callable[[Job], None], *arguments: Callable[[argparse.ArgumentParser], None]) -> None:
     """Command line -> Job -> run; a Refusal becomes one sentence and exit code 1, nothing else is swallowed."""
@@ -123,7 +178,7 @@ def main(run: Callable[[Job], None], *arguments: Callable[[argparse.ArgumentPars
     for add in arguments:
         add(parser)
     options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
     logging.captureWarnings(True)
     try:
         overrides = tuple(parse_overrides(options.set))
@@ -145,6 +200,3 @@ def main(run: Callable[[Job], None], *arguments: Callable[[argparse.ArgumentPars
         line = " ".join(str(error).split())
         print(f"goldfold: {type(error).__name__}: {line}\nThis was not foreseen; DEBUG=1 shows where.", file=sys.stderr)
         sys.exit(1)
-
-
-__all__ = ["Job", "atomic", "git_commit", "lock", "main", "shown", "versions"]

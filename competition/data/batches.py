@@ -112,5 +112,3 @@ def smoothed(labels: np.ndarray, classes: int, smoothing: float) -> np.ndarray:
     targets[known] = smoothing / classes
     targets[known, labels[known]] += 1 - smoothing
     return targets
-
-

@@ -41,7 +41,7 @@ class Engine:
             ]
         self._start = {name: _numpy(v) for name, v in self._variables()}
         self._run = tf.function(self._steps)
-        self._ask = tf.function(self._probabilities)
+        self._ask = tf.function(self._probabilities, autograph=False)
         self._views: tuple[Callable[[Any], Any], ...] = ()
 
     def reset(self, seed: int) -> None:
@@ -67,7 +67,7 @@ class Engine:
     ) -> np.ndarray:
         """(len(rows), V, C) float32, in the order of `rows`, whatever order and filling the batches have."""
         if tuple(views) != self._views:
-            self._views, self._ask = tuple(views), tf.function(self._probabilities)
+            self._views, self._ask = tuple(views), tf.function(self._probabilities, autograph=False)
         place = {int(row): n for n, row in enumerate(rows)}
         found: np.ndarray | None = None
         seen = np.zeros(len(rows), bool)

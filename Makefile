@@ -1,0 +1,80 @@
+# The verbs and their order. What is current and what is not is decided inside the stages, by digests.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+# Which TensorFlow: cpu, gpu or tpu (see pyproject.toml).
+EXTRA ?= cpu
+PARAMS ?= params.yaml
+BIN := .venv/bin
+# A value reaches the shell through the environment, so no quote in it can end the command early.
+export GOLDFOLD_SET := $(SET)
+STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines.$(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
+ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
+
+##@ The main job
+download: $(BIN)/.ready ## fetch the competition, check every file, index it, make the folds
+	@$(call STAGE,download)
+	@$(call STAGE,prepare)
+
+train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: that one)
+	@$(call STAGE,resolve)
+	@$(call STAGE,tune) $(PICK)
+	@$(call STAGE,train) $(PICK) $(ROWS)
+
+predict: $(BIN)/.ready ## probabilities of every view, once; then views, blend, decision, submission
+	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
+	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
+
+submit: $(BIN)/.ready ## check the submission and show how to hand it in
+	@$(call STAGE,submit)
+
+##@ One stage alone
+prepare resolve: $(BIN)/.ready
+	@$(call STAGE,$@)
+
+tune: $(BIN)/.ready ## search hyperparameters now (SET="tune.trials=20")
+	@$(call STAGE,tune) $(PICK)
+
+blend: $(BIN)/.ready ## views, blend and decision again from cached probabilities, in seconds
+	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
+
+grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (counts how often)
+	@$(call STAGE,grade)
+
+##@ The house
+test: $(BIN)/.ready-dev ## lint, types, tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+clean: ## remove what was computed, keep downloads and submissions
+	@for f in work/*/; do if [ -d "$$f" ]; then find "$$f" -mindepth 1 -maxdepth 1 ! -name raw ! -name 'raw.*' -exec rm -rf {} +; fi; done
+
+fresh: ## remove work/ whole; the ledger in submissions/ stays
+	@rm -rf work
+
+help: ## this page
+	@printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nVariables\n'
+	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters; several with blanks between' \
+	  'MEMBER=cnn FOLD=2' 'train that fold model alone' 'FORCE=1' 'do it again although it is current' \
+	  'ALLOW_PARTIAL=1' 'predict although a fold model is missing (the submission says so)' \
+	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
+
+# pip's own marker is the last line of each recipe, so a killed installation is done again.
+$(BIN)/.ready: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing goldfold's packages into .venv (once; a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA)]"
+	@touch $@
+
+$(BIN)/.ready-dev: $(BIN)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
+	@touch $@
+
+.PHONY: download train predict submit prepare resolve tune blend grade test clean fresh help

@@ -1,0 +1,124 @@
+"""One member on one device: its compiled engine, its decoded images, its targets. Tuning, training and prediction share it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from competition.data import records
+from competition.data.augment import Augmentation
+from competition.data.batches import Feeder, TrainingRows, in_order, smoothed
+from competition.data.cache import decoded
+from competition.data.prepared import Prepared
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.views import views_named
+from competition.params import Member, Train
+from competition.training import loop
+from competition.training.checkpoint import Checkpoints
+from competition.training.device import Device, whole_batch
+from competition.training.engine import Engine, State
+from competition.training.model import build
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Images:
+    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels, folds: (N,) int.  readable: (N,) bool."""
+
+    ids: np.ndarray
+    pixels: np.ndarray
+    labels: np.ndarray
+    folds: np.ndarray
+    readable: np.ndarray
+
+
+def load_images(prepared: Prepared, part: str, size: int, fit: str, cache: Path, progress: Progress) -> Images:
+    """All images of one part at one size, decoded once and kept in `cache`."""
+    rows = prepared.part(part)
+    ids, readable = rows["id"].to_numpy(str), (rows["problem"] == "").to_numpy()
+    files = [str(path) for path in prepared.records(part)]
+    pixels = decoded(lambda: records.read(files), ids, ~readable, size, fit, cache, prepared.digest, progress)
+    return Images(ids, pixels, rows["label"].to_numpy(), rows["fold"].to_numpy(), readable)
+
+
+class Workshop:
+    """Built once for a member; then any number of folds, trials and predictions without compiling again."""
+
+    def __init__(self, member: Member, images: Images, classes: int, metric: str, device: Device, predict_batch: int) -> None:
+        self.member, self.images, self.metric = member, images, metric_named(metric)
+        self._classes = classes
+        batch = whole_batch(member.train.batch, device.replicas)
+        self.engine = Engine(lambda: build(member, classes), batch, whole_batch(predict_batch, device.replicas), device)
+        self._feeder = self._new_feeder(member.train)
+
+    def train(
+        self,
+        fold: int,
+        train: Train,
+        checkpoints: Checkpoints | None,
+        progress: Callable[[int, int, str], None],
+        stop: Callable[[], bool],
+        watch: bool = True,
+    ) -> list[loop.Epoch]:
+        """Train on every fold but `fold`; the weights are then in the engine.
+
+        train: this member's, or a trial's, with the same batch, dropout and precision (what is compiled in).
+        watch: score the held-out fold after every epoch, not only after the last.
+        """
+        if augmentation_of(train) != augmentation_of(self.member.train):
+            self._feeder = self._new_feeder(train)
+        images = self.images
+        rows = np.flatnonzero((images.folds != fold) & images.readable)
+        targets = smoothed(images.labels, self._classes, train.label_smoothing)
+        plan = TrainingRows(rows, targets, np.ones(len(images.ids), np.float32), train.seed, fold)
+
+        def held_out(epoch: int) -> float:
+            return self.score(fold) if watch or epoch == train.epochs else float("nan")
+
+        return loop.train_fold(self.engine, self._feeder, plan, train, checkpoints, held_out, progress, stop)
+
+    def score(self, fold: int) -> float:
+        """The competition's metric on the held-out fold by the weights in the engine, plain view."""
+        rows = np.flatnonzero((self.images.folds == fold) & self.images.readable)
+        probs = self._probabilities(self.images, rows, ["identity"])[:, 0]
+        return self.metric.shown(self.metric.score(self.images.labels[rows], probs))
+
+    def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
+        """Every row of `rows` under every view. A row that cannot be read gets the mean of the others: the prior."""
+        self.engine.load_weights(weights)
+        readable = rows[images.readable[rows]]
+        probs = np.zeros((len(rows), len(views), self._classes), np.float32)
+        known = images.readable[rows]
+        if len(readable):
+            probs[known] = self._probabilities(images, readable, views)
+        probs[~known] = probs[known].mean(0) if len(readable) else 1 / self._classes
+        return ViewPredictions(images.ids[rows], tuple(views), probs.astype(np.float16))
+
+    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+        batches = in_order(images.pixels, rows, self.engine.predict_batch)
+        return self.engine.probabilities(batches, rows, views_named(views))
+
+    def _new_feeder(self, train: Train) -> Feeder:
+        return Feeder(self.images.pixels, self._classes, self.engine.batch, augmentation_of(train))
+
+
+def augmentation_of(train: Train) -> Augmentation:
+    return Augmentation(
+        train.flip, train.shift, train.zoom, train.rotate, train.brightness, train.contrast, train.saturation
+    )
+
+
+def few_rows(images: Images, most: int, seed: int) -> Images:
+    """A seeded choice of at most `most` rows, for a look inside."""
+    rows = np.sort(np.random.default_rng(seed).permutation(len(images.ids))[:most])
+    return replace(
+        images,
+        ids=images.ids[rows],
+        pixels=images.pixels[rows],
+        labels=images.labels[rows],
+        folds=images.folds[rows],
+        readable=images.readable[rows],
+    )

@@ -1,0 +1,88 @@
+"""Probabilities of every view for out-of-fold and test rows by every fold model, once; what follows is NumPy on them."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.data.prepared import Prepared, load_prepared
+from competition.errors import Refusal
+from competition.lineage import fold_depends, fold_model, fold_views, tuned_member, views_depends
+from competition.manifest import differences, is_current, read_manifest
+from competition.params import Member
+from pipelines.stage import Job, add_partial, main, progress_bar, start_tensorflow
+
+
+def run(job: Job) -> None:
+    """members/<member>/fold<k>/weights.npz -> members/<member>/fold<k>/views/: oof.npz, test.npz"""
+    job.needs(job.path("data", "manifest.json"), "download")
+    prepared = load_prepared(job.path("data"))
+    for name in job.params.members:
+        member, _ = tuned_member(job.work, job.params, name, job.overrides)
+        folds = trained_folds(job, prepared, name, member)
+        depends = {fold: views_depends(job.work, prepared, job.params, name, fold) for fold in folds}
+        missing = [f for f in folds if job.options.force or not is_current(fold_views(job.work, name, f), depends[f])]
+        if len(folds) > len(missing):
+            job.say(f"predict {name}: {len(folds) - len(missing)} of {len(folds)} fold models current")
+        if missing:
+            predict_member(job, prepared, name, member, {fold: depends[fold] for fold in missing})
+
+
+def trained_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[int]:
+    """Folds whose model is there and current; a missing one is an error that says how to train it."""
+    found, missing = [], []
+    for fold in range(job.params.prepare.folds):
+        wanted = fold_depends(prepared, job.params, member, fold)
+        if is_current(fold_model(job.work, name, fold), wanted):
+            found.append(fold)
+            continue
+        made = read_manifest(fold_model(job.work, name, fold))
+        why = "; ".join(differences(made.depends, wanted)[:3]) or "its files were damaged" if made else "not trained"
+        missing.append((fold, why))
+    if missing and not job.options.allow_partial:
+        told = ", ".join(f"fold {fold} ({why})" for fold, why in missing)
+        raise Refusal(
+            f"member {name} lacks {told}; `make train MEMBER={name}{f' FOLD={missing[0][0]}' if len(missing) == 1 else ''}` trains it, "
+            "`make predict ALLOW_PARTIAL=1` goes on without"
+        )
+    return found
+
+
+def predict_member(job: Job, prepared: Prepared, name: str, member: Member, missing: Mapping[int, dict[str, Any]]) -> None:
+    start_tensorflow(job)
+    from competition.training.device import open_device
+    from competition.training.workshop import Workshop, load_images
+
+    device, params, competition = open_device(job.params.device), job.params, prepared.competition
+    job.say(f"predict {name}: on {device.replicas} x {device.kind}; {len(params.predict.views)} views of {len(missing)} fold models")
+    with progress_bar(None, f"{name}: decoding images") as bar:
+        train, test = (
+            load_images(prepared, part, member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
+            for part in ("train", "test")
+        )
+    shop = Workshop(member, train, len(competition.classes), competition.metric, device, params.predict.batch)
+    with progress_bar(len(missing), f"predict {name}") as bar:
+        for fold, depends in missing.items():
+            manifest = fold_views(job.work, name, fold)
+            make = partial(predict_fold, shop, train, test, fold_model(job.work, name, fold).parent, fold, params.predict.views)
+            job.piece(f"predict {name} fold {fold}", manifest, depends, make)
+            bar.update()
+
+
+def predict_fold(
+    shop: Any, train: Any, test: Any, folder: Path, fold: int, views: tuple[str, ...]
+) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    from competition.training.checkpoint import load_arrays
+
+    weights, files = load_arrays(folder / "weights.npz"), []
+    for part, images in (("oof", train), ("test", test)):
+        rows = np.flatnonzero(images.folds == fold) if part == "oof" else np.arange(len(images.ids))
+        files.append(folder / "views" / f"{part}.npz")
+        shop.predict(weights, images, rows, views).save(files[-1])
+    return files, {"oof_rows": int((train.folds == fold).sum()), "test_rows": len(test.ids)}
+
+
+if __name__ == "__main__":
+    main(run, add_partial)

@@ -1,0 +1,78 @@
+"""Search hyperparameters with Optuna; what is found is written to a file that `train` uses and shows."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from competition.data.prepared import load_prepared
+from competition.manifest import digest_of, write_json
+from competition.lineage import tune_depends, tuned
+from competition.training.tuning import Values, search
+from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_tensorflow
+
+
+def run(job: Job) -> None:
+    """data/ -> tune/<member>/best.json, beside it the study"""
+    tune = job.params.tune
+    if tune.trials == 0:
+        return
+    job.needs(job.path("data", "manifest.json"), "download")
+    prepared = load_prepared(job.path("data"))
+    for name in picked_members(job):
+        if tune.members and name not in tune.members:
+            continue
+        depends = tune_depends(prepared, job.params, name)
+        best = tuned(job.work, name)
+        job.piece(f"tune {name}", best.with_name("manifest.json"), depends, lambda name=name, d=depends: tune_member(job, name, d))
+
+
+def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    start_tensorflow(job)
+    from competition.training.device import open_device
+    from competition.training.loop import Diverged
+    from competition.training.workshop import Workshop, load_images
+
+    params, prepared, member = job.params, load_prepared(job.path("data")), job.params.members[name]
+    best = tuned(job.work, name)
+    with progress_bar(None, f"tune {name}: reading images") as bar:
+        images = load_images(prepared, "train", member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
+    competition = prepared.competition
+    device = open_device(params.device)
+    shop = Workshop(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
+    sign = shop.metric.sign
+
+    def evaluate(values: Values, report: Callable[[float, int], bool]) -> float:
+        import optuna
+
+        train = replace(member.train, **values)
+        scores: list[float] = []
+        for fold in params.tune.folds:
+            try:
+                history = shop.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
+            except Diverged as error:
+                raise ArithmeticError(str(error)) from None
+            scores.append(sign * history[-1].held_out)
+            if report(sum(scores) / len(scores), len(scores)) and fold != params.tune.folds[-1]:
+                raise optuna.TrialPruned
+        return sum(scores) / len(scores)
+
+    with progress_bar(params.tune.trials, f"tune {name}") as bar:
+        values, score, done = search(
+            params.tune.search,
+            params.tune.trials,
+            params.tune.seed,
+            digest_of({key: value for key, value in depends.items() if key != "trials"}),  # more trials go on, not anew
+            best.with_name("study.log"),
+            evaluate,
+            bar.update_to,
+        )
+    found = {"values": values, "score": sign * score, "trials": done, "folds": list(params.tune.folds)}
+    write_json(best, found)
+    told = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
+    job.say(f"tune {name}: {told} ({competition.metric} {sign * score:.4f} on fold {list(params.tune.folds)}, best of {done} trials; {shown(best)})")
+    return [best], found
+
+
+if __name__ == "__main__":
+    main(run, add_pick)
