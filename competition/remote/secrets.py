@@ -10,7 +10,7 @@ HIDDEN = "[hidden]"
 # Each pattern keeps its first group and hides the rest.
 PATTERNS = (
     # Authorization: Basic ..., 'Authorization': 'Bearer ...', X-Kaggle-Authorization: ...
-    re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*b?['\"]?(?:(?:basic|bearer|token)\s+)?+)[^\s'\",}]+"),
+    re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*(?:b?['\"])?+(?:(?:basic|bearer|token)\s+)?+)[^\s'\",}]+"),
     re.compile(r"(?i)(\b(?:basic|bearer)\s+)[a-z0-9._~+/=-]{8,}"),
     # everything that makes a link a signed one
     re.compile(

@@ -56,15 +56,17 @@ def test_plain_sentences_stay_as_they_are(text):
 
 def test_the_clients_environment_has_one_credential_and_no_strays(tmp_path):
     environment = {
-        "PATH": "/bin", "HOME": str(tmp_path), "KAGGLE_USERNAME": "ada", "KAGGLE_KEY": "k-1234",
-        
-            "VERBOSE": "1",
-            "VERBOSE_OUTPUT": "1",
-            "KAGGLE_TOKEN": "junk",
-            "KAGGLE_PATH": "/x",
-            "AWS_SECRET_ACCESS_KEY": "s"
-        ,
-        "KAGGLE_API_ENVIRONMENT": "TEST", "PYTHONPATH": "/evil",
+        "PATH": "/bin",
+        "HOME": str(tmp_path),
+        "KAGGLE_USERNAME": "ada",
+        "KAGGLE_KEY": "k-1234",
+        "VERBOSE": "1",
+        "VERBOSE_OUTPUT": "1",
+        "KAGGLE_TOKEN": "junk",
+        "KAGGLE_PATH": "/x",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "KAGGLE_API_ENVIRONMENT": "TEST",
+        "PYTHONPATH": "/evil",
     }
     found = credentials.find(environment)
     assert (found.kind, found.source, found.username) == ("key", "KAGGLE_USERNAME and KAGGLE_KEY", "ada")

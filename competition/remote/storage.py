@@ -1,0 +1,204 @@
+"""Where the data is, for the machine this runs on: decided from what is there, said with its reason, and tried.
+
+`decide` is pure: the environment and a way to ask whether a path exists come in as arguments. Nothing here imports
+TensorFlow until a gs:// path is really read.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from competition.errors import Refusal
+
+Machine = Literal[
+    "local", "kaggle", "kaggle tpu vm", "kaggle tpu node", "colab", "colab tpu", "cloud tpu vm", "tpu node"
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder or gs:// prefix with the data, and why it was taken."""
+
+    path: str
+    reason: str
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a look into a place showed."""
+
+    files: int
+    first: str
+    seconds: float
+
+
+def machine(environment: Mapping[str, str], exists: Callable[[str], bool]) -> Machine:
+    """What kind of machine this is. A TPU node is remote: it reads with its own file system, so only gs:// will do."""
+    on_kaggle = "KAGGLE_KERNEL_RUN_TYPE" in environment or "KAGGLE_URL_BASE" in environment or exists("/kaggle/input")
+    on_colab = "COLAB_RELEASE_TAG" in environment or "COLAB_GPU" in environment or "COLAB_TPU_ADDR" in environment
+    node = _remote_tpu(environment)
+    chips = exists("/dev/accel0") or exists("/dev/vfio/0") or exists("/dev/vfio/vfio")
+    if on_kaggle:
+        if "ISTPUVM" in environment or (chips and not node):
+            return "kaggle tpu vm"
+        return "kaggle tpu node" if node else "kaggle"
+    if node:
+        return "tpu node"
+    if on_colab:
+        return "colab tpu" if chips else "colab"
+    return "cloud tpu vm" if chips else "local"
+
+
+def decide(
+    environment: Mapping[str, str],
+    exists: Callable[[str], bool],
+    local: str,
+    bucket: str,
+    slug: str,
+    kaggle_path: Callable[[], str],
+    inputs: Callable[[], Sequence[str]],
+) -> Place:
+    """The place of the data, in this order: the user's own bucket, what the machine offers, the local folder.
+
+    environment: of the process.  exists: of a local path.
+    local: where `make download` puts the data.  bucket: gs:// prefix by parameter, "" = none.
+    slug: of the competition.  kaggle_path: KaggleDatasets().get_gcs_path for it, asked only where it is needed.
+    inputs: folders under /kaggle/input that hold the competition's known files (see `find_inputs`).
+    """
+    found = machine(environment, exists)
+    if bucket:
+        if not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
+            raise Refusal(f"{bucket!r} is no bucket: expected gs://NAME or gs://NAME/FOLDER.")
+        return Place(bucket.rstrip("/"), "the bucket named in the parameters", found)
+    if found == "kaggle tpu node":
+        path = kaggle_path()
+        if not path.startswith("gs://"):
+            raise Refusal(
+                f"Kaggle gave {path} for {slug}, a TPU node reads only gs://: choose the accelerator TPU v5e-8."
+            )
+        return Place(path, "Kaggle's copy of the competition in a bucket (TPU nodes read nothing else)", found)
+    if found == "tpu node":
+        raise Refusal(
+            f"a remote TPU node ({_remote_tpu(environment)}) cannot read the local folder {local}: copy it to a bucket "
+            f"(gsutil -m cp -r {local} gs://YOUR_BUCKET/) and name it as the bucket in the parameters, or use a TPU VM."
+        )
+    if found in {"kaggle", "kaggle tpu vm"} and (attached := list(inputs())):
+        why = (
+            "attached by Kaggle as a local folder; a TPU VM needs no bucket" if "tpu" in found else "attached by Kaggle"
+        )
+        return Place(attached[0], why, found)
+    if exists(local):
+        return Place(local, "the local folder, where `make download` put it", found)
+    hints = {
+        "kaggle": f"attach the competition {slug} to the notebook (Add Input)",
+        "kaggle tpu vm": f"attach the competition {slug} to the notebook (Add Input)",
+        "colab": "run `make download` in this session, or name a bucket in the parameters",
+        "colab tpu": "run `make download` in this session, or name a bucket in the parameters",
+    }
+    raise Refusal(f"no data is at {local}: {hints.get(found, 'run `make download` first')}.")
+
+
+def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
+    """Folders under Kaggle's inputs that hold a file or folder of this name, the shallowest first.
+
+    Mount points have changed more than once (/kaggle/input/SLUG, /kaggle/input/competitions/SLUG): so they are searched.
+    """
+    found = []
+    for folder, folders, files in os.walk(root):
+        if known_file in files or known_file in folders:
+            found.append(folder)
+        if len(PurePosixPath(folder).relative_to(root).parts) >= 4:
+            folders.clear()
+    return sorted(found, key=lambda path: (path.count("/"), path))
+
+
+def try_place(path: str, environment: Mapping[str, str], seconds: float) -> Tried:
+    """List the place and read one byte of its first file, within `seconds`; Refusal with what is wrong and who asked.
+
+    It is done in a process of its own: TensorFlow's gs:// client retries for many minutes and cannot be interrupted.
+    environment: for that process.
+    """
+    started = time.monotonic()
+    command = [sys.executable, "-c", _LOOK, path]
+    try:
+        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise Refusal(f"{path} did not answer within {seconds:.0f} s: {_why('', path, environment)}.") from error
+    if done.returncode != 0:
+        raise Refusal(f"{path} cannot be read: {_why(done.stderr, path, environment)}.")
+    files, first = done.stdout.strip().split("\t")[-2:]
+    if int(files) == 0:
+        raise Refusal(f"{path} is empty: check the path, and that the data was copied there.")
+    return Tried(int(files), first, time.monotonic() - started)
+
+
+# Local files need no TensorFlow to be looked at.
+_LOOK = """
+import os, sys
+path = sys.argv[1]
+if "://" in path:
+    import tensorflow as tf
+    names = tf.io.gfile.listdir(path)
+    first = next((name for name in sorted(names) if not name.endswith("/")), "")
+    if first:
+        tf.io.gfile.GFile(path.rstrip("/") + "/" + first, "rb").read(1)
+else:
+    names = os.listdir(path)
+    first = next((name for name in sorted(names) if os.path.isfile(os.path.join(path, name))), "")
+    if first:
+        open(os.path.join(path, first), "rb").read(1)
+print(len(names), first, sep="\\t")
+"""
+
+
+def _remote_tpu(environment: Mapping[str, str]) -> str:
+    """Name or address of a remote TPU, "" when there is none. "local" is how a TPU VM calls its own chips."""
+    for name in ("TPU_NAME", "COLAB_TPU_ADDR"):
+        value = environment.get(name, "")
+        if value and value != "local" and "ISTPUVM" not in environment:
+            return value
+    return ""
+
+
+def _why(stderr: str, path: str, environment: Mapping[str, str]) -> str:
+    """The cause in words, with the account that was used."""
+    text = " ".join(stderr.split())
+    if not path.startswith("gs://"):
+        return text.rsplit(": ", 1)[-1] if text else "the disk does not answer"
+    account = _account(environment)
+    if re.search(r"\b404\b|does not exist|NotFound", text):
+        return f"the bucket or folder does not exist (asked as {account}): check the spelling"
+    if re.search(r"\b40[13]\b|PermissionDenied|Anonymous caller|does not have storage", text):
+        return f"{account} may not read it: give it the role Storage Object Viewer on the bucket"
+    if not text or re.search(r"resolve host|Couldn't connect|timed out|Unavailable|Failed to connect", text):
+        return (
+            f"Google's storage is not reached from here (asked as {account}): check the network, or switch internet on"
+        )
+    return f"{text[-200:]} (asked as {account})"
+
+
+def _account(environment: Mapping[str, str]) -> str:
+    if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        return f"the account in {file}"
+    if environment.get("GOOGLE_AUTH_TOKEN_FOR_TESTING"):
+        return "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING"
+    if environment.get("NO_GCE_CHECK", "").lower() == "true":
+        return "nobody (no credentials were found)"
+    return "this machine's service account"
+
+
+def kaggle_gcs_path(folder: str | None) -> str:
+    """KaggleDatasets().get_gcs_path: a gs:// path on a TPU node, a local path on a TPU VM. Only in Kaggle's images."""
+    try:
+        from kaggle_datasets import KaggleDatasets
+    except ImportError as error:
+        raise Refusal("kaggle_datasets is missing: this is not one of Kaggle's images.") from error
+    datasets: Any = KaggleDatasets()
+    return str(datasets.get_gcs_path(folder))
