@@ -25,7 +25,7 @@ download: $(BIN)/.ready ## fetch the competition, check every file, index it, ma
 train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: that one)
 	@$(call STAGE,resolve)
 	@$(call STAGE,tune) $(PICK)
-	@$(call STAGE,train) $(PICK) $(ROWS)
+	@$(call STAGE,$(if $(DEBUG),look,train)) $(PICK) $(if $(DEBUG),$(ROWS))
 
 predict: $(BIN)/.ready ## probabilities of every view, once; then views, blend, decision, submission
 	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)

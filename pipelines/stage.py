@@ -86,6 +86,24 @@ def lock(path: Path) -> Any:
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
+    """One line that moves on a terminal; where nobody watches, a whole line every half minute."""
+
+    watched = sys.stderr.isatty()
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        if self.watched:
+            super().display(msg, pos)
+        elif msg is None and self.n:
+            print(str(self), file=sys.stderr, flush=True)
+
+    def clear(self, nolock: bool = False) -> None:
+        if self.watched:
+            super().clear(nolock)
+
+    def close(self) -> None:
+        self.disable = self.disable or not self.watched  # no last line where lines stay
+        super().close()
+
     def update_to(self, done: int, total: int = 0) -> None:
         """Set where it stands: the callback that library functions take."""
         if total and total != self.total:
@@ -94,9 +112,8 @@ class Bar(tqdm):  # type: ignore[type-arg]
 
 
 def progress_bar(total: int | None, what: str) -> Bar:
-    """Progress with the time left, on stderr; rarely, where nobody watches."""
-    watched = sys.stderr.isatty()
-    return Bar(total=total, desc=what, mininterval=0.2 if watched else 10, leave=False, delay=1, dynamic_ncols=watched)
+    """Progress with the time left, on stderr."""
+    return Bar(total=total, desc=what, mininterval=0.2 if Bar.watched else 30, leave=False, delay=1, ncols=None if Bar.watched else 100)
 
 
 def start_tensorflow(job: Job) -> None:
@@ -147,6 +164,10 @@ def add_pick(parser: argparse.ArgumentParser) -> None:
 
 def add_partial(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-partial", action="store_true", help="go on although fold models are missing")
+
+
+def add_debug_rows(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--debug-rows", type=int, default=256, help="rows to train on, at most")
 
 
 def picked_members(job: Job) -> list[str]:

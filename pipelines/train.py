@@ -1,6 +1,5 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights reset between folds."""
 
-import argparse
 import csv
 import signal
 from collections.abc import Iterable, Mapping
@@ -25,10 +24,6 @@ def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/fold<k>/: weights.npz, history.csv, manifest.json"""
     job.needs(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
-    if job.debug:
-        from pipelines.look import look_inside
-
-        return look_inside(job, prepared)
     members = {name: member_said(job, name) for name in picked_members(job)}
     missing = {name: missing_folds(job, prepared, name, member) for name, member in members.items()}
     for name, member in members.items():
@@ -38,7 +33,6 @@ def run(job: Job) -> None:
         if missing[name]:
             train_member(job, prepared, name, member, missing[name])
     summary(job, list(members))
-    return None
 
 
 def member_said(job: Job, name: str) -> Member:
@@ -119,9 +113,5 @@ def summary(job: Job, names: Iterable[str]) -> None:
             job.say(f"train {name}: {len(scores)} folds, held-out {scores.mean():.4f} (from {scores.min():.4f} to {scores.max():.4f}) in {shown(job.path('members', name))}")
 
 
-def add_debug_rows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--debug-rows", type=int, default=256, help="with --debug: rows to train on, at most")
-
-
 if __name__ == "__main__":
-    main(run, add_pick, add_debug_rows)
+    main(run, add_pick)

@@ -70,15 +70,24 @@ class Workshop:
         """
         if augmentation_of(train) != augmentation_of(self.member.train):
             self._feeder = self._new_feeder(train)
-        images = self.images
-        rows = np.flatnonzero((images.folds != fold) & images.readable)
-        targets = smoothed(images.labels, self._classes, train.label_smoothing)
-        plan = TrainingRows(rows, targets, np.ones(len(images.ids), np.float32), train.seed, fold)
+        plan = self.plan(fold, train)
 
         def held_out(epoch: int) -> float:
             return self.score(fold) if watch or epoch == train.epochs else float("nan")
 
         return loop.train_fold(self.engine, self._feeder, plan, train, checkpoints, held_out, progress, stop)
+
+    def plan(self, fold: int, train: Train) -> TrainingRows:
+        """What the model of this fold learns from."""
+        images = self.images
+        rows = np.flatnonzero((images.folds != fold) & images.readable)
+        targets = smoothed(images.labels, self._classes, train.label_smoothing)
+        return TrainingRows(rows, targets, np.ones(len(images.ids), np.float32), train.seed, fold)
+
+    def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
+        images, targets, weights = next(iter(self._feeder.start(self.plan(fold, train))))
+        return images.numpy(), targets.numpy(), weights.numpy()
 
     def score(self, fold: int) -> float:
         """The competition's metric on the held-out fold by the weights in the engine, plain view."""

@@ -1,0 +1,63 @@
+"""DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw what goes in and what comes out wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from competition.data.prepared import load_prepared
+from competition.lineage import tuned_member
+from pipelines.stage import Job, add_debug_rows, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_tensorflow
+
+EPOCHS = 3  # at most: enough to see whether it learns
+SHOWN = 48  # images on a sheet
+
+
+def run(job: Job) -> None:
+    """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
+    job.needs(job.path("data", "manifest.json"), "download")
+    start_tensorflow(job)
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    tf.data.experimental.enable_debug_mode()
+    tf.debugging.enable_check_numerics()
+    folds = picked_folds(job) if job.options.fold else [0]
+    for name in picked_members(job):
+        for fold in folds:
+            look(job, name, fold)
+
+
+def look(job: Job, name: str, fold: int) -> None:
+    from competition.report.sheets import contact_sheet
+    from competition.training.device import open_device
+    from competition.training.workshop import Workshop, few_rows, load_images
+
+    prepared, params = load_prepared(job.path("data")), job.params
+    member, _ = tuned_member(job.work, params, name, job.overrides)
+    classes = prepared.competition.classes
+    images = few_rows(load_images(prepared, "train", member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None), job.options.debug_rows, 0)
+    train = replace(member.train, epochs=min(member.train.epochs, EPOCHS), batch=min(member.train.batch, len(images.ids)))
+    member = replace(member, train=train)
+    shop = Workshop(member, images, len(classes), prepared.competition.metric, open_device(params.device), params.predict.batch)
+    job.say(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; no result of it counts")
+    pixels, targets, _ = shop.first_batch(fold, train)
+    best = [f"{classes[t.argmax()]} {t.max():.2f}" for t in targets]
+    batch = job.path("debug", f"{name}-fold{fold}-batch.png")
+    contact_sheet(pixels[:SHOWN], best[:SHOWN], batch)
+    job.say(f"debug: the first training batch, augmented, with its targets: {shown(batch)}")
+    with progress_bar(None, name) as bar:
+        history = shop.train(fold, train, None, lambda done, of, text: bar.update_to(done, of), lambda: False)
+    for epoch in history:
+        job.say(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {prepared.competition.metric} {epoch.held_out:.4f}")
+    rows = np.flatnonzero((images.folds == fold) & images.readable)
+    probs = shop.predict(shop.engine.weights(), images, rows, ["identity"]).view("identity")
+    own = probs[np.arange(len(rows)), images.labels[rows]]
+    worst = np.argsort(own, kind="stable")[:SHOWN]
+    captions = [f"{images.ids[rows[n]]}\nis {classes[images.labels[rows[n]]]} {own[n]:.2f}\nsaid {classes[probs[n].argmax()]} {probs[n].max():.2f}" for n in worst]
+    sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
+    contact_sheet(images.pixels[rows[worst]], captions, sheet)
+    job.say(f"debug: the worst predicted held-out images: {shown(sheet)}")
+
+
+if __name__ == "__main__":
+    main(run, add_pick, add_debug_rows)
