@@ -7,6 +7,7 @@ A CSV has a column `id` and one column per class name. An .npz has `ids` (N,) an
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def _read(path: Path, classes: Sequence[str]) -> ViewPredictions:
     try:
         with np.load(path, allow_pickle=False) as file:
             have = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise Refusal(f"{path} is not a readable .npz without pickled objects ({error})") from error
     if not {"ids", "probs"} <= have.keys():
         raise Refusal(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(have)}")

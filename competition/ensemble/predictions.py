@@ -7,6 +7,7 @@ be searched later without running a network again. Files are .npz without pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -165,5 +166,5 @@ def _open(path: Path) -> np.lib.npyio.NpzFile:
         raise Refusal(f"{path} is not there; expected predictions, made by `make predict`")
     try:
         return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise Refusal(f"{path} is not a readable .npz of predictions ({error}); make it again") from error

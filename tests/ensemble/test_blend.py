@@ -1,0 +1,105 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from competition.ensemble.blend import BLENDS, Blend, fit_blend
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.mixing import mix
+from competition.errors import Refusal
+
+from .worlds import BLEND, draw
+
+F1 = METRICS["macro_f1"]
+
+
+def named(probs):
+    return {f"m{m}": p for m, p in enumerate(probs)}
+
+
+@pytest.mark.parametrize("method", BLENDS)
+def test_every_method_gives_probabilities_and_is_not_worse_than_its_start(method):
+    labels, probs = draw([1.0, 1.5, 3.0])
+    blend = fit_blend(method, named(probs), labels, F1, BLEND)
+    mixed = blend.mix(named(probs))
+    weights = np.array(list(blend.weights.values()))
+    assert (weights >= 0).all()
+    if method != "stacking":
+        assert weights.sum() == pytest.approx(1)
+    if method != "rank":
+        assert np.allclose(mixed.sum(1), 1, atol=1e-5)
+    if method in ("greedy", "coordinate", "nelder_mead", "optuna"):
+        assert F1.score(labels, mixed) >= F1.score(labels, probs.mean(0))
+
+
+@pytest.mark.parametrize("method", ["greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking", "best"])
+def test_a_member_of_pure_noise_gets_next_to_no_weight(method):
+    labels, probs = draw([1.0, 1.2])
+    noise = np.random.default_rng(9).dirichlet(np.ones(5) * 0.3, len(labels)).astype(np.float32)
+    blend = fit_blend(method, {**named(probs), "noise": noise}, labels, F1, BLEND)
+    assert blend.weights["noise"] < min(0.2, *(w for n, w in blend.weights.items() if n != "noise" and w))
+
+
+@pytest.mark.parametrize("method", BLENDS)
+def test_the_order_in_which_members_are_listed_decides_nothing(method):
+    labels, probs = draw([1.0, 1.5, 2.0])
+    members = named(probs)
+    backwards = dict(reversed(members.items()))
+    one, two = (fit_blend(method, m, labels, F1, BLEND) for m in (members, backwards))
+    assert dict(one.weights) == dict(two.weights)
+
+
+def test_another_seed_of_the_bags_moves_the_score_by_less_than_its_standard_error():
+    labels, probs = draw([1.0, 1.5, 2.0], rows=1000)
+    scores = [
+        F1.score(labels, fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=s)).mix(named(probs)))
+        for s in range(4)
+    ]
+    assert np.ptp(scores) < np.sqrt(0.1 * 0.9 / 1000)
+
+
+def test_members_without_weight_need_not_be_there_but_the_others_must():
+    _, probs = draw([1.0, 1.0])
+    blend = Blend("greedy", "mean", {"m0": 1.0, "m1": 0.0}, ())
+    assert np.allclose(blend.mix({"m0": probs[0]}), probs[0], atol=1e-6)
+    with pytest.raises(Refusal, match="1 blended members have no predictions, first \\['m0'\\]"):
+        blend.mix({"m1": probs[1]})
+
+
+def test_an_unknown_method_is_answered_with_the_known_ones():
+    labels, probs = draw([1.0])
+    with pytest.raises(Refusal, match="'slsqp' is not known; expected one of equal"):
+        fit_blend("slsqp", named(probs), labels, F1, BLEND)
+
+
+def test_stacking_finds_the_offsets_of_members_that_prefer_one_class():
+    labels, probs = draw([1.0, 1.0], rows=2000)
+    biased = probs * np.array([8.0, 1, 1, 1, 1])
+    biased = (biased / biased.sum(-1, keepdims=True)).astype(np.float32)
+    stacked = fit_blend("stacking", named(biased), labels, F1, BLEND)
+    assert stacked.offsets[0] < min(stacked.offsets[1:])
+    log_loss = METRICS["log_loss"]
+    assert log_loss.score(labels, stacked.mix(named(biased))) > log_loss.score(labels, biased.mean(0))
+
+
+def test_a_strong_ridge_keeps_stacking_at_the_equal_geometric_mean():
+    labels, probs = draw([1.0, 3.0])
+    stacked = fit_blend("stacking", named(probs), labels, F1, replace(BLEND, ridge=1e9))
+    assert np.allclose(stacked.mix(named(probs)), mix(probs, np.array([0.5, 0.5]), "geometric"), atol=1e-3)
+
+
+def test_means_are_what_their_names_say():
+    probs = np.array([[[0.8, 0.2]], [[0.2, 0.8]], [[0.5, 0.5]]], np.float32)
+    assert np.allclose(mix(probs, np.array([0.5, 0, 0.5]), "mean"), [[0.65, 0.35]])
+    odds = np.sqrt(4 * 1)
+    assert np.allclose(mix(probs, np.array([0.5, 0, 0.5]), "geometric"), [[odds / (1 + odds), 1 / (1 + odds)]])
+
+
+def test_a_rank_mean_is_blind_to_a_members_scale():
+    labels, probs = draw([1.0, 1.5], rows=200)
+    timid = 0.2 + 0.001 * probs[1]  # the same order, all but equal
+    auc, half = METRICS["mean_column_auc"], np.array([0.5, 0.5])
+    one, two = (auc.score(labels, mix(np.stack([probs[0], p]), half, "rank")) for p in (probs[1], timid))
+    assert one == pytest.approx(two, abs=2e-3)
+    with pytest.raises(Refusal, match="mixing 'median' is not known"):
+        mix(probs, half, "median")

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+
+from competition.ensemble.blend import half_samples
+from competition.ensemble.greedy import greedy_picks, weights_of
+from competition.ensemble.metrics import METRICS
+
+from .worlds import draw
+
+
+def by_hand(parts, labels, metric, rounds):
+    """The same search without a thought for speed."""
+    picks, best, length = [], -np.inf, 0
+    at = np.arange(len(labels))
+    total = np.zeros_like(parts[0])
+    for n in range(1, rounds + 1):
+        scores = [metric.score(labels, total + p) for p in parts]
+        if metric.name == "log_loss":
+            scores = [metric.score(labels, (total + p) / np.float32(n)) for p in parts]
+        likely = [np.log(np.maximum((total + p)[at, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
+        pick = max(range(len(parts)), key=lambda m: (scores[m], np.round(likely[m], 5), -m))
+        picks.append(pick)
+        total += parts[pick]
+        if scores[pick] > best:
+            best, length = scores[pick], n
+    return picks[:length]
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "accuracy", "quadratic_kappa", "log_loss"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fast_search_picks_what_the_plain_one_picks(name, seed):
+    labels, probs = draw([1.0, 1.5, 2.0, 2.0, 3.0], rows=500, classes=7, seed=seed, signal=2.5)
+    assert greedy_picks(probs, labels, METRICS[name], 20) == by_hand(probs, labels, METRICS[name], 20)
+
+
+def test_rows_alone_count():
+    labels, probs = draw([1.0, 1.5, 2.0], rows=300)
+    rows = np.arange(0, 300, 2)
+    got = greedy_picks(probs, labels, METRICS["macro_f1"], 10, rows)
+    assert got == greedy_picks(probs[:, rows], labels[rows], METRICS["macro_f1"], 10)
+
+
+def test_a_metric_of_order_takes_the_slow_way_to_the_same_end():
+    labels, probs = draw([0.5, 4.0], rows=120)
+    picks = greedy_picks(probs, labels, METRICS["mean_column_auc"], 5)
+    assert picks[0] == 0
+
+
+def test_two_clones_tie_and_the_earlier_is_picked():
+    labels, probs = draw([1.0, 2.0])
+    picks = greedy_picks(np.stack([probs[1], probs[0], probs[0]]), labels, METRICS["accuracy"], 6)
+    assert 1 in picks and 2 not in picks
+
+
+def test_a_tie_goes_to_the_member_that_leaves_the_truth_most_likely():
+    labels = np.array([0, 1])
+    timid = np.array([[0.6, 0.4], [0.4, 0.6]], np.float32)
+    sure = np.array([[0.9, 0.1], [0.1, 0.9]], np.float32)
+    assert greedy_picks(np.stack([timid, sure]), labels, METRICS["macro_f1"], 1) == [1]
+
+
+def test_the_shortest_best_prefix_is_kept():
+    labels = np.array([0, 1])
+    perfect = np.array([[0.9, 0.1], [0.1, 0.9]], np.float32)
+    assert greedy_picks(np.stack([perfect, perfect[::-1]]), labels, METRICS["macro_f1"], 10) == [0]
+
+
+def test_a_limit_is_kept():
+    labels, probs = draw([1.0, 1.0, 1.0, 1.0])
+    few = greedy_picks(
+        probs,
+        labels,
+        METRICS["log_loss"],
+        10,
+        allowed=lambda picks: np.isin(np.arange(4), picks) | (len(set(picks)) < 2),
+    )
+    assert len(set(few)) == 2
+    assert len(set(greedy_picks(probs, labels, METRICS["log_loss"], 10))) > 2
+
+
+def test_weights_are_shares_of_picks():
+    assert weights_of([2, 0, 2, 2], 4).tolist() == [0.25, 0, 0.75, 0]
+
+
+def test_half_samples_are_complements_with_half_of_each_class():
+    labels = np.repeat([0, 1, 2], [10, 7, 1])
+    first, second, third = half_samples(labels, 3, seed=0)
+    assert sorted([*first, *second]) == list(range(18))
+    assert np.bincount(labels[first], minlength=3)[0] == 5
+    assert abs(np.bincount(labels[first], minlength=3)[1] - 3.5) == 0.5
+    assert first.tolist() != third.tolist()

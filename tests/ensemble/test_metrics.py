@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as reference
+
+from competition.ensemble.metrics import METRICS, metric_named
+from competition.errors import Refusal
+
+from .worlds import draw
+
+
+@st.composite
+def tables(draw_, classes=st.integers(2, 9)):
+    """labels (N,) and probs (N, C); some classes may lack, some probabilities may be equal."""
+    c, n = draw_(classes), draw_(st.integers(12, 60))
+    rng = np.random.default_rng(draw_(st.integers(0, 2**32 - 1)))
+    probs = rng.dirichlet(np.ones(c), n)
+    if draw_(st.booleans()):
+        probs = np.round(probs, 1) + 0.01  # ties
+        probs /= probs.sum(1, keepdims=True)
+    labels = rng.integers(0, draw_(st.integers(2, c)), n)
+    labels[:2] = 0, 1
+    return labels, probs
+
+
+REFERENCES = {
+    "macro_f1": lambda y, p: reference.f1_score(
+        y, p.argmax(1), labels=range(p.shape[1]), average="macro", zero_division=0
+    ),
+    "accuracy": lambda y, p: reference.accuracy_score(y, p.argmax(1)),
+    "quadratic_kappa": lambda y, p: reference.cohen_kappa_score(
+        y, p.argmax(1), weights="quadratic", labels=range(p.shape[1])
+    ),
+    "log_loss": lambda y, p: -reference.log_loss(y, p, labels=range(p.shape[1])),
+    "mean_column_auc": lambda y, p: np.mean(
+        [reference.roc_auc_score(y == c, p[:, c]) for c in range(p.shape[1]) if 0 < (y == c).sum() < len(y)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@settings(max_examples=60, deadline=None)
+@given(table=tables())
+def test_every_metric_equals_scikit_learn(name, table):
+    assert METRICS[name].score(*table) == pytest.approx(REFERENCES[name](*table), abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), classes=st.integers(6, 12))
+def test_top_5_equals_scikit_learn(seed, classes):
+    rng = np.random.default_rng(seed)
+    labels, probs = rng.integers(0, classes, 30), rng.dirichlet(np.ones(classes), 30)
+    expected = reference.top_k_accuracy_score(labels, probs, k=5, labels=range(classes))
+    assert METRICS["top_5"].score(labels, probs) == pytest.approx(expected, abs=1e-12)
+
+
+def test_equal_probabilities_rank_by_class_number():
+    flat = np.full((2, 6), 1 / 6)
+    assert METRICS["top_5"].score(np.array([4, 4]), flat) == 1
+    assert METRICS["top_5"].score(np.array([5, 5]), flat) == 0
+
+
+def test_a_class_nobody_has_or_predicts_counts_as_0():
+    assert METRICS["macro_f1"].score_labels(np.array([0, 1]), np.array([0, 1]), 4) == 0.5
+
+
+def test_a_sure_and_wrong_float32_row_costs_what_scikit_learn_says():
+    labels, probs = np.array([0, 1]), np.array([[0, 1], [0.25, 0.75]], np.float32)
+    assert METRICS["log_loss"].score(labels, probs) == pytest.approx(-reference.log_loss(labels, probs), abs=1e-6)
+
+
+def test_a_column_of_one_class_is_left_out_of_the_mean_auc():
+    labels = np.array([0, 0, 1, 1])
+    probs = np.array([[0.5, 0.1, 0.4], [0.6, 0.2, 0.2], [0.1, 0.5, 0.4], [0.55, 0.4, 0.05]])
+    assert METRICS["mean_column_auc"].score(labels, probs) == pytest.approx((0.75 + 1.0) / 2)
+    with pytest.raises(Refusal, match="two classes or more, found 1"):
+        METRICS["mean_column_auc"].score(np.zeros(4, int), probs)
+
+
+def test_every_metric_is_greater_for_the_better_prediction():
+    labels, (good, bad) = draw([0.1, 5.0])
+    for metric in METRICS.values():
+        assert metric.score(labels, good) >= metric.score(labels, bad), metric.name
+    assert METRICS["log_loss"].shown(METRICS["log_loss"].score(labels, good)) > 0
+
+
+def test_kappa_of_one_class_given_to_all_rows_of_it_is_1():
+    assert METRICS["quadratic_kappa"].score_labels(np.zeros(3, int), np.zeros(3, int), 3) == 1
+
+
+def test_an_unknown_metric_is_answered_with_the_known_ones():
+    with pytest.raises(Refusal, match="'f1' is not known; expected one of macro_f1"):
+        metric_named("f1")

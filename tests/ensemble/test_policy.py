@@ -1,0 +1,114 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.policy import fit_policy, mean_of_views, views_that_differ
+from competition.ensemble.predictions import ViewPredictions
+from competition.errors import Refusal
+
+from .worlds import POLICY, draw, softmax
+
+F1 = METRICS["macro_f1"]
+
+
+def member(views, rows=800, seed=0):
+    """Views of one member: each its own noise on the same evidence. noise None = a copy of identity."""
+    labels, probs = draw([noise for noise in views.values() if noise is not None], rows, seed=seed)
+    made, taken = {}, iter(probs)
+    for name, noise in views.items():
+        made[name] = made["identity"] if noise is None else next(taken)
+    ids = np.array([f"i{n}" for n in range(rows)])
+    return labels, ViewPredictions(ids, tuple(made), np.stack(list(made.values()), 1).astype(np.float16))
+
+
+def fit(labels, views, settings, **more):
+    return fit_policy(views, labels, np.arange(len(labels)), F1, settings, **more)
+
+
+@pytest.mark.parametrize("by", ["log_likelihood", "metric"])
+def test_a_view_that_helps_is_taken_and_one_that_harms_is_not(by):
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
+    policy = fit(labels, views, replace(POLICY, by=by))
+    assert policy.keys() == {"identity", "flip_lr"}
+    assert sum(policy.values()) == pytest.approx(1)
+    log_loss = METRICS["log_loss"]
+    assert log_loss.score(labels, mean_of_views(views, policy)) > log_loss.score(labels, views.view("identity"))
+
+
+def test_a_view_that_changes_nothing_is_no_view():
+    labels, views = member({"identity": 1.5, "twin": None, "twin_of_twin": None})
+    assert views_that_differ(views, "identity", 1e-3) == ["identity"]
+    for method in ("mean", "greedy"):
+        assert fit(labels, views, replace(POLICY, method=method)) == {"identity": 1.0}
+
+
+def test_views_that_differ_in_a_late_row_alone_are_two_views():
+    labels, views = member({"identity": 1.5, "twin": None})
+    probs = views.probs.copy()
+    probs[-1, 1] = probs[-1, 1][::-1]
+    assert views_that_differ(replace(views, probs=probs), "identity", 1e-3) == ["identity", "twin"]
+
+
+def test_blurring_a_member_that_is_too_sure_is_no_reason_to_take_a_view():
+    rng = np.random.default_rng(0)
+    labels, (probs,) = draw([1.5], 2000)
+    sure = softmax(4 * np.log(probs))
+    blurred = 0.9 * sure + 0.1 * softmax(np.zeros_like(sure) + 0.01 * rng.normal(size=sure.shape))
+    ids = np.arange(2000).astype(str)
+    views = ViewPredictions(ids, ("identity", "blur"), np.stack([sure, blurred], 1).astype(np.float16))
+    log_loss = METRICS["log_loss"]
+    assert log_loss.score(labels, blurred) > log_loss.score(labels, sure)  # and yet it knows nothing more
+    assert fit(labels, views, POLICY).get("blur", 0) < 0.5
+
+
+def test_a_gain_within_its_standard_error_keeps_the_plain_view():
+    # A second view with the same information and none of its own.
+    taken = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        labels, (probs,) = draw([1.5], 300, seed=seed)
+        other = softmax(np.log(probs) + 0.02 * rng.normal(size=probs.shape))
+        ids = np.arange(300).astype(str)
+        views = ViewPredictions(ids, ("identity", "jitter"), np.stack([probs, other], 1).astype(np.float16))
+        taken.append("jitter" in fit(labels, views, POLICY))
+    assert sum(taken) <= 4
+
+
+def test_the_cost_of_the_views_used_stays_within_its_limit():
+    labels, views = member({"identity": 1.5, "cheap": 1.5, "dear": 1.2})
+    seconds = {"identity": 2.0, "cheap": 2.0, "dear": 20.0}
+    assert "dear" in fit(labels, views, POLICY, seconds=seconds)
+    limited = fit(labels, views, replace(POLICY, cost_limit=2.0), seconds=seconds)
+    assert limited.keys() == {"identity", "cheap"}
+    with pytest.raises(Refusal, match=r"cost limit 0\.5 allows no view"):
+        fit(labels, views, replace(POLICY, cost_limit=0.5), seconds=seconds)
+
+
+def test_rows_outside_the_choice_are_not_read():
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 1.5})
+    rows = np.arange(400)
+    spoilt = labels.copy()
+    spoilt[400:] = 0
+    one, two = (fit_policy(views, y, rows, F1, POLICY) for y in (labels, spoilt))
+    assert one == two
+
+
+def test_identity_alone_is_plain_prediction_bit_for_bit():
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5})
+    assert fit(labels, views, replace(POLICY, method="identity")) == {"identity": 1.0}
+    assert np.array_equal(mean_of_views(views, {"identity": 1.0}), views.probs[:, 0].astype(np.float32))
+
+
+def test_a_member_of_one_view_of_any_name_is_taken_as_it_is():
+    labels, views = member({"given": 1.5})
+    assert fit(labels, views, POLICY) == {"given": 1.0}
+
+
+def test_unknown_words_are_refused():
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5})
+    with pytest.raises(Refusal, match="method 'best' is not known; expected identity, mean or greedy"):
+        fit(labels, views, replace(POLICY, method="best"))
+    with pytest.raises(Refusal, match="by 'luck' is not known"):
+        fit(labels, views, replace(POLICY, by="luck"))

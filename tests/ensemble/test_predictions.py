@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+
+from competition.ensemble.predictions import Predictions, ViewPredictions, join, mean_over_folds
+from competition.errors import Refusal
+
+IDS = np.array(["b", "a", "007"])
+PROBS = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], np.float32)
+
+
+def views(ids, probs, names=("identity",)):
+    return ViewPredictions(np.array(ids), names, np.asarray(probs, np.float16).reshape(len(ids), len(names), -1))
+
+
+def test_rows_come_in_the_order_asked_for():
+    assert Predictions(IDS, PROBS).rows(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
+
+
+def test_missing_ids_are_counted_and_named():
+    with pytest.raises(Refusal, match=r"2 of 3 ids have no prediction, first c, zz"):
+        Predictions(IDS, PROBS).rows(np.array(["c", "a", "zz"]))
+
+
+def test_a_doubled_id_is_refused_and_named():
+    with pytest.raises(Refusal, match="1 ids appear more than once, first a"):
+        Predictions(np.array(["a", "b", "a"]), PROBS)
+
+
+@pytest.mark.parametrize("bad", [[0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0]])
+def test_what_is_no_probability_is_refused(bad):
+    with pytest.raises(Refusal, match=r"1 rows are not probabilities .* first a"):
+        Predictions(IDS, np.array([PROBS[0], bad, PROBS[2]], np.float32))
+    with pytest.raises(Refusal, match=r"1 rows are not probabilities .* first a"):
+        views(IDS, [[PROBS[0], PROBS[0]], [PROBS[0], bad], [PROBS[0], PROBS[0]]], ("identity", "flip_lr"))
+
+
+def test_float16_rows_of_many_classes_still_sum_to_one():
+    probs = np.random.default_rng(0).dirichlet(np.ones(1000), 50).astype(np.float16)
+    ViewPredictions(np.arange(50).astype(str), ("identity",), probs[:, None])
+
+
+def test_files_give_back_what_was_saved_and_the_same_bytes_twice(tmp_path):
+    table = Predictions(IDS, PROBS)
+    for name in ("one.npz", "two.npz"):
+        table.save(tmp_path / name)
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    back = Predictions.load(tmp_path / "one.npz")
+    assert back.ids.tolist() == IDS.tolist() and back.probs.tolist() == PROBS.tolist()
+
+    table.save_csv(tmp_path / "t.csv", ["cat", "dog"])
+    back = Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
+    assert back.ids.tolist() == IDS.tolist()  # "007" is no number
+    assert np.allclose(back.probs, PROBS)
+
+    both = views(IDS, [[row, row[::-1]] for row in PROBS], ("identity", "flip_lr"))
+    both.save(tmp_path / "v.npz")
+    back = ViewPredictions.load(tmp_path / "v.npz")
+    assert back.views == ("identity", "flip_lr") and back.probs.dtype == np.float16
+    assert np.array_equal(back.probs, both.probs)
+
+
+def test_csv_columns_are_found_by_name(tmp_path):
+    (tmp_path / "t.csv").write_text("dog,id,cat\n0.25,NA,0.75\n")
+    back = Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
+    assert back.ids.tolist() == ["NA"] and back.probs.tolist() == [[0.75, 0.25]]
+    with pytest.raises(Refusal, match="1 columns are missing, first \\['bird'\\]"):
+        Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
+
+
+def test_a_file_that_is_half_there_is_refused_by_name(tmp_path):
+    Predictions(IDS, PROBS).save(tmp_path / "p.npz")
+    (tmp_path / "p.npz").write_bytes((tmp_path / "p.npz").read_bytes()[:100])
+    with pytest.raises(Refusal, match=r"p\.npz is not a readable"):
+        Predictions.load(tmp_path / "p.npz")
+    with pytest.raises(Refusal, match=r"gone\.npz is not there"):
+        ViewPredictions.load(tmp_path / "gone.npz")
+
+
+def test_fold_models_are_averaged_by_id_not_by_place():
+    mean = mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["b", "a"], [[0.5, 0.5], [1, 0]])])
+    assert mean.ids.tolist() == ["a", "b"]
+    assert mean.probs[:, 0].tolist() == [[1, 0], [0.25, 0.75]]
+    with pytest.raises(Refusal, match="1 of 2 ids have no prediction, first b"):
+        mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["a", "c"], [[1, 0], [1, 0]])])
+
+
+def test_out_of_fold_parts_join_without_overlap():
+    whole = join([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
+    assert whole.rows(np.array(["b"])).tolist() == [[[0, 1]]]
+    with pytest.raises(Refusal, match="appear more than once, first a"):
+        join([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
+    with pytest.raises(Refusal, match="different views"):
+        join([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
+
+
+def test_a_view_that_was_not_predicted_is_refused_with_those_that_were():
+    with pytest.raises(Refusal, match="view 'rot90' was not predicted; found identity"):
+        views(["a"], [[1, 0]]).view("rot90")

@@ -1,0 +1,40 @@
+"""A small world: rows of a few classes, members that see them through their own noise."""
+
+import numpy as np
+
+from competition.ensemble.blend import BlendSettings
+from competition.ensemble.chain import ChainSettings
+from competition.ensemble.decision import DecisionSettings
+from competition.ensemble.policy import PolicySettings
+from competition.ensemble.predictions import ViewPredictions
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    hot = np.exp(logits - logits.max(-1, keepdims=True))
+    return (hot / hot.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def draw(
+    noise: list[float], rows: int = 400, classes: int = 5, seed: int = 0, signal: float = 3.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """labels (N,) and probs (M, N, C); `noise`: one standard deviation per member. Later classes are more common."""
+    rng = np.random.default_rng(seed)
+    share = np.arange(1, classes + 1)
+    labels = rng.choice(classes, rows, p=share / share.sum())
+    evidence = rng.normal(size=(rows, classes))
+    evidence[np.arange(rows), labels] += signal
+    return labels, np.stack([softmax(evidence + s * rng.normal(size=(rows, classes))) for s in noise])
+
+
+def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
+    """(M, N, C) -> m0, m1, ... with the one view `identity`."""
+    ids = np.array([f"i{n:05}" for n in range(probs.shape[1])])
+    return {f"m{m}": ViewPredictions(ids, ("identity",), p[:, None].astype(np.float16)) for m, p in enumerate(probs)}
+
+
+BLEND = BlendSettings(
+    methods=("equal", "bagged"), mixing="mean", temperature=False, rounds=15, bags=4, trials=15, ridge=1.0, seed=0
+)
+DECISION = DecisionSettings(rules=("argmax", "prior"), passes=1, shrink_rows=20)
+POLICY = PolicySettings(method="greedy", by="log_likelihood", rounds=10, cost_limit=0, same_below=1e-3)
+SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
