@@ -10,9 +10,9 @@ def find(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame
     """id, label, suggested, label_probability, suggested_probability of every suspicious row, the worst first.
 
     ids: (N,) str.  labels: (N,) int.  probs: (N, C) out-of-fold: a model that saw a wrong label would defend it.
-    How many rows go from each label to each other class is estimated by the confident joint (a row counts for a class when
-    its probability there is at least the average of that class's rows); that many with the largest margin are listed,
-    ordered by the probability of their own label.
+    How many rows go from each label to each other class is estimated by the confident joint: a row counts for a class
+    when its probability there is at least the average of that class's rows. That many, with the largest margin, are
+    listed, ordered by the probability of their own label.
     """
     try:
         from cleanlab.filter import find_label_issues

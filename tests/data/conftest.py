@@ -22,7 +22,7 @@ def no_network(slug: str, folder: Path) -> None:
     raise AssertionError(f"{slug} would have been fetched")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings() -> Callable[..., Settings]:
     return lambda **changes: replace(PLAIN, **changes)
 

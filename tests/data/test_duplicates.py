@@ -51,7 +51,7 @@ def test_a_photo_and_its_altered_copy(world, how, same):
 
 def test_exactly_the_planted_groups_are_found(world):
     rows = [world.row(f"i{n}", n) for n in range(60)]
-    rows += [world.row(f"copy{n}", n) for n in range(0, 10)]  # the same bytes
+    rows += [world.row(f"copy{n}", n) for n in range(10)]  # the same bytes
     rows += [world.row(f"near{n}", 0, data=altered(world, n, "smaller")[1]) for n in range(5, 15)]  # nearly the same
     made, _, same = indexed(rows)
     planted = {
@@ -106,7 +106,7 @@ def test_one_photo_under_two_labels_is_listed_and_kept_or_dropped(world, policy,
 
 
 def test_the_known_duplicates_of_a_real_set_are_found(real_data, tmp_path, settings, world):
-    """flowers102_128, 8,189 photos: 4 pairs of the same bytes, near ones (some against test), one photo under two labels."""
+    """flowers102_128, 8,189 photos: 4 pairs of the same bytes, near ones, one photo under two labels."""
     from competition.data import leaks
     from competition.data.adapters import folder
 

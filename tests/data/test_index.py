@@ -93,7 +93,7 @@ def test_impossible_ids_are_refused(world, rows, says):
 
 
 def test_a_label_outside_the_classes_is_refused_with_its_file(world):
-    with pytest.raises(Refusal, match="1 labels are outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
+    with pytest.raises(Refusal, match=r"1 labels are outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
         index.build([world.row("a", 1, label=2), world.row("b", 2, label=3)], classes=3)
 
 

@@ -29,8 +29,8 @@ FLOWER_COUNTS = (
     390, 743,
 )  # fmt: skip
 LEAF_COUNTS = (516, 91, 622, 592)
-# Images of a part for each training image, and the number of its files.
-FLOWER_PARTS = {"train": (1.0, 16), "val": (3712 / 12753, 16), "test": (7382 / 12753, 16)}
+FLOWER_PARTS = {"train": 1.0, "val": 3712 / 12753, "test": 7382 / 12753}  # images for each training image
+FLOWER_FILES = 16  # of each part
 LEAST = {"train": 4, "val": 1, "test": 2}  # images of a class, however small the scale: one for each of five folds
 PUBLIC_SHARE = 0.3  # of the test rows, as on a leaderboard
 QUALITY = 88  # JPEG
@@ -46,13 +46,13 @@ class Flower(NamedTuple):
 def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int], seed: int) -> None:
     """tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables."""
     answers: list[tuple[str, int]] = []
-    for number, (part, (share, files)) in enumerate(FLOWER_PARTS.items()):
+    for number, (part, share) in enumerate(FLOWER_PARTS.items()):
         counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
         labels = np.random.default_rng([seed, number]).permutation(np.repeat(np.arange(len(names)), counts))
         flowers = [
             Flower(_hex_id(f"{seed} {part} {n}"), label, (seed, number, n)) for n, label in enumerate(labels.tolist())
         ]
-        for shard, rows in enumerate(np.array_split(np.arange(len(flowers)), files)):
+        for shard, rows in enumerate(np.array_split(np.arange(len(flowers)), FLOWER_FILES)):
             _write_flowers(raw, part, shard, [flowers[n] for n in rows], sizes)
         if part == "test":
             answers = [(flower.id, flower.label) for flower in flowers]

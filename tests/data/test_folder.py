@@ -1,0 +1,257 @@
+import shutil
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from competition.data import index
+from competition.data.adapters import folder
+from competition.errors import Refusal
+
+TABLES = {
+    "train.csv": "id,label\n001,cat\n002,dog\nNA,dog\n",
+    "test.csv": "id\n1e5\n004\n",
+    "sample_submission.csv": "id,label\n1e5,cat\n004,cat\n",
+}
+IMAGES = ["train/001.jpg", "train/002.png", "train/NA.webp", "test/1e5.bmp", "test/004.gif"]
+KIND = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
+
+
+@pytest.fixture
+def make(tmp_path, world):
+    """make(tables, images) -> a source directory."""
+
+    def made(tables, images, name="source"):
+        source = tmp_path / name
+        for number, path in enumerate(images):
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            data = world.encoded(world.picture(number), KIND[Path(path).suffix.lower()])
+            (source / path).write_bytes(data)
+        for table, text in tables.items():
+            (source / table).write_text(text, encoding="utf-8")
+        return source
+
+    return made
+
+
+@pytest.fixture
+def read(tmp_path, settings, world):
+    """read(source, **settings) -> (competition, rows), through a raw folder as the pipeline makes it."""
+
+    def done(source, **changes):
+        raw = tmp_path / "raw"
+        raw.mkdir()
+        told = settings(adapter="folder", source=str(source), **changes)
+        folder.download(raw, told, world.no_network)
+        return folder.describe(raw, told), list(folder.rows(raw, told))
+
+    return done
+
+
+def zipped(source, top=""):
+    path = source.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(source.rglob("*")):
+            archive.write(file, top + file.relative_to(source).as_posix())
+    return path
+
+
+@pytest.mark.parametrize("form", ["a directory", "a zip", "a zip of one folder"])
+def test_tables_and_images_of_every_format_are_read_from(make, read, form):
+    source = make(TABLES, IMAGES)
+    if form != "a directory":
+        source = zipped(source, top="everything/" if form == "a zip of one folder" else "")
+    described, rows = read(source)
+    assert [(row.id, row.label, row.part, row.shard) for row in rows] == [
+        ("001", 0, "train", "train/001.jpg"),
+        ("002", 1, "train", "train/002.png"),
+        ("NA", 1, "train", "train/NA.webp"),
+        ("1e5", -1, "test", "test/1e5.bmp"),
+        ("004", -1, "test", "test/004.gif"),
+    ]
+    assert (described.classes, described.label_values) == (("cat", "dog"), ("cat", "dog"))
+    assert (described.metric, described.predicts, described.prediction_columns) == ("macro_f1", "label", ("label",))
+    assert described.notes[0] == "ids are in column 'id', labels in 'label' of train.csv"
+    made, _ = index.build(rows, 2)
+    assert made["problem"].eq("").all()
+
+
+def test_class_folders_with_and_without_a_train_folder(make, read, tmp_path):
+    images = ["train/b/1.jpg", "train/a/1.jpg", "train/a/2.jpg", "test/x.jpg"]
+    described, rows = read(make({}, images))
+    assert described.classes == ("a", "b")
+    assert [(row.id, row.label, row.part) for row in rows] == [
+        ("train/a/1.jpg", 0, "train"),
+        ("train/a/2.jpg", 0, "train"),
+        ("train/b/1.jpg", 1, "train"),
+        ("test/x.jpg", -1, "test"),
+    ]
+    assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\ntest/x.jpg,a\n"
+    shutil.rmtree(tmp_path / "raw")
+    _, again = read(make({}, [path.removeprefix("train/") for path in images], "other"))
+    assert [row.label for row in again] == [0, 0, 1, -1]
+
+
+def test_class_folders_named_by_numbers_are_in_the_order_of_the_numbers(make, read):
+    described, _ = read(make({}, ["10/a.jpg", "9/b.jpg", "1/c.jpg", "test/d.jpg"]))
+    assert described.classes == ("1", "9", "10")
+
+
+def test_one_hot_columns_ask_for_probabilities(make, read):
+    tables = {
+        "train.csv": "image_id,rust,scab\na,0,1\nb,1,0\n",
+        "test.csv": "image_id\nc\n",
+        "sample_submission.csv": "image_id,rust,scab\nc,0.5,0.5\n",
+    }
+    described, rows = read(make(tables, ["images/a.jpg", "images/b.jpg", "images/c.jpg"]))
+    assert [row.label for row in rows] == [1, 0, -1]
+    assert (described.predicts, described.metric) == ("probabilities", "log_loss")
+    assert described.prediction_columns == described.classes == ("rust", "scab")
+
+
+def test_a_label_column_with_one_prediction_column_per_class(make, read):
+    """As in State Farm: train has img,classname; the submission has one column per class, in its own order."""
+    tables = {
+        "train.csv": "img,classname\na.jpg,c1\nb.jpg,c0\n",
+        "test.csv": "img\nc.jpg\n",
+        "sample_submission.csv": "img,c1,c0\nc.jpg,0.5,0.5\n",
+    }
+    described, rows = read(make(tables, ["a.jpg", "b.jpg", "c.jpg"]))
+    assert (described.predicts, described.prediction_columns, described.classes) == (
+        "probabilities",
+        ("c1", "c0"),
+        ("c1", "c0"),
+    )
+    assert [row.label for row in rows] == [0, 1, -1]
+
+
+def test_class_names_come_from_classes_csv_and_the_labels_stay_as_written(make, read):
+    tables = {
+        **TABLES,
+        "train.csv": "id,label\n001,1\n002,10\nNA,1\n",
+        "classes.csv": "label,name\n1,one\n5,five\n10,ten\n",
+    }
+    described, rows = read(make(tables, IMAGES))
+    assert (described.classes, described.label_values) == (("one", "five", "ten"), ("1", "5", "10"))
+    assert [row.label for row in rows[:3]] == [0, 2, 0]
+
+
+def test_columns_can_be_said(make, read):
+    tables = {
+        "train.csv": "row,file,kind,score\n1,001,cat,0.1\n2,002,dog,0.2\n3,NA,dog,0.5\n",
+        "test.csv": "row,file\n4,1e5\n5,004\n",
+    }
+    source = make(tables, IMAGES)
+    described, rows = read(source, id_column="file", label_column="kind")
+    assert [row.id for row in rows] == ["001", "002", "NA", "1e5", "004"]
+    assert (described.id_column, described.prediction_columns) == ("file", ("kind",))
+
+
+def test_the_folder_of_the_part_decides_between_equal_names(make, read):
+    tables = {"train.csv": "id,label\n1,a\n2,b\n", "test.csv": "id\n3\n"}
+    _, rows = read(make(tables, ["train_images/1.jpg", "train_images/2.jpg", "test_images/1.jpg", "test_images/3.jpg"]))
+    assert [row.shard for row in rows] == ["train_images/1.jpg", "train_images/2.jpg", "test_images/3.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "images", "says"),
+    [
+        ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "2 test images are listed but not there, '005', 'X1'"),
+        ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test images .* 1 of them differ from a file name only in upper"),
+        ({}, [*IMAGES, "train/001.png"], "1 train ids fit more than one file, '001'"),
+        ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "1 train images are listed but not there"),
+        ({"train.csv": "id,label\n/etc/hostname,cat\n002,dog\n"}, IMAGES, "1 train images are listed but not there"),
+        ({"train.csv": "id,label\n001,\n002,dog\n"}, IMAGES, "train.csv: 1 rows have no label, '001'"),
+        ({"train.csv": "id,label\n001,cat\n002,cat\n"}, IMAGES, "1 classes were found"),
+        ({"train.csv": "id,a,b\n001,1,2\n002,2,3\n"}, IMAGES, "set competition.label_column"),
+        ({"train.csv": "name,label\n001,cat\n002,dog\n"}, IMAGES, "share no column; set competition.id_column"),
+        ({"classes.csv": "label,name\ncat,Cat\nelk,Elk\n"}, IMAGES, "2 rows have a label outside the 2 classes, 'dog'"),
+        ({"train.csv": "id,label\n001,cat,7\n"}, IMAGES, "train.csv, line 2: 3 fields under 2 columns"),
+        ({"train.csv": "id,label,label\n001,cat,cat\n"}, IMAGES, "column 'label' appears 2 times"),
+        ({"train.csv": ""}, IMAGES, "train.csv: it is empty"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_with_counts_and_names(make, read, tables, images, says):
+    with pytest.raises(Refusal, match=says):
+        read(make({**TABLES, **tables}, images))
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        (["daisy/a.jpg", "tulip/b.jpg"], "class folders 'daisy', 'tulip' were found but no images under test/"),
+        (["train/a.jpg", "train/b/c.jpg", "test/d.jpg"], "1 images lie outside the class folders, 'train/a.jpg'"),
+        ([], "neither train.csv nor any image"),
+    ],
+)
+def test_class_folders_that_are_not_enough(make, read, tmp_path, images, says):
+    source = make({}, images)
+    source.mkdir(exist_ok=True)
+    with pytest.raises(Refusal, match=says):
+        read(source)
+
+
+def test_a_byte_order_mark_and_a_quoted_line_break_are_read(make, read):
+    tables = {**TABLES, "train.csv": '\ufeffid,label\n001,cat\n002,"big\ndog"\nNA,cat\n'}
+    described, _ = read(make(tables, IMAGES))
+    assert described.classes == ("big\ndog", "cat")
+
+
+@pytest.mark.parametrize("source", ["nothing_here", "train.csv"])
+def test_a_source_that_is_no_zip_and_no_directory_is_refused(tmp_path, settings, world, source):
+    (tmp_path / "train.csv").write_text("id,label\n")
+    with pytest.raises(Refusal, match=r"a directory or a .zip file expected"):
+        folder.download(tmp_path / "raw", settings(source=str(tmp_path / source)), world.no_network)
+
+
+def test_without_a_source_the_slug_is_fetched(tmp_path, settings, make):
+    def fetch(slug, raw):
+        assert slug == "some-competition"
+        shutil.copytree(make(TABLES, IMAGES), raw, dirs_exist_ok=True)
+
+    told = settings(slug="some-competition")
+    (tmp_path / "raw").mkdir()
+    folder.download(tmp_path / "raw", told, fetch)
+    assert len(list(folder.rows(tmp_path / "raw", told))) == 5
+    with pytest.raises(Refusal, match=r"competition.source"):
+        folder.download(tmp_path / "raw", settings(), fetch)
+
+
+def test_a_zip_that_climbs_out_is_refused_whole(tmp_path, settings, world):
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("train.csv", "id,label\n")
+        archive.writestr("../outside.txt", "x")
+    raw = tmp_path / "in" / "raw"
+    raw.mkdir(parents=True)
+    with pytest.raises(Refusal):
+        folder.download(raw, settings(source=str(tmp_path / "evil.zip")), world.no_network)
+    assert not list(raw.iterdir()) and not (tmp_path / "in" / "outside.txt").exists()
+
+
+def test_extra_images_are_matched_by_class_name_and_the_rest_is_named(make, read):
+    described, _ = read(make({**TABLES, "classes.csv": "label,name\ncat,wild cat\ndog,House Dog\n"}, IMAGES))
+    extra = make({}, ["Wild_Cat/1.jpg", "dog/2.jpg", "house dog/3.jpg", "bird/4.jpg"], "extra")
+    rows, left_out = folder.external_rows(extra, described)
+    assert [(row.id, row.label, row.part) for row in rows] == [
+        ("external/extra/Wild_Cat/1.jpg", 0, "external"),
+        ("external/extra/dog/2.jpg", 1, "external"),
+        ("external/extra/house dog/3.jpg", 1, "external"),
+    ]
+    assert left_out == ["bird"]
+    with pytest.raises(Refusal, match=r"none of its folders .'bird'. is a class"):
+        folder.external_rows(make({}, ["bird/1.jpg"], "birds"), described)
+
+
+def test_files_in_no_table_are_left_alone_and_counted(make, read):
+    described, rows = read(make(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
+    assert len(rows) == 5
+    assert described.notes[-1] == "1 image files are in no table and are left alone"
+
+
+def test_the_real_zip_is_read_whole(real_data, read):
+    described, rows = read(real_data / "flowers102_128.zip")
+    parts = pd.Series([row.part for row in rows]).value_counts()
+    assert parts.to_dict() == {"train": 6145, "test": 2044}
+    assert len(described.classes) == 102 and described.classes[4] == "Ball Moss"
+    assert described.label_values == tuple(str(n) for n in range(102))
