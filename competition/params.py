@@ -53,10 +53,18 @@ class Prepare:
 
 
 @strict
+class CloudTpu:
+    name: str
+    zone: str
+    project: str
+
+
+@strict
 class DeviceParams:
-    backend: Literal["tensorflow"]
+    backend: Literal["auto", "tensorflow", "jax"]
     require: Literal["any", "gpu", "tpu"]
     logical_devices: Count
+    tpu: CloudTpu
 
 
 @strict
@@ -78,7 +86,16 @@ class Train:
     brightness: Annotated[float, Field(ge=0, le=1)]
     contrast: Annotated[float, Field(ge=0, lt=1)]
     saturation: Annotated[float, Field(ge=0, lt=1)]
-    precision: Literal["float32", "bfloat16"]
+    precision: Literal["auto", "float32", "bfloat16"]
+    loop: Literal["auto", "custom", "fit"]
+    steps_per_call: Positive
+    accumulate: Positive
+    ema: Annotated[float, Field(ge=0, lt=1)]
+    focal_gamma: Annotated[float, Field(ge=0, le=10)]
+    clip_value: NonNegative
+    epsilon: AboveZero
+    freeze_epochs: Count
+    layer_decay: Annotated[float, Field(gt=0, le=1)]
 
 
 @strict
