@@ -40,14 +40,9 @@ def load_foreign(
 
     folds_digest: sha256 of our file of folds.  declared_digest: of the one the member was trained with; "" = unknown.
     """
-    train, blind = _read(oof, classes), _read(test, classes)
+    train, blind = _read(oof, classes, train_ids), _read(test, classes, test_ids)
     if train.views != blind.views:
         raise Refusal(f"{oof} has views {list(train.views)}, {test} has {list(blind.views)}; expected the same")
-    try:
-        train = train.at(train_ids)
-        blind = blind.at(test_ids)
-    except Refusal as refusal:
-        raise Refusal(f"foreign member of {oof} and {test}: {refusal}") from refusal
     return Foreign(train, blind, tuple(_notes(train, blind, folds_digest, declared_digest)))
 
 
@@ -64,14 +59,25 @@ def _notes(oof: ViewPredictions, test: ViewPredictions, ours: str, declared: str
     return notes
 
 
-def _read(path: Path, classes: Sequence[str]) -> ViewPredictions:
+def _read(path: Path, classes: Sequence[str], ids: np.ndarray) -> ViewPredictions:
+    """The rows of `ids`, in their order. Whatever is wrong is said with the file's name."""
     if not path.exists():
         raise Refusal(f"{path} is not there; expected the predictions of a foreign member (.csv or .npz)")
-    if path.suffix == ".csv":
-        table = Predictions.load_csv(path, classes)
-        return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None])
-    if path.suffix != ".npz":
+    if path.suffix not in (".csv", ".npz"):
         raise Refusal(f"{path}: expected .csv or .npz")
+    try:
+        return (_read_csv if path.suffix == ".csv" else _read_npz)(path, classes).at(ids)
+    except Refusal as refusal:
+        text = str(refusal)
+        raise Refusal(text if text.startswith(str(path)) else f"{path}: {text}") from refusal
+
+
+def _read_csv(path: Path, classes: Sequence[str]) -> ViewPredictions:
+    table = Predictions.load_csv(path, classes)
+    return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None].astype(np.float16))
+
+
+def _read_npz(path: Path, classes: Sequence[str]) -> ViewPredictions:
     try:
         with np.load(path, allow_pickle=False) as file:
             have = {name: file[name] for name in file.files}
@@ -85,7 +91,7 @@ def _read(path: Path, classes: Sequence[str]) -> ViewPredictions:
     if "classes" in have:
         probs = probs[..., _columns(path, have["classes"], classes)]
     views = tuple(str(v) for v in have["views"]) if "views" in have else (GIVEN,)
-    return ViewPredictions(have["ids"].astype(str), views, probs)
+    return ViewPredictions(have["ids"].astype(str), views, probs.astype(np.float16))
 
 
 def _columns(path: Path, theirs: np.ndarray, classes: Sequence[str]) -> list[int]:

@@ -127,7 +127,10 @@ def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray 
     columns = [c for c in range(probs.shape[1]) if 0 < np.count_nonzero(labels == c) < len(labels)]
     if not columns:
         raise Refusal(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
-    mean = np.mean([_auc(labels == c, probs[:, c], given) for c in columns], axis=0)
+    with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
+        found = np.array([_auc(labels == c, probs[:, c], given) for c in columns])  # (columns, R)
+    there = np.isfinite(found)
+    mean = np.where(there, found, 0).sum(0) / np.maximum(there.sum(0), 1)
     return np.asarray(mean[0]) if weights is None else mean
 
 

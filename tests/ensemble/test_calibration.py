@@ -40,6 +40,6 @@ def test_temperature_1_changes_no_bit():
 def test_a_member_that_is_always_right_or_always_wrong_has_a_finite_temperature():
     labels = np.array([0, 1, 2] * 5)
     right = np.eye(3, dtype=np.float32)[labels]
-    assert fit_temperature(right * 0.9 + 0.1 / 3, labels) == pytest.approx(COLDEST)
+    assert fit_temperature(right * 0.9 + 0.1 / 3, labels) < 2 * COLDEST
     assert fit_temperature(right[::-1] * 0.9 + 0.1 / 3, (labels + 1) % 3) <= HOTTEST
     assert np.isfinite(fit_temperature(right, labels))

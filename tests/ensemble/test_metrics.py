@@ -11,9 +11,9 @@ from .worlds import draw
 
 
 @st.composite
-def tables(draw_, classes=st.integers(2, 9)):
+def tables(draw_):
     """labels (N,) and probs (N, C); some classes may lack, some probabilities may be equal."""
-    c, n = draw_(classes), draw_(st.integers(12, 60))
+    c, n = draw_(st.integers(2, 9)), draw_(st.integers(12, 60))
     rng = np.random.default_rng(draw_(st.integers(0, 2**32 - 1)))
     probs = rng.dirichlet(np.ones(c), n)
     if draw_(st.booleans()):

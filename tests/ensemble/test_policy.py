@@ -45,7 +45,7 @@ def test_a_view_that_changes_nothing_is_no_view():
 
 
 def test_views_that_differ_in_a_late_row_alone_are_two_views():
-    labels, views = member({"identity": 1.5, "twin": None})
+    _, views = member({"identity": 1.5, "twin": None})
     probs = views.probs.copy()
     probs[-1, 1] = probs[-1, 1][::-1]
     assert views_that_differ(replace(views, probs=probs), "identity", 1e-3) == ["identity", "twin"]

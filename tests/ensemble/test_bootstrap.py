@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from competition.ensemble.bootstrap import leaderboard_band, paired, resampled, score_with_error
+from competition.ensemble.metrics import METRICS
+from competition.errors import Refusal
+
+from .worlds import draw
+
+F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_standard_error_is_that_of_resampling_row_by_row(name):
+    labels, (probs,) = draw([1.5], rows=250, classes=6)
+    metric = METRICS[name]
+    output = probs.argmax(1) if metric.of_tally else probs
+    rng, scores = np.random.default_rng(1), []
+    for _ in range(600):
+        rows = np.concatenate([rng.choice(np.flatnonzero(labels == c), (labels == c).sum()) for c in range(6)])
+        if metric.of_tally:
+            scores.append(metric.score_labels(labels[rows], output[rows], 6))
+        else:
+            scores.append(metric.score(labels[rows], output[rows]))
+    got = resampled(labels, [output], metric, 6, 600, seed=0)[0]
+    assert got.std() == pytest.approx(np.std(scores), rel=0.2)
+    assert got.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
+
+
+def test_the_error_of_accuracy_is_the_textbook_one():
+    labels = np.zeros(400, int)
+    predicted = np.repeat([0, 1], [300, 100])
+    score = score_with_error(labels, predicted, ACCURACY, 2, 4000, seed=0)
+    assert score.value == 0.75
+    assert score.error == pytest.approx(np.sqrt(0.75 * 0.25 / 400), rel=0.05)
+
+
+def test_every_resample_keeps_the_class_counts():
+    labels, _ = draw([1.5])
+    assert resampled(labels, [labels], F1, 5, 50, seed=0)[0].tolist() == [1.0] * 50  # no class is ever lost
+
+
+def test_what_both_get_wrong_cancels_in_a_paired_difference():
+    labels, (probs,) = draw([2.0], rows=1000)
+    before = probs.argmax(1)
+    after = before.copy()
+    wrong = np.flatnonzero(before != labels)[:10]
+    after[wrong] = labels[wrong]
+    gain = paired(labels, before, after, F1, 5, 500, seed=0)
+    assert (gain.changed, gain.corrected, gain.corrupted) == (10, 10, 0)
+    assert gain.error < score_with_error(labels, after, F1, 5, 500, seed=0).error / 2
+    assert gain.low > 0 and gain.is_real
+
+
+def test_a_result_against_itself_is_exactly_nothing():
+    labels, (probs,) = draw([2.0])
+    for metric, output in ((F1, probs.argmax(1)), (METRICS["log_loss"], probs)):
+        gain = paired(labels, output, output, metric, 5, 100, seed=0)
+        assert (gain.value, gain.error, gain.changed, gain.is_real) == (0, 0, 0, False)
+
+
+def test_the_paired_error_is_the_spread_over_fresh_draws_of_the_world():
+    gains, errors = [], []
+    for seed in range(60):
+        labels, (one, two) = draw([2.0, 1.6], rows=500, seed=seed)
+        gap = paired(labels, one.argmax(1), two.argmax(1), F1, 5, 200, seed=0)
+        gains.append(gap.value)
+        errors.append(gap.error)
+    assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.3)
+
+
+def test_the_same_seed_gives_the_same_error_and_another_nearly_so():
+    labels, (probs,) = draw([2.0])
+    one, same, other = (score_with_error(labels, probs.argmax(1), F1, 5, 1000, seed) for seed in (0, 0, 1))
+    assert one == same and one != other
+    assert one.error == pytest.approx(other.error, rel=0.15)
+
+
+def test_nineteen_leaderboards_of_twenty_fall_within_the_band():
+    labels, (probs,) = draw([1.5], rows=20_000)
+    given = probs.argmax(1)
+    seen, inside = slice(2000), 0
+    low, high = leaderboard_band(labels[seen], given[seen], F1, 5, 300, 500, seed=0)
+    boards = np.arange(2000, 20_000).reshape(60, 300)
+    inside = sum(low <= F1.score_labels(labels[b], given[b], 5) <= high for b in boards)
+    assert inside >= 53
+    narrow = leaderboard_band(labels[seen], given[seen], F1, 5, 3000, 500, seed=0)
+    assert high - low > 1.5 * (narrow[1] - narrow[0])
+
+
+def test_a_board_too_small_to_hold_every_class_still_has_a_band():
+    labels, (probs,) = draw([1.5], rows=300)
+    low, high = leaderboard_band(labels, probs, METRICS["mean_column_auc"], 5, 12, 200, seed=0)
+    assert np.isfinite([low, high]).all()
+
+
+def test_outputs_of_another_length_are_refused():
+    with pytest.raises(Refusal, match="one prediction per label, found 3 for 4"):
+        resampled(np.zeros(4, int), [np.zeros(3, int)], F1, 2, 10, seed=0)

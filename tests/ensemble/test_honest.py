@@ -1,0 +1,204 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from competition.ensemble.chain import Chain, align, apply_chain
+from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain, simplest
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.predictions import ViewPredictions
+from competition.errors import Refusal
+
+from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
+
+F1 = METRICS["macro_f1"]
+HONEST = HonestSettings(resamples=300, seed=0)
+BAGGED = replace(SETTINGS, blend=replace(BLEND, methods=("bagged",)), decision=replace(DECISION, rules=("argmax",)))
+
+
+def folds_of(rows, k=5):
+    return np.arange(rows) % k
+
+
+def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
+    labels, probs = draw([1.0, 1.5, 2.5], rows=300)
+    views, folds = as_members(probs), folds_of(300)
+    crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
+    for fold in (0, 3):
+        spoilt = labels.copy()
+        spoilt[folds == fold] = (spoilt[folds == fold] + 1) % 5
+        again = cross_fit(views, spoilt, folds, SETTINGS, HONEST)
+        assert np.array_equal(again.probs[folds == fold], crossed.probs[folds == fold])
+        assert np.array_equal(again.labels[folds == fold], crossed.labels[folds == fold])
+        assert not np.array_equal(again.probs, crossed.probs)  # the others did learn from them
+
+
+def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one():
+    claimed, honest = [], []
+    rules = replace(SETTINGS.decision, rules=("per_class",), shrink_rows=0)
+    greedy = replace(SETTINGS, blend=replace(BLEND, methods=("greedy",)), decision=rules)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 4, 300)
+        views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # nobody knows anything
+        made = honest_chain(views, labels, folds_of(300), greedy, HONEST)
+        claimed.append(made.chosen_on - 0.25)
+        honest.append((made.honest.value - 0.25) / made.honest.error)
+    assert min(claimed) > 0.04
+    assert abs(np.mean(honest)) < 2 / np.sqrt(6) + 0.5
+
+
+def test_a_member_that_memorised_its_training_rows_gets_its_weight_by_unseen_rows_alone():
+    labels, probs = draw([1.2, 1.2], rows=600)
+    folds = folds_of(600)
+    rivals = {"m0", "m1"}
+    # Five fold models that know their own training rows by heart and guess at random elsewhere.
+    rng = np.random.default_rng(3)
+    in_sample = np.full((600, 5), 0.001, np.float32)
+    in_sample[np.arange(600), labels] = 0.996
+    out_of_fold = rng.dirichlet(np.ones(5) * 0.1, 600).astype(np.float32)
+    oof = as_members(np.stack([*probs, out_of_fold]))
+    made = honest_chain(oof, labels, folds, SETTINGS, HONEST)
+    assert made.chain.blend.weights["m2"] < 0.5 * min(made.chain.blend.weights[n] for n in rivals)
+    # Had its in-sample predictions been used, it would have had all the weight.
+    leaky = honest_chain(as_members(np.stack([*probs, in_sample])), labels, folds, SETTINGS, HONEST)
+    assert leaky.chain.blend.weights["m2"] > max(leaky.chain.blend.weights[n] for n in rivals)
+
+
+def test_the_honest_score_is_that_of_unseen_rows_and_the_chain_is_fitted_on_all():
+    labels, probs = draw([1.0, 1.5, 2.5], rows=500)
+    views, folds = as_members(probs), folds_of(500)
+    made = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
+    assert made.honest.value == F1.score_labels(labels, crossed.labels, 5)
+    assert made.chain.digest() == fit_chain(views, labels, folds, SETTINGS, HONEST).digest()
+    assert made.chosen_on == F1.score_labels(labels, apply_chain(made.chain, views)[1], 5)
+
+
+def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it():
+    labels, probs = draw([1.0, 1.5, 2.5], rows=300)
+    views, folds = as_members(probs), folds_of(300, 3)
+    crossed = cross_fit(views, labels, folds, BAGGED, HONEST)
+    for fold in range(3):
+        rest, here = folds != fold, folds == fold
+        ids = views["m0"].ids
+        less = align(views, ids[rest])
+        chain = fit_chain(less, labels[rest], folds[rest], BAGGED, HONEST)
+        probs_here, labels_here = apply_chain(chain, align(views, ids[here]))
+        assert np.allclose(crossed.probs[here], probs_here, atol=1e-6)
+        assert np.array_equal(crossed.labels[here], labels_here)
+
+
+def test_near_equal_members_are_blended_equally():
+    chosen = []
+    for seed in range(6):
+        labels, probs = draw([1.5] * 4, rows=500, seed=seed)
+        chosen.append(fit_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST).blend.method)
+    assert chosen.count("equal") >= 4
+
+
+def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
+    labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
+    made = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
+    assert made.chain.blend.method == "bagged"
+    assert made.over_equal.is_real
+    assert made.chain.needs().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.needs()
+
+
+def test_the_first_that_none_beats_by_more_than_an_error_is_the_simplest():
+    labels = np.arange(400) % 4
+    wrong = labels.copy()
+    wrong[:100] = (wrong[:100] + 1) % 4
+    hair = wrong.copy()
+    hair[:4], hair[100:103] = labels[:4], (labels[100:103] + 1) % 4  # one row more: noise
+    better = wrong.copy()
+    better[:60] = labels[:60]
+    names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
+    pick = lambda *outputs: simplest(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
+    assert pick(wrong, wrong, wrong, wrong) == ("equal", "argmax")
+    assert pick(wrong, better, wrong, better) == ("greedy", "argmax")
+    assert pick(wrong, wrong, better, wrong) == ("equal", "prior")
+    worse = wrong.copy()
+    worse[:130] = (labels[:130] + 1) % 4
+    assert pick(wrong, worse, wrong, worse) == ("equal", "argmax")
+    assert F1.score_labels(labels, hair, 4) > F1.score_labels(labels, wrong, 4)
+    assert pick(wrong, hair, wrong, hair) == ("equal", "argmax")
+
+
+def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
+    labels, probs = draw([1.0, 1.5, 2.5], rows=300)
+    views = as_members(probs)
+    for methods, rules in ((("stacking",), ("per_class",)), (("bagged",), ("thresholds",)), (("rank",), ("argmax",))):
+        settings = replace(
+            SETTINGS,
+            blend=replace(BLEND, methods=methods, temperature=True),
+            decision=replace(DECISION, rules=rules),
+        )
+        chain = fit_chain(views, labels, folds_of(300), settings, HONEST)
+        chain.save(tmp_path / "chain.json")
+        back = Chain.load(tmp_path / "chain.json")
+        assert back.digest() == chain.digest()
+        for one, two in zip(apply_chain(chain, views), apply_chain(back, views), strict=True):
+            assert np.array_equal(one, two)
+    (tmp_path / "chain.json").write_text("{}")
+    with pytest.raises(Refusal, match="is not a chain of choices"):
+        Chain.load(tmp_path / "chain.json")
+
+
+def test_rows_are_found_by_id_whatever_their_order():
+    labels, probs = draw([1.0, 1.5], rows=200)
+    views = as_members(probs)
+    chain = fit_chain(views, labels, folds_of(200), BAGGED, HONEST)
+    turned = views["m0"].ids[::-1]
+    assert np.array_equal(apply_chain(chain, align(views, turned))[1], apply_chain(chain, views)[1][::-1])
+
+
+def test_members_that_do_not_match_are_refused_by_name():
+    labels, probs = draw([1.0, 1.5], rows=50)
+    views = as_members(probs)
+    other = {**views, "m1": views["m1"].at(views["m1"].ids[::-1])}
+    with pytest.raises(Refusal, match="member 'm1' has other ids, or another order"):
+        fit_chain(other, labels, folds_of(50), BAGGED, HONEST)
+    few = {**views, "m1": views["m1"].at(views["m1"].ids[:40])}
+    with pytest.raises(Refusal, match="member 'm1': 10 of 50 ids have no prediction"):
+        align(few, views["m0"].ids)
+    narrow = ViewPredictions(views["m0"].ids, ("identity",), np.full((50, 1, 2), 0.5, np.float16))
+    with pytest.raises(Refusal, match="different numbers of classes"):
+        align({**views, "m1": narrow}, views["m0"].ids)
+    with pytest.raises(Refusal, match="at least one member, found none"):
+        align({}, views["m0"].ids)
+
+
+def test_a_member_without_predictions_is_missed_only_when_it_has_weight():
+    labels, probs = draw([0.5, 8.0], rows=300)
+    views = as_members(probs)
+    best = replace(BAGGED, blend=replace(BLEND, methods=("best",)))
+    chain = fit_chain(views, labels, folds_of(300), best, HONEST)
+    assert chain.needs() == {"m0": ["identity"]}
+    apply_chain(chain, {"m0": views["m0"]})
+    with pytest.raises(Refusal, match="1 blended members have no predictions, first \\['m0'\\]"):
+        apply_chain(chain, {"m1": views["m1"]})
+
+
+def test_two_folds_are_enough_and_one_is_not():
+    labels, probs = draw([1.0, 1.5], rows=200)
+    views = as_members(probs)
+    made = honest_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
+    assert 0 < made.honest.value < 1
+    with pytest.raises(Refusal, match=r"two folds or more, numbered from 0; found \[0\]"):
+        honest_chain(views, labels, np.zeros(200, int), SETTINGS, HONEST)
+
+
+@pytest.mark.parametrize("name", ["log_loss", "mean_column_auc", "top_5"])
+def test_metrics_of_probabilities_go_the_same_way(name):
+    labels, probs = draw([1.0, 1.5], rows=200, classes=6)
+    made = honest_chain(as_members(probs), labels, folds_of(200), replace(SETTINGS, metric=name), HONEST)
+    assert made.chain.decision.rule == "argmax"
+    assert made.honest.error > 0
+
+
+def test_progress_reaches_its_end():
+    labels, probs = draw([1.0, 1.5], rows=200)
+    seen = []
+    honest_chain(as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: seen.append(at))
+    assert seen[0] == (1, 16) and seen[-1] == (16, 16)

@@ -1,0 +1,116 @@
+"""Each view against NumPy, and against XLA."""
+
+import numpy as np
+import pytest
+
+from competition.ensemble.views import GROUPS, NUMBERED, VIEWS, expand_views, views_named
+from competition.errors import Refusal
+
+ALL = [*VIEWS, *(f"{family}_10" for family in NUMBERED), "scale_90", "shift_up_3", "flip_lr+crop_top_left"]
+
+
+def images(side=16, batch=2, seed=0):
+    return np.random.default_rng(seed).uniform(0, 255, (batch, side, side, 3)).astype(np.float32)
+
+
+def seen(name, pixels):
+    return np.asarray(views_named([name])[0](pixels))
+
+
+def test_identity_returns_its_very_input():
+    pixels = images()
+    assert views_named(["identity"])[0](pixels) is pixels
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("flip_lr", lambda x: x[:, :, ::-1]),
+        ("flip_ud", lambda x: x[:, ::-1]),
+        ("rot90", lambda x: np.rot90(x, 1, (1, 2))),
+        ("rot180", lambda x: np.rot90(x, 2, (1, 2))),
+        ("rot270", lambda x: np.rot90(x, 3, (1, 2))),
+        ("transpose", lambda x: x.transpose(0, 2, 1, 3)),
+        ("anti_transpose", lambda x: np.rot90(x, 2, (1, 2)).transpose(0, 2, 1, 3)),
+        ("shift_down_3", lambda x: np.pad(x, ((0, 0), (3, 0), (0, 0), (0, 0)), "edge")[:, :-3]),
+        ("shift_up_3", lambda x: np.pad(x, ((0, 0), (0, 3), (0, 0), (0, 0)), "edge")[:, 3:]),
+        ("shift_right_3", lambda x: np.pad(x, ((0, 0), (0, 0), (3, 0), (0, 0)), "edge")[:, :, :-3]),
+        ("shift_left_3", lambda x: np.pad(x, ((0, 0), (0, 0), (0, 3), (0, 0)), "edge")[:, :, 3:]),
+        ("shift_left", lambda x: np.pad(x, ((0, 0), (0, 0), (0, 1), (0, 0)), "edge")[:, :, 1:]),  # a sixteenth of 16
+        ("brighter_10", lambda x: np.clip(x + 25.5, 0, 255)),
+        ("darker_10", lambda x: np.clip(x - 25.5, 0, 255)),
+        ("flip_lr+shift_up_2", lambda x: np.pad(x[:, :, ::-1], ((0, 0), (0, 2), (0, 0), (0, 0)), "edge")[:, 2:]),
+    ],
+)
+def test_a_view_is_what_its_name_says(name, expected):
+    assert np.array_equal(seen(name, images()), expected(images()))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla(name):
+    import tensorflow as tf
+
+    view = views_named([name])[0]
+    pixels = images()
+    one = seen(name, pixels)
+    assert one.shape == pixels.shape and one.dtype == np.float32
+    assert np.array_equal(one, seen(name, pixels))
+    assert one.min() >= 0 and one.max() <= 255.001
+    compiled = tf.function(view, jit_compile=True, input_signature=[tf.TensorSpec(pixels.shape, tf.float32)])
+    assert np.allclose(compiled(tf.constant(pixels)), one, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_image_does_not_depend_on_its_neighbours_in_the_batch(name):
+    pixels = images(batch=3)
+    assert np.array_equal(seen(name, pixels)[1:2], seen(name, pixels[1:2]))
+
+
+@pytest.mark.parametrize("name", [n for n in ALL if "ight" not in n and "dark" not in n])
+def test_a_grey_image_stays_itself_in_every_view_that_moves_pixels(name):
+    grey = np.full((1, 16, 16, 3), 77.0, np.float32)
+    assert np.allclose(seen(name, grey), 77, atol=1e-4)
+
+
+def test_a_crop_is_a_corner_and_a_scale_is_about_the_middle():
+    corner = np.zeros((1, 16, 16, 3), np.float32)
+    corner[:, 0, 0] = 255
+    assert seen("crop_top_left", corner).max() > 200
+    assert seen("crop_bottom_right", corner).max() == 0 and seen("crop_center", corner).max() == 0
+    square = np.zeros((1, 16, 16, 3), np.float32)
+    square[:, 4:12, 4:12] = 255
+    assert seen("scale_125", square).mean() > square.mean() * 1.2
+    smaller = seen("scale_75", square)
+    assert smaller.mean() < square.mean() * 0.8
+    assert np.allclose(smaller, smaller[:, ::-1, ::-1])  # still in the middle
+
+
+def test_groups_stand_for_their_views_each_once():
+    assert len(expand_views(["ten_crops"])) == 10
+    assert expand_views(["identity", "dihedral"]) == GROUPS["dihedral"]
+    pixels = images()
+    turned = {seen(name, pixels).tobytes() for name in GROUPS["dihedral"]}
+    assert len(turned) == 8  # all different: none is a no-op
+
+
+def test_the_same_name_gives_the_same_function():
+    assert views_named(["flip_lr+crop_center", "scale_90"]) == views_named(["flip_lr+crop_center", "scale_90"])
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("flip_rl", "did you mean 'flip_lr'"),
+        ("scale_0", "is not known"),
+        ("flip_lr+", "is not known"),
+        ("five_crop", "five_crops"),
+    ],
+)
+def test_an_unknown_view_is_answered_with_the_nearest_name(name, hint):
+    with pytest.raises(Refusal, match=hint):
+        expand_views([name])
+
+
+def test_a_quarter_turn_of_an_oblong_is_refused():
+    with pytest.raises(Refusal, match="needs square images"):
+        seen("rot90", np.zeros((1, 8, 16, 3), np.float32))
