@@ -88,9 +88,11 @@ def write_manifest(
 def read_manifest(path: Path) -> Manifest | None:
     """None where there is none, or where what is there cannot be one (a damaged file is not a result)."""
     try:
-        return Manifest(**json.loads(path.read_text(encoding="utf-8")))
+        made = Manifest(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
+    blocks = (made.depends, made.files, made.result, made.made_with)
+    return made if isinstance(made.digest, str) and all(isinstance(block, dict) for block in blocks) else None
 
 
 def is_current(path: Path, depends: Mapping[str, Any]) -> bool:

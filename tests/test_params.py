@@ -146,8 +146,8 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
     ("written", "read"),
     [
         ("no", "no"), ("on", "on"), ("y", "y"), ("off", "off"),  # booleans of YAML 1.1 only
-        ("2024-01-02", "2024-01-02"), ("1:30", "1:30"), ("a#b", "a#b"), ("'no # remark'", "no # remark"), ('"\\u00e9"', "é"),
-        ("a &b *c", "a &b *c"),
+        ("2024-01-02", "2024-01-02"), ("1:30", "1:30"), ("a#b", "a#b"), ("'no # remark'", "no # remark"),
+        ('"\\u00e9"', "é"), ("a &b *c", "a &b *c"),
     ],
 )  # fmt: skip
 def test_a_text_is_a_text_as_in_yaml_1_2(tmp_path: Path, written: str, read: str) -> None:
@@ -183,7 +183,7 @@ def test_line_numbers_are_right_whatever_the_line_ends(tmp_path: Path) -> None:
         ("competition.slug=''", "competition.slug", ""),
         ("competition.slug='\"7\"'", "competition.slug", "7"),
         ("competition.slug=no", "competition.slug", "no"),
-        ("tune.search='{shift: {low: 0, high: 0.1, log: false}}'", "tune.search", {"shift": dict(low=0, high=0.1, log=False)}),
+        ("tune.search='{shift: {low: 0}}'", "tune.search", {"shift": {"low": 0}}),
     ],
 )  # fmt: skip
 def test_a_word_of_set_is_a_key_path_and_a_yaml_value(text: str, path: str, value: object) -> None:
@@ -244,7 +244,8 @@ def test_train_said_by_hand_wins_over_a_member_s_own(tmp_path: Path) -> None:
 
 def test_a_recipe_states_only_what_differs_from_what_it_extends(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(TEXT)
-    recipe = "extends: base.yaml\ntrain: {epochs: 3}\nmembers:\n  one: {architecture: cnn, image_size: 16, alpha: 1, weights: none}\n"
+    block = TEXT[TEXT.index("  cnn:\n") : TEXT.index("  mobilenet:\n")].replace("cnn:", "one:")
+    recipe = f"extends: base.yaml\ntrain: {{epochs: 3}}\nmembers:\n{block}"
     params = load(tmp_path, recipe)
     assert (params.train.epochs, params.train.batch, list(params.members)) == (3, 64, ["one"])
     assert "params.yaml line 2: train.epoch: unknown key" in refusal(tmp_path, recipe.replace("epochs", "epoch"))
@@ -267,7 +268,7 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-PLACES = [("train",), ("train", "epochs"), ("members",), ("members", "cnn"), ("tune", "search"), ("predict", "views"), ("blend", "methods")]  # fmt: skip
+PLACES = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -277,9 +278,10 @@ def test_whatever_stands_anywhere_gives_params_or_a_refusal(tmp_path_factory, pl
 
     tree = YAML(typ="safe", pure=True).load(TEXT)
     block = tree
-    for key in place[:-1]:
+    *above, last = place.split(".")
+    for key in above:
         block = block[key]
-    block[place[-1]] = value
+    block[last] = value
     path = tmp_path_factory.mktemp("any") / "params.yaml"
     with path.open("w", encoding="utf-8") as file:
         YAML(typ="safe", pure=True).dump(tree, file)
