@@ -60,7 +60,7 @@ def test_a_member_much_surer_of_training_rows_than_of_test_rows_is_suspected(tmp
 
 def test_what_is_wrong_with_the_files_is_said_with_their_names(tmp_path):
     good, test = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
-    with pytest.raises(Refusal, match=r"t\.csv: 30 of 30 ids have no prediction, first t0"):
+    with pytest.raises(Refusal, match=r"o\.csv: 30 of 30 ids have no prediction, first t0"):
         load(good, good)
     with pytest.raises(Refusal, match=r"gone\.csv is not there"):
         load(tmp_path / "gone.csv", test)
