@@ -1,0 +1,334 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from competition.errors import Refusal
+from competition.manifest import is_whole, read_manifest, write_manifest
+from competition.remote import kernels
+from competition.remote.kaggle_client import KaggleRefusal
+from competition.remote.kernels import Kernel, Plan
+
+# A project in small: "trains" the folds it is told to, from what the competition holds, sealed by the real manifests.
+TRAIN = """
+import pathlib, sys, time
+from competition.manifest import write_manifest
+data, folds = pathlib.Path(sys.argv[1]), sys.argv[2:]
+for fold in folds:
+    folder = pathlib.Path("work/flowers/members/cnn") / f"fold{fold}"
+    if (folder / "manifest.json").exists():
+        print(f"fold {fold}: current", flush=True)
+        continue
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "weights.npz").write_bytes((data / "train/01.tfrec").read_bytes()[:1000] + fold.encode())
+    if fold == "9":
+        print("fold 9: takes for ever", flush=True)
+        time.sleep(600)
+    if fold == "8":
+        raise SystemExit("fold 8: broken")
+    write_manifest(folder / "manifest.json", {"fold": fold}, [folder / "weights.npz"], {}, {})
+    print(f"fold {fold}: trained", flush=True)
+"""
+COLLECT = ("work/*/members/*/fold*",)
+KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flowers", datasets=(), seconds=600)
+
+
+def project():
+    root = Path(__file__).parents[2]
+    files = kernels.project_files(root, ["competition/__init__.py", "competition/manifest.py"])
+    return {**files, "train.py": TRAIN.encode()}
+
+
+def plan(*folds, run="run-1", seconds=60, **changes):
+    told = {
+        "run": run,
+        "commands": (("train.py", "{input:sample_submission.csv}", *folds),),
+        "collect": COLLECT,
+        "needs": {},
+        "environment": {},
+        "accelerator": "",
+        "devices": 1,
+        "seconds": seconds,
+        "grace": 1,
+    }
+    return Plan(**{**told, **changes})
+
+
+def go(client, told, kernel=KERNEL):
+    pushed = kernels.push(client, kernel, kernels.pack(project(), told))
+    log = []
+    return pushed, kernels.follow(client, pushed, log.append, 60, 0.1), "".join(log)
+
+
+def bring(client, told, pushed, work, folder):
+    return kernels.merge(kernels.pull(client, pushed, told.run, folder), work, COLLECT, 200)
+
+
+def folds(work):
+    found = sorted((work / "work/flowers/members/cnn").glob("fold*/manifest.json"))
+    return [path.parent.name for path in found if is_whole(path, read_manifest(path))]
+
+
+def test_push_follow_pull_merge_as_if_trained_here(kaggle, client, tmp_path):
+    told = plan("0", "1")
+    pushed, ended, log = go(client, told)
+    assert (pushed.owner, pushed.slug, pushed.version, ended.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
+    assert [log.count(f"fold {n}: trained") for n in "01"] == [1, 1]  # nothing is told twice
+    merged = bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
+    assert merged.taken == ("work/flowers/members/cnn/fold0", "work/flowers/members/cnn/fold1")
+    assert folds(tmp_path / "here") == ["fold0", "fold1"]
+    request = kaggle.kernels["ada/goldfold-flowers"][0].request
+    assert (request["isPrivate"], request["competitionDataSources"]) == (True, ["flowers"])
+    assert "dockerImage" not in request
+
+
+def test_one_fold_is_added_to_those_that_are_here_and_whole(kaggle, client, tmp_path):
+    here = tmp_path / "here" / "work/flowers/members/cnn/fold0"
+    here.mkdir(parents=True)
+    (here / "weights.npz").write_bytes(b"mine")
+    write_manifest(here / "manifest.json", {"fold": "0"}, [here / "weights.npz"], {}, {})
+    told = plan("0", "2")
+    merged = bring(client, told, go(client, told)[0], tmp_path / "here", tmp_path / "pulled")
+    assert (merged.taken, merged.kept) == (("work/flowers/members/cnn/fold2",), ("work/flowers/members/cnn/fold0",))
+    assert (here / "weights.npz").read_bytes() == b"mine"
+
+
+def test_what_the_time_limit_cut_goes_on_where_it_stopped(kaggle, client, tmp_path):
+    told = plan("0", "9", seconds=4)
+    pushed, ended, _ = go(client, told)
+    output = kernels.pull(client, pushed, told.run, tmp_path / "pulled")
+    assert (ended.status, output.status) == ("COMPLETE", "cut")
+    merged = kernels.merge(output, tmp_path / "here", COLLECT, 200)
+    assert (merged.taken, merged.partial) == (("work/flowers/members/cnn/fold0",), ("work/flowers/members/cnn/fold9",))
+    packed = kernels.carry(tmp_path / "here", COLLECT, tmp_path / "carried")
+    kernels.share(client, "ada/goldfold-carried", packed, "fold 0", 20)
+    again = plan("0", "1", run="run-2")
+    on = Kernel(**{**KERNEL.__dict__, "datasets": ("ada/goldfold-carried",)})
+    pushed, _, log = go(client, again, on)
+    assert "fold 0: current" in log
+    assert "fold 1: trained" in log
+    bring(client, again, pushed, tmp_path / "here", tmp_path / "pulled")
+    assert folds(tmp_path / "here") == ["fold0", "fold1"]
+
+
+def test_a_failed_command_is_an_error_that_keeps_what_was_done(kaggle, client, tmp_path):
+    told = plan("0", "8", "1")
+    pushed, ended, log = go(client, told)
+    assert ended.status == "ERROR"
+    assert "fold 8: broken" in log
+    output = kernels.pull(client, pushed, told.run, tmp_path / "pulled")
+    assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
+    assert kernels.merge(output, tmp_path / "here", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+
+
+def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, client, tmp_path):
+    kaggle.hidden_modules = ("jax",)
+    told = plan("0", accelerator="tpu", devices=8)
+    pushed, ended, log = go(client, told)
+    assert ended.status == "ERROR"
+    assert "expected 8 tpu devices, found: ModuleNotFoundError" in log
+    assert kernels.pull(client, pushed, told.run, tmp_path / "pulled").units == ()
+
+
+def test_a_module_that_the_image_lacks_comes_from_attached_wheels(kaggle, client, tmp_path):
+    wheel = tmp_path / "tiny_module-1.0-py3-none-any.whl"
+    build_wheel(wheel)
+    kernels.share(client, "ada/wheels-of-goldfold", [wheel], "wheels", 20)
+    kaggle.kernel_environment = {"PIP_TARGET": str(tmp_path / "site"), "PIP_NO_INDEX": "1"}
+    told = plan("0", needs={"tiny_module": "tiny-module==1.0"})
+    text = kernels.pack(project(), told)
+    # The stand-in's kernels share our interpreter, where nothing may be installed: PIP_TARGET is their site-packages.
+    text = text.replace(
+        "importlib.invalidate_caches()", f"sys.path.append({str(tmp_path / 'site')!r}); importlib.invalidate_caches()"
+    )
+    on = Kernel(**{**KERNEL.__dict__, "datasets": ("ada/wheels-of-goldfold",)})
+    pushed = kernels.push(client, on, text)
+    ended = kernels.follow(client, pushed, lambda text: None, 60, 0.1)
+    assert ended.status == "COMPLETE", kaggle.kernels["ada/goldfold-flowers"][-1].log
+
+
+def build_wheel(path):
+    import zipfile
+
+    with zipfile.ZipFile(path, "w") as wheel:
+        info = "tiny_module-1.0.dist-info"
+        wheel.writestr("tiny_module.py", "")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-module\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_a_module_that_cannot_be_had_is_named(kaggle, client):
+    kaggle.kernel_environment = {"PIP_NO_INDEX": "1"}
+    _, ended, log = go(client, plan("0", needs={"no_such_module": "no-such-module"}))
+    assert ended.status == "ERROR"
+    assert "no_such_module cannot be imported here" in log
+
+
+def test_a_source_kaggle_would_drop_is_refused(kaggle, client):
+    kernel = Kernel(**{**KERNEL.__dict__, "datasets": ("ada/absent",)})
+    with pytest.raises(
+        KaggleRefusal, match="Kaggle would run ada/goldfold-flowers without its dataset sources ada/absent"
+    ):
+        kernels.push(client, kernel, kernels.pack(project(), plan("0")))
+
+
+def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
+    quota = {"error": "Maximum batch TPU session count of 1 reached."}
+    monkeypatch.setattr(kaggle, "save_kernel", lambda ask: quota)
+    with pytest.raises(
+        KaggleRefusal, match="did not take the kernel ada/goldfold-flowers: Maximum batch TPU session count"
+    ):
+        kernels.push(client, KERNEL, kernels.pack(project(), plan("0")))
+
+
+def test_an_output_of_another_run_is_never_taken(kaggle, client, tmp_path):
+    pushed, _, _ = go(client, plan("0", run="old"))
+    with pytest.raises(Refusal, match="is of run old, not of new: an older version"):
+        kernels.pull(client, pushed, "new", tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+
+
+@pytest.mark.parametrize("fault", ["expired", "html", "503", "drop"])
+def test_a_bad_answer_for_an_output_file_is_never_taken_for_it(kaggle, client, tmp_path, fault):
+    told = plan("0")
+    pushed, _, _ = go(client, told)
+    kaggle.faults["output"] = [fault]
+    try:
+        bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
+    except Refusal as refusal:
+        assert "\n" not in str(refusal)
+        assert folds(tmp_path / "here") == []
+        bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
+    assert folds(tmp_path / "here") == ["fold0"]
+
+
+def test_an_output_file_that_would_leave_the_folder_is_refused(kaggle, client, tmp_path, monkeypatch):
+    told = plan("0")
+    pushed, _, _ = go(client, told)
+    evil = {"files": [{"fileName": "../evil.txt", "url": "http://storage.test/outputs/x"}]}
+    monkeypatch.setattr(kaggle, "list_kernel_session_output", lambda ask: evil)
+    with pytest.raises(KaggleRefusal, match=r"an output file is called '../evil.txt'"):
+        kernels.pull(client, pushed, told.run, tmp_path / "deep" / "pulled")
+    assert not list(tmp_path.rglob("evil.txt"))
+
+
+def harm(folder, what):
+    pack = next(folder.glob("*.pack"))
+    listing = folder / "goldfold-output.json"
+    told = json.loads(listing.read_text())
+    if what == "flipped":
+        pack.write_bytes(pack.read_bytes()[:-1] + b"x")
+    elif what == "absent":
+        pack.unlink()
+    elif what == "elsewhere":
+        told["units"][0]["unit"] = "../../evil/members/cnn/fold0"
+        listing.write_text(json.dumps(told))
+    elif what == "not asked for":
+        told["units"][0]["unit"] = "competition"
+        listing.write_text(json.dumps(told))
+    elif what == "no list":
+        listing.unlink()
+    else:
+        listing.write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("flipped", "is missing or damaged"),
+        ("absent", "is missing or damaged"),
+        ("elsewhere", "was not asked for"),
+        ("not asked for", "was not asked for"),
+        ("no list", "left no goldfold-output.json"),
+        ("torn list", "is damaged: pull it again"),
+    ],
+)
+def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, what, message):
+    fold = tmp_path / "there/work/flowers/members/cnn/fold0"
+    fold.mkdir(parents=True)
+    (fold / "weights.npz").write_bytes(bytes(1000))
+    write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
+    kernels.carry(tmp_path / "there", COLLECT, tmp_path / "pulled")
+    whole = kernels.read_output(tmp_path / "pulled", "carried", "it")
+    assert kernels.merge(whole, tmp_path / "good", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    harm(tmp_path / "pulled", what)
+    with pytest.raises(Refusal, match=message):
+        kernels.merge(kernels.read_output(tmp_path / "pulled", "carried", "it"), tmp_path / "here", COLLECT, 200)
+    assert not (tmp_path / "here").exists() or not list((tmp_path / "here").rglob("*.npz"))
+
+
+def test_the_version_that_was_pushed_is_asked_for_not_the_newest(kaggle, client, tmp_path):
+    first, second = plan("0", run="one"), plan("1", run="two")
+    pushed, _, _ = go(client, first)
+    assert go(client, second)[0].version == 2
+    assert kernels.pull(client, pushed, "one", tmp_path / "pulled").units == ("work/flowers/members/cnn/fold0",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"machine_shape": "TpuV38"}, "TpuV38 is retired and silently runs on TpuV5E8"),
+        ({"machine_shape": "TpuV232"}, "runs it on a CPU"),
+        ({"slug": "abc"}, "is no slug of a kernel"),
+        ({"slug": "Gold Fold"}, "is no slug of a kernel"),
+        ({"datasets": ("wheels",)}, "expected owner/slug"),
+    ],
+)
+def test_what_kaggle_would_silently_do_otherwise_is_refused(changes, message):
+    with pytest.raises(Refusal, match=message):
+        kernels.metadata(Kernel(**{**KERNEL.__dict__, **changes}), "a.py")
+
+
+def test_a_tpu_kernel_asks_for_a_tpu_and_never_for_an_image():
+    about = kernels.metadata(Kernel(**{**KERNEL.__dict__, "machine_shape": "TpuV5E8"}), "a.py")
+    assert (about["enable_tpu"], about["enable_gpu"], about["machine_shape"]) == (True, False, "TpuV5E8")
+    assert not [key for key in about if "docker" in key]
+    assert about["title"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug of the title
+
+
+def test_the_notebook_does_the_same_in_cells(tmp_path):
+    folder = tmp_path / "kaggle" / "working"
+    folder.mkdir(parents=True)
+    (tmp_path / "kaggle/input/competitions/flowers/train").mkdir(parents=True)
+    (tmp_path / "kaggle/input/competitions/flowers/sample_submission.csv").write_text("id,label\n")
+    (tmp_path / "kaggle/input/competitions/flowers/train/01.tfrec").write_bytes(bytes(2000))
+    kernels.write_folder(KERNEL, kernels.pack(project(), plan("3")), tmp_path / "push", as_notebook=True)
+    assert json.loads((tmp_path / "push/kernel-metadata.json").read_text())["kernel_type"] == "notebook"
+    cells = json.loads((tmp_path / "push/goldfold-flowers.ipynb").read_text())["cells"]
+    assert cells[0]["cell_type"] == "markdown"
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+    assert kernels.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/fold3",)
+
+
+def test_a_project_that_kaggle_would_not_take_is_refused():
+    import random
+
+    with pytest.raises(Refusal, match=r"the packed project is .* characters, Kaggle takes 1,000,000"):
+        kernels.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
+
+
+def test_the_real_project_fits_into_a_kernel():
+    root = Path(__file__).parents[2]
+    files = kernels.project_files(root, ["competition/**/*.py", "pipelines/**/*.py", "params.yaml", "recipes/*.yaml"])
+    assert len(kernels.pack(files, plan("0"))) < kernels.LARGEST / 2
+
+
+def test_the_quota_is_shown_in_hours(kaggle, client):
+    quota = kernels.quota(client)
+    assert (quota.tpu_used, quota.tpu_allowed, quota.gpu_allowed, quota.refresh[:10]) == (1.0, 20.0, 30.0, "2026-01-10")
+
+
+def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
+    told = plan("9", seconds=30)
+    pushed = kernels.push(client, KERNEL, kernels.pack(project(), told))
+    until = time.monotonic() + 10
+    while kaggle.kernels["ada/goldfold-flowers"][0].status != "RUNNING" and time.monotonic() < until:
+        time.sleep(0.05)
+    kaggle.faults["GetKernelSessionStatus"] = ["503"]
+    impatient = type(client)(client.environment, type(client.patience)(3, 0.05, 1.0, 2.0), client.say)
+    assert kernels.follow(impatient, pushed, lambda text: None, 0.1, 0.1).status == "RUNNING"
