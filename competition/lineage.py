@@ -17,7 +17,7 @@ def tuned(work: Path, name: str) -> Path:
 
 
 def fold_model(work: Path, name: str, fold: int) -> Path:
-    """The manifest of one fold model; weights.npz and history.csv lie beside it."""
+    """The manifest of one fold model; weights.npz, history.csv and oof.npz (plain view) lie beside it."""
     return work / "members" / name / f"fold{fold}" / "manifest.json"
 
 
@@ -35,16 +35,33 @@ def tuned_member(work: Path, params: Params, name: str, overrides: Sequence[Over
     return with_values(member, json.loads(best.read_text(encoding="utf-8"))["values"], overrides)
 
 
+def training_parts(member: Member) -> tuple[str, ...]:
+    """Parts of the index whose images a member learns from."""
+    return ("train", "external") if member.external else ("train",)
+
+
 def tune_depends(prepared: Prepared, params: Params, name: str) -> dict[str, Any]:
     space = {"search": params.tune.search, "folds": params.tune.folds, "seed": params.tune.seed, "trials": params.tune.trials}
     return {"data": prepared.digest, "fit": params.prepare.fit, "member": params.members[name], **space}
 
 
-def fold_depends(prepared: Prepared, params: Params, member: Member, fold: int) -> dict[str, Any]:
+def fold_depends(work: Path, prepared: Prepared, params: Params, member: Member, fold: int) -> dict[str, Any]:
     """The device is not in it: the same member is the same on any."""
     weights = Path(member.weights)
-    digest = sha256(weights) if weights.is_file() else ""
-    return {"data": prepared.digest, "fit": params.prepare.fit, "fold": fold, "member": member, "weights": digest}
+    return {
+        "data": prepared.digest,
+        "fit": params.prepare.fit,
+        "fold": fold,
+        "member": member,
+        "weights": sha256(weights) if weights.is_file() else "",
+        "teachers": {name: oof_digests(work, params, name) for name in member.teacher},
+    }
+
+
+def oof_digests(work: Path, params: Params, name: str) -> list[str]:
+    """Of the out-of-fold predictions that each fold model of a member left when it was trained; "" where one lacks."""
+    made = [read_manifest(fold_model(work, name, fold)) for fold in range(params.prepare.folds)]
+    return [manifest.files.get("oof.npz", "") if manifest else "" for manifest in made]
 
 
 def views_depends(work: Path, prepared: Prepared, params: Params, name: str, fold: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from competition.data.prepared import load_prepared
-from competition.lineage import tuned_member
+from competition.lineage import training_parts, tuned_member
 from pipelines.stage import Job, add_debug_rows, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_tensorflow
 
 EPOCHS = 3  # at most: enough to see whether it learns
@@ -35,7 +35,7 @@ def look(job: Job, name: str, fold: int) -> None:
     prepared, params = load_prepared(job.path("data")), job.params
     member, _ = tuned_member(job.work, params, name, job.overrides)
     classes = prepared.competition.classes
-    images = few_rows(load_images(prepared, "train", member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None), job.options.debug_rows, 0)
+    images = few_rows(load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None), job.options.debug_rows, 0)
     train = replace(member.train, epochs=min(member.train.epochs, EPOCHS), batch=min(member.train.batch, len(images.ids)))
     member = replace(member, train=train)
     shop = Workshop(member, images, len(classes), prepared.competition.metric, open_device(params.device), params.predict.batch)
@@ -46,8 +46,8 @@ def look(job: Job, name: str, fold: int) -> None:
     contact_sheet(pixels[:SHOWN], best[:SHOWN], batch)
     job.say(f"debug: the first training batch, augmented, with its targets: {shown(batch)}")
     with progress_bar(None, name) as bar:
-        history = shop.train(fold, train, None, lambda done, of, text: bar.update_to(done, of), lambda: False)
-    for epoch in history:
+        trained = shop.train(fold, train, None, lambda done, of, text: bar.update_to(done, of), lambda: False)
+    for epoch in trained.history:
         job.say(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {prepared.competition.metric} {epoch.held_out:.4f}")
     rows = np.flatnonzero((images.folds == fold) & images.readable)
     probs = shop.predict(shop.engine.weights(), images, rows, ["identity"]).view("identity")

@@ -34,7 +34,7 @@ def trained_folds(job: Job, prepared: Prepared, name: str, member: Member) -> li
     """Folds whose model is there and current; a missing one is an error that says how to train it."""
     found, missing = [], []
     for fold in range(job.params.prepare.folds):
-        wanted = fold_depends(prepared, job.params, member, fold)
+        wanted = fold_depends(job.work, prepared, job.params, member, fold)
         if is_current(fold_model(job.work, name, fold), wanted):
             found.append(fold)
             continue
@@ -59,7 +59,7 @@ def predict_member(job: Job, prepared: Prepared, name: str, member: Member, miss
     job.say(f"predict {name}: on {device.replicas} x {device.kind}; {len(params.predict.views)} views of {len(missing)} fold models")
     with progress_bar(None, f"{name}: decoding images") as bar:
         train, test = (
-            load_images(prepared, part, member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
+            load_images(prepared, (part,), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
             for part in ("train", "test")
         )
     shop = Workshop(member, train, len(competition.classes), competition.metric, device, params.predict.batch)

@@ -12,9 +12,10 @@ import numpy as np
 
 from competition.errors import Refusal
 from competition.data.prepared import Prepared, load_prepared
-from competition.lineage import fold_depends, fold_model, tuned_member
+from competition.ensemble.predictions import Predictions, ViewPredictions, join
+from competition.lineage import fold_depends, fold_model, training_parts, tuned_member
 from competition.manifest import atomic, digest_of, is_current, read_manifest
-from competition.params import Member
+from competition.params import Member, in_training_order
 from pipelines.stage import Bar, Job, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_tensorflow
 
 SIGTERM_EXIT = 143
@@ -24,15 +25,16 @@ def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/fold<k>/: weights.npz, history.csv, manifest.json"""
     job.needs(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
-    members = {name: member_said(job, name) for name in picked_members(job)}
-    missing = {name: missing_folds(job, prepared, name, member) for name, member in members.items()}
-    for name, member in members.items():
-        current = [fold for fold in picked_folds(job) if fold not in missing[name]]
+    names = [name for name in in_training_order(job.params) if name in picked_members(job)]
+    for name in names:
+        member = member_said(job, name)
+        missing = missing_folds(job, prepared, name, member)
+        current = [fold for fold in picked_folds(job) if fold not in missing]
         if current:
             job.say(f"train {name}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
-        if missing[name]:
-            train_member(job, prepared, name, member, missing[name])
-    summary(job, list(members))
+        if missing:
+            train_member(job, prepared, name, member, missing)
+    summary(job, names)
 
 
 def member_said(job: Job, name: str) -> Member:
@@ -44,7 +46,7 @@ def member_said(job: Job, name: str) -> Member:
 
 def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[int]:
     def current(fold: int) -> bool:
-        return not job.options.force and is_current(fold_model(job.work, name, fold), fold_depends(prepared, job.params, member, fold))
+        return not job.options.force and is_current(fold_model(job.work, name, fold), fold_depends(job.work, prepared, job.params, member, fold))
 
     return [fold for fold in picked_folds(job) if not current(fold)]
 
@@ -57,17 +59,36 @@ def train_member(job: Job, prepared: Prepared, name: str, member: Member, missin
     device = open_device(job.params.device)
     job.say(f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(str, missing))}")
     with progress_bar(None, f"{name}: decoding images") as bar:
-        images = load_images(prepared, "train", member.image_size, job.params.prepare.fit, job.path("cache"), bar.update_to)
+        images = load_images(prepared, training_parts(member), member.image_size, job.params.prepare.fit, job.path("cache"), bar.update_to)
     competition = prepared.competition
-    shop = Workshop(member, images, len(competition.classes), competition.metric, device, job.params.predict.batch)
+    taught = teachers_say(job, member)
+    shop = Workshop(member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, taught)
     with progress_bar(None, name) as bar:
         for done, fold in enumerate(missing):
             manifest = fold_model(job.work, name, fold)
-            depends = fold_depends(prepared, job.params, member, fold)
+            depends = fold_depends(job.work, prepared, job.params, member, fold)
             make = partial(train_fold, job, shop, depends, manifest.parent, bar, (done, len(missing)))
             made = job.piece(f"train {name} fold {fold}", manifest, depends, make)
             bar.clear()
-            job.say(f"train {name} fold {fold}: {competition.metric} {made.result['held_out']:.4f} on its held-out rows, {made.result['seconds']:.0f} s")
+            said = f"{competition.metric} {made.result['held_out']:.4f} on its held-out rows, {made.result['seconds']:.0f} s"
+            if member.train.patience:
+                said += f"; epoch {made.result['epoch']}, chosen on these rows (the last epoch: {made.result['held_out_last']:.4f})"
+            job.say(f"train {name} fold {fold}: {said}")
+
+
+def teachers_say(job: Job, member: Member) -> Predictions | None:
+    """The mean of the teachers' out-of-fold probabilities, which every training row has from a model that never saw it."""
+    if not member.teacher:
+        return None
+    said = []
+    for name in member.teacher:
+        files = [fold_model(job.work, name, fold).with_name("oof.npz") for fold in range(job.params.prepare.folds)]
+        lacking = [fold for fold, file in enumerate(files) if not file.exists()]
+        if lacking:
+            raise Refusal(f"teacher {name} lacks fold {lacking[0]}; `make train MEMBER={name}` trains it")
+        said.append(join([ViewPredictions.load(file) for file in files]))
+    ids = said[0].ids
+    return Predictions(ids, np.mean([one.at(ids).view("identity") for one in said], axis=0))
 
 
 def train_fold(
@@ -87,7 +108,7 @@ def train_fold(
         bar.update_to(place[0] * steps + step, place[1] * steps)
 
     try:
-        history = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked))
+        trained = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked))
     except Stopped as stopped:
         job.say(f"train: {stopped}, its checkpoint is on disk; the same command goes on from there")
         raise SystemExit(SIGTERM_EXIT) from None
@@ -99,9 +120,15 @@ def train_fold(
     with atomic(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
         table = csv.DictWriter(file, [field.name for field in fields(Epoch)], lineterminator="\n")
         table.writeheader()
-        table.writerows(asdict(epoch) for epoch in history)
+        table.writerows(asdict(epoch) for epoch in trained.history)
+    shop.held_out(fold).save(folder / "oof.npz")
+    files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
+    if trained.last is not None:
+        files.append(folder / "last.npz")
+        save_arrays(files[-1], trained.last)
     checkpoints.clear()
-    return [folder / "weights.npz", folder / "history.csv"], {"held_out": history[-1].held_out, "loss": history[-1].loss}
+    kept, last = trained.history[trained.kept_epoch - 1], trained.history[-1]
+    return files, {"held_out": kept.held_out, "epoch": kept.epoch, "held_out_last": last.held_out, "loss": last.loss}
 
 
 def summary(job: Job, names: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from competition.data.prepared import load_prepared
 from competition.manifest import digest_of, write_json
-from competition.lineage import tune_depends, tuned
+from competition.lineage import training_parts, tune_depends, tuned
 from competition.training.tuning import Values, search
 from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_tensorflow
 
@@ -20,6 +20,8 @@ def run(job: Job) -> None:
     job.needs(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
     for name in picked_members(job):
+        if job.params.members[name].teacher:
+            continue  # a pupil takes the values of its recipe: its teachers are trained only after tuning
         if tune.members and name not in tune.members:
             continue
         depends = tune_depends(prepared, job.params, name)
@@ -36,7 +38,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
     params, prepared, member = job.params, load_prepared(job.path("data")), job.params.members[name]
     best = tuned(job.work, name)
     with progress_bar(None, f"tune {name}: reading images") as bar:
-        images = load_images(prepared, "train", member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
+        images = load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
     competition = prepared.competition
     device = open_device(params.device)
     shop = Workshop(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
@@ -49,10 +51,10 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
         scores: list[float] = []
         for fold in params.tune.folds:
             try:
-                history = shop.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
+                trained = shop.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
             except Diverged as error:
                 raise ArithmeticError(str(error)) from None
-            scores.append(sign * history[-1].held_out)
+            scores.append(sign * trained.history[-1].held_out)
             if report(sum(scores) / len(scores), len(scores)) and fold != params.tune.folds[-1]:
                 raise optuna.TrialPruned
         return sum(scores) / len(scores)

@@ -24,6 +24,7 @@ class TrainingRows:
     weights: np.ndarray
     seed: int
     fold: int
+    balance: np.ndarray | None = None  # (n,) int classes of `rows`: draw every class equally often; None = every row once
 
 
 def steps_per_epoch(rows: int, batch: int) -> int:
@@ -31,9 +32,18 @@ def steps_per_epoch(rows: int, batch: int) -> int:
     return max(rows // batch, 1)
 
 
-def epoch_order(rows: np.ndarray, batch: int, seed: int, fold: int, epoch: int) -> np.ndarray:
-    """(steps, batch) row numbers: a permutation of `rows`, cut into full batches (repeated when fewer than one)."""
-    order = np.random.default_rng([seed, fold, epoch]).permutation(rows)
+def epoch_order(plan: TrainingRows, batch: int, epoch: int) -> np.ndarray:
+    """(steps, batch) row numbers: a permutation of the rows, cut into full batches (repeated when fewer than one).
+
+    Balanced: as many rows, drawn with replacement so that every class comes equally often.
+    """
+    rng = np.random.default_rng([plan.seed, plan.fold, epoch])
+    if plan.balance is None:
+        order = rng.permutation(plan.rows)
+    else:
+        counts = np.bincount(plan.balance)
+        chance = 1 / counts[plan.balance]
+        order = rng.choice(plan.rows, len(plan.rows), p=chance / chance.sum())
     if len(order) < batch:
         order = np.resize(order, batch)
     steps = len(order) // batch
@@ -43,8 +53,8 @@ def epoch_order(rows: np.ndarray, batch: int, seed: int, fold: int, epoch: int) 
 class Feeder:
     """One tf.data pipeline for all folds of a member: `start` points it at other rows without building it again."""
 
-    def __init__(self, pixels: np.ndarray, classes: int, batch: int, augmentation: Augmentation) -> None:
-        """pixels: (N, H, W, 3) uint8, in memory or memory-mapped."""
+    def __init__(self, pixels: np.ndarray, classes: int, batch: int, augmentation: Augmentation, size: int) -> None:
+        """pixels: (N, H, W, 3) uint8, in memory or memory-mapped.  size: side of the images it gives, H or less."""
         self._cursor: _Cursor | None = None
         height, width = pixels.shape[1:3]
 
@@ -58,7 +68,8 @@ class Feeder:
             images, targets, weights, seed = tf.numpy_function(look_up, [step], kinds, stateful=True)
             images = tf.ensure_shape(images, (batch, height, width, 3))
             targets, weights = tf.ensure_shape(targets, (batch, classes)), tf.ensure_shape(weights, (batch,))
-            return augment(images, tf.ensure_shape(seed, (2,)), augmentation), targets, weights
+            images, targets = augment(images, targets, tf.ensure_shape(seed, (2,)), augmentation)
+            return _shrunk(images, size), targets, weights
 
         self._batch = batch
         steps = tf.data.Dataset.counter()
@@ -73,6 +84,12 @@ class Feeder:
         return self._batches
 
 
+def _shrunk(images: tf.Tensor, size: int) -> tf.Tensor:
+    if images.shape[1] == size:
+        return images
+    return tf.saturate_cast(tf.round(tf.image.resize(images, (size, size), antialias=True)), tf.uint8)
+
+
 class _Cursor:
     """Which rows a step takes. One object per start, so that a late thread of the last fold cannot disturb this one."""
 
@@ -85,7 +102,7 @@ class _Cursor:
         epoch, within = divmod(step, steps_per_epoch(len(plan.rows), self._batch))
         known = self._epoch  # read once: batches are made by several threads
         if known[0] != epoch:
-            known = (epoch, epoch_order(plan.rows, self._batch, plan.seed, plan.fold, epoch))
+            known = (epoch, epoch_order(plan, self._batch, epoch))
             self._epoch = known
         seed = np.random.default_rng([plan.seed, plan.fold, step]).integers(0, 2**31, 2).astype(np.int32)
         return known[1][within], plan, seed
@@ -100,6 +117,14 @@ def in_order(pixels: np.ndarray, rows: np.ndarray, batch: int) -> Iterator[tuple
         images = np.zeros((batch, *pixels.shape[1:]), np.uint8)
         images[: len(part)] = pixels[part]
         yield filled, images
+
+
+def class_weights(labels: np.ndarray, classes: int, how: str) -> np.ndarray:
+    """(N,) float32 with mean 1: rows of rare classes count more. how: none | sqrt | balanced (1 / rows of the class)."""
+    power = {"none": 0.0, "sqrt": 0.5, "balanced": 1.0}[how]
+    counts = np.maximum(np.bincount(labels[labels >= 0], minlength=classes), 1)
+    weights = np.where(labels >= 0, (1.0 / counts[labels]) ** power, 0.0)
+    return (weights / weights[labels >= 0].mean()).astype(np.float32)
 
 
 def smoothed(labels: np.ndarray, classes: int, smoothing: float) -> np.ndarray:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import isfinite
+from typing import Any
 
 from competition.data.batches import Feeder, TrainingRows, steps_per_epoch
 from competition.params import Train
 from competition.training.checkpoint import Checkpoints
-from competition.training.engine import Engine, StepValues
+from competition.training.engine import Engine, State, StepValues
 from competition.training.schedule import warmup_cosine
 
 STEPS_PER_CALL = 64  # steps between two looks at the world: stop signals, progress, a loss that is no number
@@ -21,6 +22,13 @@ class Epoch:
     held_out: float  # the competition's metric on the held-out fold by the identity view; nan when not looked at
 
 
+@dataclass(frozen=True)
+class Trained:
+    history: list[Epoch]
+    kept_epoch: int  # whose weights are in the engine: the last, or the best where patience chose
+    last: State | None  # the weights of the last epoch where another one was kept
+
+
 class Diverged(Exception):
     """The loss became NaN or infinite."""
 
@@ -31,52 +39,92 @@ class Stopped(Exception):
 
 def train_fold(
     engine: Engine,
-    feeder: Feeder,
+    feeder_at: Callable[[int], Feeder],
     plan: TrainingRows,
     train: Train,
     checkpoints: Checkpoints | None,
     held_out: Callable[[int], float],
+    sign: int,
     progress: Callable[[int, int, str], None],
     stop: Callable[[], bool],
-) -> list[Epoch]:
-    """Leaves the trained weights in `engine` and returns the history. Goes on from the newest whole checkpoint (None: keeps none).
+) -> Trained:
+    """Leaves the trained weights in `engine`. Goes on from the newest whole checkpoint (None: keeps none).
 
-    held_out(epoch) -> score or nan.  progress(steps done, steps in all, text).  stop() -> True asks to end.
-    Raises Diverged, Stopped.
+    feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or nan; sign: -1 where less is better.
+    progress(steps done, steps in all, text).  stop() -> True asks to end.  Raises Diverged, Stopped.
     """
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
     values = StepValues(train.weight_decay, train.clip_norm)
     engine.reset(plan.seed)
-    history, step, total = _resume(engine, checkpoints)
-    batches = engine.distributed(feeder.start(plan, step))
-    while step < len(rates):
-        ahead = min(STEPS_PER_CALL, per_epoch - step % per_epoch)
-        engine.reseed(plan.seed * 1_000 + plan.fold, step)
-        loss = engine.train(batches, rates[step : step + ahead], step, values)
+    run = _resumed(engine, checkpoints)
+    feeder: Feeder | None = None
+    while run.step < len(rates) and not run.out_of_patience(train.patience):
+        if feeder is not feeder_at(run.step // per_epoch):
+            feeder = feeder_at(run.step // per_epoch)
+            batches = engine.distributed(feeder.start(plan, run.step))
+        ahead = min(STEPS_PER_CALL, per_epoch - run.step % per_epoch)
+        engine.reseed(plan.seed * 1_000 + plan.fold, run.step)
+        loss = engine.train(batches, rates[run.step : run.step + ahead], run.step, values)
+        run.step, run.total = run.step + ahead, run.total + loss * ahead
         if not isfinite(loss):
             raise Diverged(
-                f"the loss is {loss} near step {step + ahead} of {len(rates)} (learning rate {rates[step + ahead - 1]:.2g}); "
+                f"the loss is {loss} near step {run.step} of {len(rates)} (learning rate {rates[run.step - 1]:.2g}); "
                 "lower train.learning_rate or set train.clip_norm"
             )
-        step, total = step + ahead, total + loss * ahead
-        progress(step, len(rates), f"loss {loss:.3f}")
-        if step % per_epoch == 0:
-            done = step // per_epoch
-            history.append(Epoch(done, total / per_epoch, float(rates[step - 1]), held_out(done)))
-            total = 0.0
-        if checkpoints and (step % per_epoch == 0 or stop()):
-            facts = {"total": total, "history": [asdict(epoch) for epoch in history]}
-            checkpoints.save(step, engine.state(), facts)
+        progress(run.step, len(rates), f"loss {loss:.3f}")
+        epoch_ends = run.step % per_epoch == 0
+        if epoch_ends:
+            done = run.step // per_epoch
+            run.history.append(Epoch(done, run.total / per_epoch, float(rates[run.step - 1]), held_out(done)))
+            run.total = 0.0
+            if train.patience and run.is_best(sign):
+                run.best, run.best_at = engine.weights(), done
+        if checkpoints and (epoch_ends or stop()):
+            checkpoints.save(run.step, run.arrays(engine), run.facts())
         if stop():
-            raise Stopped(f"stopped after step {step} of {len(rates)}")
-    return history
+            raise Stopped(f"stopped after step {run.step} of {len(rates)}")
+    return run.finished(engine, bool(train.patience))
 
 
-def _resume(engine: Engine, checkpoints: Checkpoints | None) -> tuple[list[Epoch], int, float]:
+@dataclass
+class _Run:
+    """How far a fold model is."""
+
+    step: int
+    total: float  # sum of the losses of this epoch's steps
+    history: list[Epoch]
+    best: State  # weights of the best epoch; empty where none is chosen
+
+    best_at: int = 0  # its number; 0 = none yet
+
+    def is_best(self, sign: int) -> bool:
+        *before, now = (sign * epoch.held_out for epoch in self.history)
+        return all(now > score for score in before)
+
+    def out_of_patience(self, patience: int) -> bool:
+        return bool(patience and self.history) and len(self.history) - self.best_at >= patience
+
+    def arrays(self, engine: Engine) -> State:
+        return engine.state() | {f"best/{name}": value for name, value in self.best.items()}
+
+    def facts(self) -> dict[str, Any]:
+        return {"total": self.total, "history": [asdict(epoch) for epoch in self.history], "best_at": self.best_at}
+
+    def finished(self, engine: Engine, chosen: bool) -> Trained:
+        last = len(self.history)
+        if not chosen or self.best_at == last:
+            return Trained(self.history, last, None)
+        weights = engine.weights()
+        engine.load_weights(self.best)
+        return Trained(self.history, self.best_at, weights)
+
+
+def _resumed(engine: Engine, checkpoints: Checkpoints | None) -> _Run:
     found = checkpoints.latest() if checkpoints else None
     if found is None:
-        return [], 0, 0.0
+        return _Run(0, 0.0, [], {})
     step, arrays, facts, _ = found
-    engine.load(arrays)
-    return [Epoch(**epoch) for epoch in facts["history"]], step, float(facts["total"])
+    best = {name.removeprefix("best/"): value for name, value in arrays.items() if name.startswith("best/")}
+    engine.load({name: value for name, value in arrays.items() if not name.startswith("best/")})
+    return _Run(step, float(facts["total"]), [Epoch(**epoch) for epoch in facts["history"]], best, int(facts["best_at"]))

@@ -21,7 +21,8 @@ def build(member: Member, classes: int) -> keras.Model:
     Raises Refusal for an unknown architecture or weights that do not fit.
     """
     keras.utils.set_random_seed(member.train.seed)
-    size = member.image_size
+    # Batches are of static shape; only training that begins with smaller images needs a network of any size.
+    size = None if member.train.small_epochs else member.image_size
     inputs = keras.Input((size, size, 3), name="images")
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16" if member.train.precision == "bfloat16" else "float32")

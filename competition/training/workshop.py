@@ -1,18 +1,19 @@
 """One member on one device: its compiled engine, its decoded images, its targets. Tuning, training and prediction share it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from competition.data import records
 from competition.data.augment import Augmentation
-from competition.data.batches import Feeder, TrainingRows, in_order, smoothed
+from competition.data.batches import Feeder, TrainingRows, class_weights, in_order, smoothed
 from competition.data.cache import decoded
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.predictions import Predictions, ViewPredictions
 from competition.ensemble.views import views_named
 from competition.params import Member, Train
 from competition.training import loop
@@ -35,11 +36,11 @@ class Images:
     readable: np.ndarray
 
 
-def load_images(prepared: Prepared, part: str, size: int, fit: str, cache: Path, progress: Progress) -> Images:
-    """All images of one part at one size, decoded once and kept in `cache`."""
-    rows = prepared.part(part)
+def load_images(prepared: Prepared, parts: Sequence[str], size: int, fit: str, cache: Path, progress: Progress) -> Images:
+    """All images of some parts (train, external, test) at one size, decoded once and kept in `cache`."""
+    rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
     ids, readable = rows["id"].to_numpy(str), (rows["problem"] == "").to_numpy()
-    files = [str(path) for path in prepared.records(part)]
+    files = [str(path) for part in parts for path in prepared.records(part)]
     pixels = decoded(lambda: records.read(files), ids, ~readable, size, fit, cache, prepared.digest, progress)
     return Images(ids, pixels, rows["label"].to_numpy(), rows["fold"].to_numpy(), readable)
 
@@ -47,12 +48,16 @@ def load_images(prepared: Prepared, part: str, size: int, fit: str, cache: Path,
 class Workshop:
     """Built once for a member; then any number of folds, trials and predictions without compiling again."""
 
-    def __init__(self, member: Member, images: Images, classes: int, metric: str, device: Device, predict_batch: int) -> None:
+    def __init__(
+        self, member: Member, images: Images, classes: int, metric: str, device: Device, predict_batch: int,
+        taught: Predictions | None = None,
+    ) -> None:
+        """images: train rows, and external ones behind them.  taught: out-of-fold probabilities of the member's teachers."""
         self.member, self.images, self.metric = member, images, metric_named(metric)
-        self._classes = classes
+        self._classes, self._taught = classes, taught
         batch = whole_batch(member.train.batch, device.replicas)
         self.engine = Engine(lambda: build(member, classes), batch, whole_batch(predict_batch, device.replicas), device)
-        self._feeder = self._new_feeder(member.train)
+        self._feeders: dict[tuple[Augmentation, int], Feeder] = {}
 
     def train(
         self,
@@ -62,38 +67,60 @@ class Workshop:
         progress: Callable[[int, int, str], None],
         stop: Callable[[], bool],
         watch: bool = True,
-    ) -> list[loop.Epoch]:
+    ) -> loop.Trained:
         """Train on every fold but `fold`; the weights are then in the engine.
 
         train: this member's, or a trial's, with the same batch, dropout and precision (what is compiled in).
         watch: score the held-out fold after every epoch, not only after the last.
         """
-        if augmentation_of(train) != augmentation_of(self.member.train):
-            self._feeder = self._new_feeder(train)
-        plan = self.plan(fold, train)
+        size = self.member.image_size
+        small = max(8, round(size * train.small_size))
+
+        def feeder_at(epoch: int) -> Feeder:
+            return self._feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
 
         def held_out(epoch: int) -> float:
-            return self.score(fold) if watch or epoch == train.epochs else float("nan")
+            return self.score(fold) if watch or train.patience or epoch == train.epochs else float("nan")
 
-        return loop.train_fold(self.engine, self._feeder, plan, train, checkpoints, held_out, progress, stop)
+        plan, sign = self.plan(fold, train), self.metric.sign
+        return loop.train_fold(self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop)
 
     def plan(self, fold: int, train: Train) -> TrainingRows:
-        """What the model of this fold learns from."""
+        """What the model of this fold learns from: all other folds, and the external images the member names."""
         images = self.images
-        rows = np.flatnonzero((images.folds != fold) & images.readable)
+        rows = np.flatnonzero((images.folds != fold) & images.readable & self._wanted())
         targets = smoothed(images.labels, self._classes, train.label_smoothing)
-        return TrainingRows(rows, targets, np.ones(len(images.ids), np.float32), train.seed, fold)
+        if self._taught is not None:
+            share, own = self.member.teacher_weight, images.folds >= 0
+            targets[own] = (1 - share) * targets[own] + share * self._taught.rows(images.ids[own])
+        weights = class_weights(images.labels, self._classes, train.class_weights)
+        balance = images.labels[rows] if train.sampling == "balanced" else None
+        return TrainingRows(rows, targets, weights, train.seed, fold, balance)
+
+    def _wanted(self) -> np.ndarray:
+        """(N,) bool: the competition's own rows, and external ones from the sources of this member."""
+        sources = tuple(f"external/{name}/" for name in self.member.external)
+        return (self.images.folds >= 0) | np.array([name.startswith(sources) for name in self.images.ids], bool)
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        images, targets, weights = next(iter(self._feeder.start(self.plan(fold, train))))
+        images, targets, weights = next(iter(self._feeder(train, self.member.image_size).start(self.plan(fold, train))))
         return images.numpy(), targets.numpy(), weights.numpy()
 
     def score(self, fold: int) -> float:
         """The competition's metric on the held-out fold by the weights in the engine, plain view."""
-        rows = np.flatnonzero((self.images.folds == fold) & self.images.readable)
-        probs = self._probabilities(self.images, rows, ["identity"])[:, 0]
-        return self.metric.shown(self.metric.score(self.images.labels[rows], probs))
+        probs = self.held_out(fold)
+        labels = self.images.labels[self._held_out_rows(fold)]
+        return self.metric.shown(self.metric.score(labels, probs.view("identity")))
+
+    def held_out(self, fold: int) -> ViewPredictions:
+        """Out-of-fold probabilities by the weights in the engine, plain view."""
+        rows = self._held_out_rows(fold)
+        probs = self._probabilities(self.images, rows, ["identity"])
+        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(np.float16))
+
+    def _held_out_rows(self, fold: int) -> np.ndarray:
+        return np.flatnonzero((self.images.folds == fold) & self.images.readable)
 
     def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
         """Every row of `rows` under every view. A row that cannot be read gets the mean of the others: the prior."""
@@ -110,14 +137,15 @@ class Workshop:
         batches = in_order(images.pixels, rows, self.engine.predict_batch)
         return self.engine.probabilities(batches, rows, views_named(views))
 
-    def _new_feeder(self, train: Train) -> Feeder:
-        return Feeder(self.images.pixels, self._classes, self.engine.batch, augmentation_of(train))
+    def _feeder(self, train: Train, size: int) -> Feeder:
+        key = (augmentation_of(train), size)
+        if key not in self._feeders:
+            self._feeders[key] = Feeder(self.images.pixels, self._classes, self.engine.batch, *key)
+        return self._feeders[key]
 
 
 def augmentation_of(train: Train) -> Augmentation:
-    return Augmentation(
-        train.flip, train.shift, train.zoom, train.rotate, train.brightness, train.contrast, train.saturation
-    )
+    return Augmentation(**{field.name: getattr(train, field.name) for field in fields(Augmentation)})
 
 
 def few_rows(images: Images, most: int, seed: int) -> Images:
