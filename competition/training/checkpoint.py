@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -29,13 +30,16 @@ class Checkpoints:
         self._folder, self._made_from = folder, made_from
 
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-        """The state after `step` steps; older generations than the last two go."""
+        """The state after `step` steps. It and the one before stay; older ones, damaged later ones and other models' go."""
         path = self._folder / f"step-{step:08}.npz"
         save_arrays(path, arrays)
-        write_json(path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts})
-        for old in self._generations()[KEPT:]:
-            old.unlink(missing_ok=True)
-            old.with_suffix(".npz").unlink(missing_ok=True)
+        write_json(
+            path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
+        )
+        own = [found for found in self._generations() if found.stem <= path.stem and self._is_own(found)]
+        for other in set(self._generations()) - set(own[:KEPT]):
+            other.unlink(missing_ok=True)
+            other.with_suffix(".npz").unlink(missing_ok=True)
 
     def latest(self) -> tuple[int, dict[str, np.ndarray], dict[str, Any], list[str]] | None:
         """(step, arrays, facts, files passed over because they were damaged) of the newest whole generation, or None."""
@@ -49,7 +53,7 @@ class Checkpoints:
                 if sha256(arrays_path) != facts["sha256"]:
                     raise ValueError("digest")
                 return int(facts["step"]), load_arrays(arrays_path), facts, damaged
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, KeyError, TypeError, BadZipFile):
                 damaged.append(path.stem)
         return None
 
@@ -59,6 +63,12 @@ class Checkpoints:
             file.unlink(missing_ok=True)
         if self._folder.is_dir() and not any(self._folder.iterdir()):
             self._folder.rmdir()
+
+    def _is_own(self, path: Path) -> bool:
+        try:
+            return bool(json.loads(path.read_text(encoding="utf-8"))["made_from"] == self._made_from)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     def _generations(self) -> list[Path]:
         return sorted(self._folder.glob("step-*.json"), reverse=True)

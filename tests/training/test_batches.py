@@ -1,0 +1,145 @@
+"""What a step learns from follows from (seed, fold, step) alone; what is predicted comes once and in order."""
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from world import STILL, firsts, numbered, pixels_of
+
+from competition.data.augment import Augmentation
+from competition.data.batches import (
+    FILLER,
+    Feeder,
+    TrainingRows,
+    class_weights,
+    epoch_order,
+    in_order,
+    smoothed,
+    steps_per_epoch,
+)
+
+N, CLASSES = 23, 3
+UNTOUCHED = Augmentation(**STILL)
+LIVELY = replace(UNTOUCHED, flip="both", shift=0.3, brightness=0.3)
+
+
+def plan_of(rows: np.ndarray, **changes: Any) -> TrainingRows:
+    targets = np.eye(CLASSES, dtype=np.float32)[np.arange(N) % CLASSES]
+    plan = TrainingRows(rows, targets, np.arange(N, dtype=np.float32), seed=5, fold=1)
+    return replace(plan, **changes)
+
+
+PLAN = plan_of(np.arange(0, N, 2))  # 12 rows
+
+
+def feeder_of(augmentation: Augmentation = UNTOUCHED, batch: int = 5, size: int = 4) -> Feeder:
+    return Feeder(numbered(N, 4), CLASSES, batch, augmentation, size)
+
+
+def taken(feeder: Feeder, plan: TrainingRows, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
+    return [tuple(part.numpy() for part in batch) for batch in islice(feeder.start(plan, first), steps)]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 4, 5, 12])
+def test_an_epoch_takes_no_row_twice_and_only_rows_of_the_plan(batch: int) -> None:
+    order = epoch_order(PLAN, batch, epoch=0)
+    assert order.shape == (steps_per_epoch(12, batch), batch)
+    assert len(set(order.ravel())) == order.size
+    assert set(order.ravel()) <= set(PLAN.rows)
+
+
+def test_an_epoch_of_fewer_rows_than_a_batch_repeats_them() -> None:
+    order = epoch_order(plan_of(np.array([4, 7])), 5, epoch=0)
+    assert order.shape == (1, 5) and set(order.ravel()) == {4, 7}
+
+
+def test_the_order_depends_on_seed_fold_and_epoch_and_on_nothing_else() -> None:
+    def order(plan: TrainingRows, epoch: int) -> list[int]:
+        np.random.seed(epoch)  # must not matter
+        return epoch_order(plan, 4, epoch).ravel().tolist()
+
+    assert order(PLAN, 3) == order(plan_of(PLAN.rows.copy()), 3)
+    others = [order(replace(PLAN, seed=6), 3), order(replace(PLAN, fold=2), 3), order(PLAN, 4)]
+    assert all(other != order(PLAN, 3) for other in others)
+
+
+def test_balanced_epochs_draw_every_class_equally_often() -> None:
+    classes = np.array([0] * 90 + [1] * 9 + [2] * 1)
+    plan = plan_of(np.arange(100), balance=classes)
+    drawn = np.concatenate([classes[epoch_order(plan, 10, epoch).ravel()] for epoch in range(30)])
+    np.testing.assert_allclose(np.bincount(drawn) / len(drawn), 1 / 3, atol=0.05)
+
+
+def test_images_targets_and_weights_of_a_row_stay_together() -> None:
+    for images, targets, weights in taken(feeder_of(), PLAN, 4):
+        rows = images[:, 0, 0, 0]
+        assert (images == rows[:, None, None, None]).all()
+        assert weights.tolist() == rows.tolist()
+        assert targets.argmax(1).tolist() == (rows % CLASSES).tolist()
+
+
+def test_the_feeder_gives_the_order_of_each_epoch() -> None:
+    expected = [row for epoch in range(3) for row in epoch_order(PLAN, 5, epoch).tolist()]
+    assert firsts(taken(feeder_of(), PLAN, 6)) == expected
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 7])
+def test_going_on_from_a_step_gives_what_an_uninterrupted_run_would_have_seen(first: int) -> None:
+    whole = taken(feeder_of(LIVELY), PLAN, 9)
+    resumed = taken(feeder_of(LIVELY), PLAN, 9 - first, first)
+    for one, other in zip(whole[first:], resumed, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_feeder_that_is_started_again_knows_nothing_of_the_fold_before() -> None:
+    feeder, other = feeder_of(LIVELY), plan_of(np.arange(1, N, 2), fold=2)
+    taken(feeder, PLAN, 3)
+    again, fresh = taken(feeder, other, 5), taken(feeder_of(LIVELY), other, 5)
+    assert set(np.concatenate([weights for _, _, weights in again])) <= set(other.rows)
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(again, fresh, strict=True))
+
+
+def test_every_step_is_augmented_otherwise() -> None:
+    one_row = plan_of(np.array([9]))
+    feeder = Feeder(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNTOUCHED, shift=0.4), 16)
+    seen = {images.tobytes() for images, _, _ in taken(feeder, one_row, 8)}
+    assert len(seen) == 8
+
+
+def test_smaller_images_are_the_same_images() -> None:
+    small = taken(feeder_of(size=2), PLAN, 2)
+    assert small[0][0].shape == (5, 2, 2, 3)
+    assert firsts(small) == firsts(taken(feeder_of(), PLAN, 2))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 6, 11, 22, 100])
+@pytest.mark.parametrize("count", [1, 11])
+def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batch: int) -> None:
+    rows = np.arange(20, 20 - count, -1)
+    batches = list(in_order(numbered(21), rows, batch))
+    assert all(len(numbers) == len(images) == batch for numbers, images in batches)
+    numbers = np.concatenate([numbers for numbers, _ in batches])
+    images = np.concatenate([images for _, images in batches])
+    assert numbers[numbers != FILLER].tolist() == rows.tolist()
+    assert images[numbers != FILLER, 0, 0, 0].tolist() == rows.tolist()
+    assert (numbers[count:] == FILLER).all()
+
+
+def test_in_order_of_no_rows_is_no_batch() -> None:
+    assert list(in_order(numbered(3), np.array([], int), 4)) == []
+
+
+def test_smoothing_spreads_a_share_evenly_and_an_unknown_label_teaches_nothing() -> None:
+    targets = smoothed(np.array([1, -1]), 4, 0.2)
+    np.testing.assert_allclose(targets, [[0.05, 0.85, 0.05, 0.05], [0, 0, 0, 0]], rtol=1e-6)
+    np.testing.assert_array_equal(smoothed(np.array([2]), 3, 0.0), [[0, 0, 1]])
+
+
+def test_class_weights_lift_rare_classes_and_have_mean_1() -> None:
+    labels = np.array([0] * 8 + [1] * 2 + [-1])
+    for how, ratio in (("none", 1), ("sqrt", 2), ("balanced", 4)):
+        weights = class_weights(labels, 2, how)
+        assert weights[8] / weights[0] == pytest.approx(ratio)
+        assert weights[:10].mean() == pytest.approx(1) and (how == "none" or weights[10] == 0)

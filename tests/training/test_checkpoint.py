@@ -1,0 +1,141 @@
+"""Whatever happens to the files of a checkpoint, the newest whole generation is found, or none is."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from competition.training.checkpoint import Checkpoints, load_arrays, save_arrays
+
+
+def arrays(step: int) -> dict[str, np.ndarray]:
+    return {"a": np.full((3, 2), step, np.float32), "b/c": np.arange(step, step + 4)}
+
+
+def saved(folder: Path, *steps: int, made_from: str = "x") -> Checkpoints:
+    checkpoints = Checkpoints(folder, made_from)
+    for step in steps:
+        checkpoints.save(step, arrays(step), {"total": step / 10})
+    return checkpoints
+
+
+def test_the_newest_generation_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    found = saved(tmp_path, 5, 10, 100_000_000).latest()
+    assert found is not None
+    step, got, facts, damaged = found
+    assert step == 100_000_000 and facts["total"] == 10_000_000 and damaged == []
+    assert got.keys() == arrays(0).keys()
+    for name, value in arrays(step).items():
+        np.testing.assert_array_equal(got[name], value)
+        assert got[name].dtype == value.dtype
+
+
+def test_two_generations_are_kept(tmp_path: Path) -> None:
+    saved(tmp_path, 5, 10, 15)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"step-{n:08}.{kind}" for n in (10, 15) for kind in ("json", "npz")
+    ]
+
+
+def test_there_is_none_at_the_start_and_none_after_clear(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "new", "x")
+    assert checkpoints.latest() is None
+    checkpoints.save(5, arrays(5), {})
+    (tmp_path / "new" / ".step-00000010.npz.tmp").write_bytes(b"left by a killed writer")
+    checkpoints.clear()
+    assert checkpoints.latest() is None and not (tmp_path / "new").exists()
+    checkpoints.clear()
+
+
+def test_a_checkpoint_of_another_configuration_is_not_taken_up(tmp_path: Path) -> None:
+    saved(tmp_path, 5, 10, made_from="other")
+    assert Checkpoints(tmp_path, "x").latest() is None
+    found = saved(tmp_path, 3).latest()
+    assert found is not None and found[0] == 3
+    assert len(list(tmp_path.iterdir())) == 2  # and it goes as soon as there is one of this configuration
+
+
+def flip_a_bit(npz: Path, facts: Path) -> None:
+    data = bytearray(npz.read_bytes())
+    data[len(data) // 2] ^= 1
+    npz.write_bytes(data)
+
+
+def rewrite(npz: Path, facts: Path, **changes: object) -> None:
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), **changes}))
+
+
+DAMAGES: dict[str, Callable[[Path, Path], object]] = {
+    "arrays cut": lambda npz, facts: npz.write_bytes(npz.read_bytes()[:-50]),
+    "arrays empty": lambda npz, facts: npz.write_bytes(b""),
+    "one bit": flip_a_bit,
+    "arrays gone": lambda npz, facts: npz.unlink(),
+    "arrays a folder": lambda npz, facts: (npz.unlink(), npz.mkdir()),
+    "facts cut": lambda npz, facts: facts.write_text(facts.read_text()[:20]),
+    "facts empty": lambda npz, facts: facts.write_text(""),
+    "facts no text": lambda npz, facts: facts.write_bytes(b"\xff\xfe\x00"),
+    "facts another kind": lambda npz, facts: facts.write_text("[1, 2]"),
+    "facts null": lambda npz, facts: facts.write_text("null"),
+    "facts without a key": lambda npz, facts: facts.write_text('{"made_from": "x"}'),
+    "step no number": lambda npz, facts: rewrite(npz, facts, step=None),
+    "digest no text": lambda npz, facts: rewrite(npz, facts, sha256=7),
+    "other arrays": lambda npz, facts: save_arrays(npz, {"a": np.zeros(1)}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_generation_is_passed_over_and_named(tmp_path: Path, damage: str) -> None:
+    checkpoints = saved(tmp_path, 5, 10)
+    DAMAGES[damage](tmp_path / "step-00000010.npz", tmp_path / "step-00000010.json")
+    found = checkpoints.latest()
+    assert found is not None
+    step, got, _, damaged = found
+    assert (step, damaged) == (5, ["step-00000010"])
+    np.testing.assert_array_equal(got["a"], arrays(5)["a"])
+
+
+def test_when_all_are_damaged_training_starts_anew(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 5, 10)
+    for file in tmp_path.glob("*.npz"):
+        file.write_bytes(b"PK\x03\x04 but no archive")
+    assert checkpoints.latest() is None
+
+
+def test_a_digest_that_is_right_does_not_save_a_file_that_is_no_archive(tmp_path: Path) -> None:
+    from competition.manifest import sha256
+
+    checkpoints, npz = saved(tmp_path, 5, 10), tmp_path / "step-00000010.npz"
+    npz.write_bytes(b"PK\x03\x04 but no archive")
+    rewrite(npz, npz.with_suffix(".json"), sha256=sha256(npz))
+    found = checkpoints.latest()
+    assert found is not None and found[0] == 5
+
+
+def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", a=np.array([{"x": 1}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        load_arrays(tmp_path / "w.npz")
+
+
+KILLED_BETWEEN = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from competition.training import checkpoint
+checkpoints = checkpoint.Checkpoints(Path(sys.argv[1]), "x")
+checkpoint.write_json = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+checkpoints.save(10, {"a": np.zeros(9)}, {})
+"""
+
+
+def test_a_kill_between_arrays_and_facts_leaves_the_generation_before(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 5)
+    killed = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)])
+    assert killed.returncode == -signal.SIGKILL and (tmp_path / "step-00000010.npz").exists()
+    found = checkpoints.latest()
+    assert found is not None and found[0] == 5

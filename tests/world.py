@@ -1,0 +1,47 @@
+"""A world small enough to see: bright and dark images in colours that say their class."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.params import Member, Params, Train, load_params, parse_overrides
+
+ROOT = Path(__file__).resolve().parents[1]
+CLASSES, SIZE = 3, 16
+
+STILL = {
+    "flip": "none", "shift": 0.0, "zoom": 0.0, "rotate": 0.0, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0,
+    "rand_augment": 0, "erase": 0.0, "mixup": 0.0, "cutmix": 0.0,
+}  # fmt: skip
+
+
+def params(overrides: str = "") -> Params:
+    return load_params(ROOT / "params.yaml", parse_overrides(overrides))
+
+
+def member(**train: Any) -> Member:
+    """A tiny network on 16 pixels that learns from unchanged images, without dropout; `train` says what differs."""
+    whole = params("members.cnn.image_size=16 members.cnn.alpha=0.25 train.precision=float32")
+    start: Train = replace(whole.train, **STILL, epochs=2, batch=8, dropout=0.0, learning_rate=0.01)
+    return replace(whole.members["cnn"], train=replace(start, **train))
+
+
+def pixels_of(labels: np.ndarray, seed: int = 0, size: int = SIZE) -> np.ndarray:
+    """(N, size, size, 3) uint8: noise with more of the label's colour."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 160, (len(labels), size, size, 3))
+    images[np.arange(len(labels)), :, :, labels] += 90
+    return images.astype(np.uint8)
+
+
+def numbered(count: int, size: int = 2) -> np.ndarray:
+    """(count, size, size, 3) uint8: every pixel of image n is n."""
+    return np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, size, size, 3)).copy()
+
+
+def firsts(batches: Sequence[Any]) -> list[list[int]]:
+    """The numbers of `numbered` images in each batch."""
+    return [[int(image[0, 0, 0]) for image in np.asarray(batch[0])] for batch in batches]
