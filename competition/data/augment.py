@@ -32,7 +32,7 @@ class Augmentation:
 
 def augment(images: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor, how: Augmentation) -> tuple[tf.Tensor, tf.Tensor]:
     """images: (B, H, W, 3) uint8; targets: (B, C) float32; seed: (2,) int32. Returns the same shapes and dtypes."""
-    seeds = iter(tf.unstack(tf.random.experimental.stateless_split(seed, 16)))
+    seeds = iter(tf.unstack(tf.random.experimental.stateless_split(seed, 20)))
 
     def uniform(limit: float) -> tf.Tensor:
         return tf.random.stateless_uniform((images.shape[0],), next(seeds), -limit, limit)
