@@ -30,7 +30,7 @@ class Checkpoints:
         self._folder, self._made_from = folder, made_from
 
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-        """The state after `step` steps. It and the one before stay; older ones, damaged later ones and other models' go."""
+        """The state after `step` steps. It and the one before stay; what is older, later or of other models goes."""
         path = self._folder / f"step-{step:08}.npz"
         save_arrays(path, arrays)
         write_json(
@@ -42,8 +42,8 @@ class Checkpoints:
             other.with_suffix(".npz").unlink(missing_ok=True)
 
     def latest(self) -> tuple[int, dict[str, np.ndarray], dict[str, Any], list[str]] | None:
-        """(step, arrays, facts, files passed over because they were damaged) of the newest whole generation, or None."""
-        damaged = []
+        """(step, arrays, facts, files passed over as damaged) of the newest whole generation, or None."""
+        damaged: list[str] = []
         for path in self._generations():
             try:
                 facts = json.loads(path.read_text(encoding="utf-8"))
