@@ -1,55 +1,121 @@
-"""What the training runs on, found by looking, with the reason said. Import this before Keras is imported."""
+"""What the training runs on: the backend, chosen before Keras is imported, and the devices, with the reasons said."""
 
 import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from competition.errors import Refusal
-from competition.params import DeviceParams
+from competition.params import CloudTpu, DeviceParams
+
+TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
+TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # Kaggle's TPU machines; Cloud TPU machines
 
 
 @dataclass(frozen=True)
 class Device:
     kind: str  # tpu | gpu | cpu
     replicas: int
-    strategy: Any  # tf.distribute.Strategy
+    strategy: Any  # tensorflow: tf.distribute.Strategy; jax: jax.sharding.Mesh with the one axis "batch"
     reason: str
+    backend: str  # tensorflow | jax
 
 
-def open_device(wanted: DeviceParams) -> Device:
-    """TPU before GPUs before CPU. Raises Refusal when less is here than `require` asks for."""
-    import tensorflow as tf
+def choose_backend(
+    setting: str, environment: Mapping[str, str], exists: Callable[[str], bool], installed: Callable[[str], bool]
+) -> tuple[str, str]:
+    """(backend, reason) for device.backend `setting`; KERAS_BACKEND must be it before Keras is imported.
 
-    found = _tpu(tf) or _gpus(tf) or _cpu(tf, wanted.logical_devices)
+    exists: is there such a file?  installed: is there a distribution of this name?
+    TPU images of today give the TPU to JAX and bring a TensorFlow without TPU support.
+    """
+    if setting == "jax" and not installed("jax"):
+        raise Refusal(
+            "device.backend is jax, but JAX is not installed; install goldfold[jax], or set device.backend: auto"
+        )
+    if setting != "auto":
+        return setting, f"device.backend says {setting}"
+    signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
+    if not signs:
+        return "tensorflow", "no TPU is attached to this machine"
+    here = f"a TPU is here ({signs[0]})"
+    if installed("tensorflow-tpu"):
+        return "tensorflow", f"{here} and tensorflow-tpu is installed"
+    if installed("jax") and installed("libtpu"):
+        return "jax", f"{here} and only JAX can use it: libtpu is installed, tensorflow-tpu is not"
+    return "tensorflow", f"{here}, but nothing that can use it: neither libtpu with jax, nor tensorflow-tpu"
+
+
+def open_device(wanted: DeviceParams, cache: Path | None = None) -> Device:
+    """TPU before GPUs before CPU, on the backend that Keras runs on.
+
+    Raises Refusal when less is here than `require` asks for.
+    cache: folder for compiled programs (JAX), so that the next process need not compile them again.
+    """
+    import keras
+
+    backend = keras.backend.backend()
+    if wanted.backend not in ("auto", backend):
+        raise Refusal(
+            f"device.backend is {wanted.backend}, but Keras was imported on {backend}; "
+            f"set KERAS_BACKEND={wanted.backend} before, or device.backend: auto"
+        )
+    if backend == "jax":
+        found = _jax(wanted.logical_devices, cache)
+    else:
+        import tensorflow as tf
+
+        found = _tpu(tf, wanted.tpu) or _gpus(tf) or _cpu(tf, wanted.logical_devices)
     order = ("cpu", "gpu", "tpu")
     if wanted.require != "any" and order.index(found.kind) < order.index(wanted.require):
         raise Refusal(
-            f"device.require is {wanted.require}, but only a {found.kind} was found ({found.reason}); "
-            "plug one in, or set device.require: any"
+            f"device.require is {wanted.require}, but on {backend} only a {found.kind} was found ({found.reason}); "
+            + _remedy(wanted.require, backend)
         )
     return found
 
 
-def whole_batch(batch: int, replicas: int) -> int:
-    """The smallest global batch that is at least `batch` and that the replicas can share equally."""
-    return -(-batch // replicas) * replicas
+def only_feeds(tensorflow: Any) -> None:
+    """Hide the GPUs from TensorFlow: what it took would be missing to JAX. Best before it computes anything."""
+    with suppress(RuntimeError):  # it has looked already
+        tensorflow.config.set_visible_devices([], "GPU")
 
 
-def _tpu(tf: Any) -> Device | None:
+def whole_batch(batch: int, parts: int) -> int:
+    """The smallest global batch that is at least `batch` and that so many parts can share equally."""
+    return -(-batch // parts) * parts
+
+
+def _remedy(required: str, backend: str) -> str:
+    if required == "tpu" and backend == "tensorflow":
+        return "set device.backend: jax where libtpu is installed, or switch the TPU on, or set device.require: any"
+    return f"switch the accelerator on and install the packages for {required}, or set device.require: any"
+
+
+def _tpu(tf: Any, cloud: CloudTpu) -> Device | None:
     # TPUClusterResolver("local") succeeds on machines without any TPU: only a listed device is one.
-    if not any(os.path.exists(path) for path in ("/dev/accel0", "/dev/vfio/0")) and not os.environ.get("TPU_NAME"):
+    name = cloud.name or os.environ.get("TPU_NAME", "")
+    if not name and not any(Path(path).exists() for path in TPU_FILES):
         return None
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
+        where = (name or "local", cloud.zone or None, cloud.project or None)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(*where)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError):
+    except (ValueError, tf.errors.OpError) as error:
+        if cloud.name:
+            why = " ".join(str(error).split())[:200]
+            raise Refusal(f"device.tpu.name is {cloud.name}, which cannot be reached: {why}") from None
         return None
     cores = tf.config.list_logical_devices("TPU")
     if not cores:
         return None
     strategy = tf.distribute.TPUStrategy(resolver)
-    return Device("tpu", strategy.num_replicas_in_sync, strategy, f"TensorFlow lists {len(cores)} TPU cores")
+    return Device(
+        "tpu", strategy.num_replicas_in_sync, strategy, f"TensorFlow lists {len(cores)} TPU cores", "tensorflow"
+    )
 
 
 def _gpus(tf: Any) -> Device | None:
@@ -59,8 +125,9 @@ def _gpus(tf: Any) -> Device | None:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if len(gpus) == 1:
-        return Device("gpu", 1, tf.distribute.get_strategy(), "TensorFlow lists one GPU")
-    return Device("gpu", len(gpus), tf.distribute.MirroredStrategy(), f"TensorFlow lists {len(gpus)} GPUs")
+        return Device("gpu", 1, tf.distribute.get_strategy(), "TensorFlow lists one GPU", "tensorflow")
+    strategy = tf.distribute.MirroredStrategy()
+    return Device("gpu", len(gpus), strategy, f"TensorFlow lists {len(gpus)} GPUs", "tensorflow")
 
 
 def _cpu(tf: Any, logical: int) -> Device:
@@ -68,7 +135,7 @@ def _cpu(tf: Any, logical: int) -> Device:
     tf.config.experimental.enable_op_determinism()
     cpu = tf.config.list_physical_devices("CPU")[0]
     if logical <= 1:
-        return Device("cpu", 1, tf.distribute.get_strategy(), "no TPU and no GPU was found")
+        return Device("cpu", 1, tf.distribute.get_strategy(), "no TPU and no GPU was found", "tensorflow")
     parts = [tf.config.LogicalDeviceConfiguration()] * logical
     if (tf.config.get_logical_device_configuration(cpu) or []) != parts:
         try:
@@ -79,4 +146,45 @@ def _cpu(tf: Any, logical: int) -> Device:
     names = [device.name for device in tf.config.list_logical_devices("CPU")[:logical]]
     # The default cross-device ops fail when strategy.run stands inside a TensorFlow loop.
     strategy = tf.distribute.MirroredStrategy(names, cross_device_ops=tf.distribute.ReductionToOneDevice())
-    return Device("cpu", logical, strategy, f"the CPU cut into {logical} logical devices (device.logical_devices)")
+    return Device("cpu", logical, strategy, _cut_into(logical), "tensorflow")
+
+
+def _cut_into(logical: int) -> str:
+    return f"the CPU cut into {logical} logical devices (device.logical_devices)"
+
+
+def _jax(logical: int, cache: Path | None) -> Device:
+    import jax
+    import tensorflow as tf
+
+    only_feeds(tf)
+    tf.config.experimental.enable_op_determinism()
+    if logical > 1:
+        _cut_cpu(jax, logical)
+    if cache is not None:
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+    if _several_hosts() and not jax.distributed.is_initialized():
+        jax.distributed.initialize()
+    kind = {"cpu": "cpu", "tpu": "tpu"}.get(jax.default_backend(), "gpu")
+    devices = jax.devices()
+    if kind == "cpu" and jax.process_count() == 1:
+        devices = devices[: max(logical, 1)]
+    mesh = jax.sharding.Mesh(devices, ("batch",))
+    hosts = f" on {jax.process_count()} hosts" if jax.process_count() > 1 else ""
+    told = f"JAX lists {len(devices)} {devices[0].device_kind} devices{hosts}"
+    if kind == "cpu" and not hosts:
+        told = _cut_into(logical) if logical > 1 else "JAX found no TPU and no GPU"
+    return Device(kind, len(devices), mesh, told, "jax")
+
+
+def _cut_cpu(jax: Any, logical: int) -> None:
+    try:
+        jax.config.update("jax_num_cpu_devices", logical)
+    except RuntimeError:
+        if len(jax.devices()) < logical:  # JAX has already counted its devices
+            raise
+
+
+def _several_hosts() -> bool:
+    hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
+    return len(hosts) > 1 or "JAX_COORDINATOR_ADDRESS" in os.environ

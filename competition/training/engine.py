@@ -1,175 +1,159 @@
-"""One member's compiled step on TensorFlow: built once, then reset, trained and asked for probabilities fold after fold.
+"""What both engines have in common: what they can do, how their state is named, and which one is made.
 
-The step is our own and not Keras `fit`, for three reasons that were measured: `fit` needs several times longer before its first step,
-it clips gradients per replica before they are summed, and it bakes learning rate and weight decay into the graph.
+An engine is one member's compiled step: built once, then reset, trained and asked for probabilities fold after fold.
+The step is our own and not an optimizer of Keras, which clips gradients per replica before they are summed and bakes
+learning rate and weight decay into the graph.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from competition.training.device import Device
+from competition.training.optimizer import StepValues
 
 State = dict[str, np.ndarray]
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7  # AdamW as Keras has it
+View = Callable[[Any], Any]  # (B, H, W, 3) float -> the same
+__all__ = ["CompiledIn", "Engine", "State", "StepValues", "make_engine"]
 
 
 @dataclass(frozen=True)
-class StepValues:
-    """What may change between folds and trials without compiling again."""
+class CompiledIn:
+    """What cannot change without compiling again."""
 
-    weight_decay: float
-    clip_norm: float  # 0 = no limit
+    accumulate: int  # pieces a batch is cut into; each divides it on every replica
+    averaged: bool  # keep a moving average of the weights, and use it in place of them
+    fit: bool  # Keras fit drives the steps
 
 
-class Engine:
-    """model: images 0..255 -> logits. All state lives in TensorFlow variables under the device's strategy."""
+class Engine(Protocol):
+    """model: images 0..255 -> logits. State has the same names on every backend, so weights move between them."""
 
-    def __init__(self, build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device) -> None:
-        """batch, predict_batch: images in a global batch; multiples of the number of replicas."""
-        self.batch, self.predict_batch = batch, predict_batch
-        self._device, self._strategy = device, device.strategy
-        with self._strategy.scope():
-            self.model = build()
-            self._moments = [
-                (tf.Variable(tf.zeros_like(v), trainable=False), tf.Variable(tf.zeros_like(v), trainable=False))
-                for v in (w.value for w in self.model.trainable_variables)
-            ]
-        self._start = {name: _numpy(v) for name, v in self._variables()}
-        self._run = tf.function(self._steps)
-        self._ask = tf.function(self._probabilities, autograph=False)
-        self._views: tuple[Callable[[Any], Any], ...] = ()
+    batch: int  # images in a global training batch
+    predict_batch: int
+    fits: bool  # run() goes through Keras fit, and train() is not for it
+    averaged: bool
+
+    @property
+    def model(self) -> keras.Model: ...
 
     def reset(self, seed: int) -> None:
         """Initial weights, empty moments; random layers start from `seed`."""
-        self.load(self._start)
-        self.reseed(seed, 0)
 
-    def reseed(self, seed: int, epoch: int) -> None:
-        """Give every random layer a state that follows from (seed, epoch, its place), because Keras does not save it."""
-        for place, (_, variable) in enumerate(self._seed_states()):
-            drawn = np.random.default_rng([seed, epoch, place]).integers(0, 2**31)
-            variable.assign(np.asarray([drawn, 0], variable.dtype.as_numpy_dtype))
+    def reseed(self, seed: int, step: int) -> None:
+        """Give every random layer the state it has at global step `step`, because checkpoints do not hold it."""
+
+    def distributed(self, batches: Any) -> Iterator[Any]:
+        """An iterator of batches on the devices from a tf.data.Dataset of (images uint8, targets, weights)."""
 
     def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, values: StepValues) -> float:
         """Take len(rates) steps from global step number `step` on. Returns the mean loss."""
-        clip = values.clip_norm or float("inf")
-        constants = [tf.constant(x, tf.float32) for x in (values.weight_decay, clip)]
-        total = self._run(batches, tf.constant(rates, tf.float32), tf.constant(step, tf.float32), *constants)
-        return float(total) / len(rates)
 
     def probabilities(
-        self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[Callable[[Any], Any]]
+        self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
         """(len(rows), V, C) float32, in the order of `rows`, whatever order and filling the batches have."""
-        if tuple(views) != self._views:
-            self._views, self._ask = tuple(views), tf.function(self._probabilities, autograph=False)
-        place = {int(row): n for n, row in enumerate(rows)}
-        found: np.ndarray | None = None
-        seen = np.zeros(len(rows), bool)
-        for numbers, images in batches:
-            probs = self._ask(self._shared_out(images)).numpy()
-            found = np.zeros((len(rows), *probs.shape[1:]), np.float32) if found is None else found
-            real = numbers >= 0
-            at = [place[int(row)] for row in numbers[real]]
-            found[at], seen[at] = probs[real], True
-        if found is None or not seen.all():
-            raise AssertionError(f"{int((~seen).sum())} of {len(rows)} rows got no prediction")
-        return found
-
-    def distributed(self, batches: tf.data.Dataset) -> Iterator[Any]:
-        if self._device.replicas == 1 and self._device.kind != "tpu":
-            return iter(batches)
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        return iter(self._strategy.experimental_distribute_dataset(batches.with_options(options)))
 
     def state(self) -> State:
-        return {name: _numpy(variable) for name, variable in self._variables()}
+        """Everything a checkpoint needs."""
 
     def load(self, state: State) -> None:
         """Raises ValueError unless names and shapes are exactly this engine's: nothing is skipped silently."""
-        own = dict(self._variables())
-        if own.keys() != state.keys():
-            raise ValueError(f"weights do not belong to this model: {sorted(own.keys() ^ state.keys())[:3]} differ")
-        for name, variable in own.items():
-            if tuple(variable.shape) != state[name].shape:
-                raise ValueError(f"{name}: shape {state[name].shape} was found, {tuple(variable.shape)} was expected")
-            variable.assign(state[name])
 
     def weights(self) -> State:
-        """What prediction needs: the model's variables, without optimizer and random states."""
-        return {name: value for name, value in self.state().items() if name.startswith("model/")}
+        """What prediction needs: the model's variables, or their average where one is kept."""
 
-    def load_weights(self, weights: State) -> None:
-        self.load({**self._start, **weights})
-
-    def _variables(self) -> list[tuple[str, Any]]:
-        random = {id(v) for _, v in self._seed_states()}
-        model = [(f"model/{n:04}/{v.path}", v.value) for n, v in enumerate(self.model.variables) if id(v.value) not in random]
-        moments = [(f"adam/{n:04}/{k}", v) for n, pair in enumerate(self._moments) for k, v in zip("mv", pair, strict=True)]
-        return model + moments
-
-    def _seed_states(self) -> list[tuple[str, Any]]:
-        return [(v.path, v.value) for v in self.model.non_trainable_variables if v.path.endswith("seed_generator_state")]
-
-    def _steps(self, batches: Any, rates: tf.Tensor, first: tf.Tensor, decay: tf.Tensor, clip: tf.Tensor) -> tf.Tensor:
-        total = tf.constant(0.0)
-        for n in tf.range(tf.shape(rates)[0]):
-            number = first + tf.cast(n, tf.float32) + 1
-            losses = self._strategy.run(self._replica_step, (next(batches), rates[n], number, decay, clip))
-            total += self._strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
-        return total
-
-    def _replica_step(self, batch: Any, rate: tf.Tensor, number: tf.Tensor, decay: tf.Tensor, clip: tf.Tensor) -> tf.Tensor:
-        images, targets, weights = batch
-        trainable = self.model.trainable_variables
-        with tf.GradientTape() as tape:
-            logits = self.model(tf.cast(images, tf.float32), training=True)
-            each = weights * tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-            loss = tf.nn.compute_average_loss(each, global_batch_size=self.batch)
-        gradients = tape.gradient(loss, [v.value for v in trainable])
-        context = tf.distribute.get_replica_context()
-        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        norm = tf.linalg.global_norm(gradients)
-        scale = tf.minimum(1.0, clip / tf.maximum(norm, 1e-12))  # after the sum: the norm of the whole gradient
-        gradients = [g * scale for g in gradients]
-        context.merge_call(self._update, (gradients, rate, number, decay))
-        return loss
-
-    def _update(self, strategy: Any, gradients: list[Any], rate: Any, number: Any, decay: Any) -> None:
-        """AdamW (Loshchilov & Hutter 2019) on every replica's own copy; matrices decay, biases and norms do not."""
-        for variable, gradient, (m, v) in zip(self.model.trainable_variables, gradients, self._moments, strict=True):
-            shrink = len(variable.shape) > 1
-
-            def update(x: Any, g: Any, m: Any, v: Any, rate: Any, number: Any, decay: Any, shrink: bool = shrink) -> None:
-                m.assign_add((g - m) * (1 - BETA_1))
-                v.assign_add((tf.square(g) - v) * (1 - BETA_2))
-                step = rate * tf.sqrt(1 - tf.pow(BETA_2, number)) / (1 - tf.pow(BETA_1, number))
-                x.assign_sub(step * m / (tf.sqrt(v) + EPSILON) + (rate * decay * x if shrink else 0.0))
-
-            strategy.extended.update(variable.value, update, (gradient, m, v, rate, number, decay), group=True)
-
-    def _shared_out(self, images: np.ndarray) -> Any:
-        share = len(images) // self._device.replicas
-        if self._device.replicas == 1:
-            return tf.constant(images)
-        return self._strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
-        )
-
-    def _probabilities(self, images: Any) -> tf.Tensor:
-        def ask(local: tf.Tensor) -> tf.Tensor:
-            pixels = tf.cast(local, tf.float32)
-            return tf.stack([tf.nn.softmax(self.model(view(pixels), training=False)) for view in self._views], axis=1)
-
-        return self._strategy.gather(self._strategy.run(ask, (images,)), axis=0)
+    def load_weights(self, weights: State) -> None: ...
 
 
-def _numpy(variable: Any) -> np.ndarray:
-    value: np.ndarray = variable.numpy()
-    return value
+def make_engine(
+    build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
+) -> Engine:
+    """The engine of the device's backend.
+
+    batch: a multiple of replicas x accumulate.  predict_batch: a multiple of the replicas.
+    Raises Refusal when the backend cannot do what is asked for.
+    """
+    if device.backend == "jax":
+        from competition.training.engine_jax import JaxEngine
+
+        return JaxEngine(build, batch, predict_batch, device, compiled_in)
+    from competition.training.engine_tensorflow import TensorFlowEngine
+
+    return TensorFlowEngine(build, batch, predict_batch, device, compiled_in)
+
+
+def is_random(variable: Any) -> bool:
+    return str(variable.path).endswith("seed_generator_state")
+
+
+def saved_variables(model: keras.Model) -> list[tuple[str, Any]]:
+    """(name, variable) of all that is learned or counted.
+
+    The numbers Keras gives to layers ("dense_7") depend on what was built before in this process and are left out; the
+    place in the model says which one it is.
+    """
+    kept = [v for v in model.variables if not is_random(v)]
+    return [(f"model/{n:04}/{re.sub(r'_[0-9]+(?=/)', '', v.path)}", v) for n, v in enumerate(kept)]
+
+
+def moment_names(count: int) -> list[tuple[str, str]]:
+    return [(f"adam/{n:04}/m", f"adam/{n:04}/v") for n in range(count)]
+
+
+def average_name(name: str) -> str:
+    return name.replace("model/", "average/", 1)
+
+
+def place_of(model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
+    """depths: (T,) from 0 at the first layer with weights to 1 at the last.  head: (T,) bool, is in layer "logits"."""
+    layers = [str(v.path).rsplit("/", 1)[0] for v in model.trainable_variables]
+    order = {layer: n for n, layer in enumerate(dict.fromkeys(layers))}
+    depths = np.asarray([order[layer] for layer in layers]) / max(len(order) - 1, 1)
+    return depths, np.asarray([layer.split("/")[0] == "logits" for layer in layers])
+
+
+def seed_state(seed: int, place: int, used: int) -> list[int]:
+    """What a random layer's generator holds after `used` draws: Keras counts them in the second number."""
+    return [int(np.random.default_rng([seed, place]).integers(0, 2**31)), used]
+
+
+def check_state(own: dict[str, tuple[int, ...]], state: State) -> None:
+    if own.keys() != state.keys():
+        raise ValueError(f"weights do not belong to this model: {sorted(own.keys() ^ state.keys())[:3]} differ")
+    for name, shape in own.items():
+        if shape != state[name].shape:
+            raise ValueError(f"{name}: shape {state[name].shape} was found, {shape} was expected")
+
+
+def weights_of(state: State) -> State:
+    """The model's variables, each as its average where the state has one."""
+    model = {name: value for name, value in state.items() if name.startswith("model/")}
+    return {name: state.get(average_name(name), value) for name, value in model.items()}
+
+
+def with_weights(start: State, weights: State) -> State:
+    averages = {average_name(name): value for name, value in weights.items()}
+    return {**start, **weights, **{name: value for name, value in averages.items() if name in start}}
+
+
+def collected(
+    batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, ask: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """(len(rows), V, C) in the order of `rows` from ask(images (B, H, W, 3)) -> (B, V, C); fillers are dropped."""
+    place = {int(row): n for n, row in enumerate(rows)}
+    found: np.ndarray | None = None
+    seen = np.zeros(len(rows), bool)
+    for numbers, images in batches:
+        probs = ask(images)
+        found = np.zeros((len(rows), *probs.shape[1:]), np.float32) if found is None else found
+        real = numbers >= 0
+        at = [place[int(row)] for row in numbers[real]]
+        found[at], seen[at] = probs[real], True
+    if found is None or not seen.all():
+        raise AssertionError(f"{int((~seen).sum())} of {len(rows)} rows got no prediction")
+    return found

@@ -1,17 +1,16 @@
 """Train one fold model: epochs of full batches, a checkpoint after each, the same bits whether or not it was interrupted."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any
 
 from competition.data.batches import Feeder, TrainingRows, steps_per_epoch
+from competition.errors import Refusal
 from competition.params import Train
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State, StepValues
 from competition.training.schedule import warmup_cosine
-
-STEPS_PER_CALL = 64  # steps between two looks at the world: stop signals, progress, a loss that is no number
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,20 @@ def train_fold(
     feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or nan; sign: -1 where less is better.
     progress(steps done, steps in all, text).  stop() -> True asks to end.  Raises Diverged, Stopped.
     """
+    if engine.averaged != (train.ema > 0):
+        own = "above 0" if engine.averaged else "0"
+        raise Refusal(f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side")
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
-    values = StepValues(train.weight_decay, train.clip_norm)
+    values = step_values(train, per_epoch)
     engine.reset(plan.seed)
     run = _resumed(engine, checkpoints)
     feeder: Feeder | None = None
     while run.step < len(rates) and not run.out_of_patience(train.patience):
-        if feeder is not feeder_at(run.step // per_epoch):
+        if engine.fits or feeder is not feeder_at(run.step // per_epoch):
             feeder = feeder_at(run.step // per_epoch)
             batches = engine.distributed(feeder.start(plan, run.step))
-        ahead = min(STEPS_PER_CALL, per_epoch - run.step % per_epoch)
+        ahead = min(train.steps_per_call, per_epoch - run.step % per_epoch)
         engine.reseed(plan.seed * 1_000 + plan.fold, run.step)
         loss = engine.train(batches, rates[run.step : run.step + ahead], run.step, values)
         run.step, run.total = run.step + ahead, run.total + loss * ahead
@@ -85,6 +87,12 @@ def train_fold(
         if stop():
             raise Stopped(f"stopped after step {run.step} of {len(rates)}")
     return run.finished(engine, bool(train.patience))
+
+
+def step_values(train: Train, per_epoch: int) -> StepValues:
+    """Steps per epoch turn what is said in epochs into steps."""
+    same = {field.name: getattr(train, field.name) for field in fields(StepValues) if field.name != "freeze_steps"}
+    return StepValues(**same, freeze_steps=train.freeze_epochs * per_epoch)
 
 
 @dataclass

@@ -38,7 +38,8 @@ def build(member: Member, classes: int) -> keras.Model:
     for layer in _all_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = member.train.norm_momentum
-            layer.synchronized = True  # statistics of the global batch, whatever the number of replicas
+            # Statistics of the global batch, whatever the number of replicas; on JAX they are that by themselves.
+            layer.synchronized = keras.backend.backend() == "tensorflow"
     return model
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from competition.params import Member, Train
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, whole_batch
-from competition.training.engine import Engine, State
+from competition.training.engine import CompiledIn, State, make_engine
 from competition.training.model import build
 
 Progress = Callable[[int, int], None]
@@ -55,8 +56,18 @@ class Workshop:
         """images: train rows, and external ones behind them.  taught: out-of-fold probabilities of the member's teachers."""
         self.member, self.images, self.metric = member, images, metric_named(metric)
         self._classes, self._taught = classes, taught
-        batch = whole_batch(member.train.batch, device.replicas)
-        self.engine = Engine(lambda: build(member, classes), batch, whole_batch(predict_batch, device.replicas), device)
+        train = member.train
+        batch = whole_batch(train.batch, device.replicas * train.accumulate)
+        auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
+        precision = auto if train.precision == "auto" else train.precision
+        built = replace(member, train=replace(train, precision=precision))
+        self.engine = make_engine(
+            lambda: build(built, classes),
+            batch,
+            whole_batch(predict_batch, device.replicas),
+            device,
+            CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit"),
+        )
         self._feeders: dict[tuple[Augmentation, int], Feeder] = {}
 
     def train(
