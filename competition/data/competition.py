@@ -72,6 +72,14 @@ class Competition:
         return cls(**values)
 
 
+def only_predicts(settings: Settings, own: Predicts) -> None:
+    """For competitions whose submission has one form: asking for another is a mistake, not a wish."""
+    if settings.predicts not in ("", own):
+        raise Refusal(
+            f"competition.predicts: {settings.predicts} was asked for, {settings.adapter} takes {own}; leave it empty"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One image as the competition gives it. The id is data, never a path."""

@@ -9,7 +9,8 @@ from scipy.sparse.csgraph import connected_components
 
 from competition.errors import Refusal, first
 
-BLOCK = 256  # rows of the pair table in memory at once
+BLOCK = 256  # rows of the table of all pairs in memory at once
+SLICE = 16_384  # pairs of thumbnails in memory at once: a set of empty pictures has millions
 Progress = Callable[[int, int], None]
 
 
@@ -37,7 +38,7 @@ def pairs(
         a, b = np.nonzero(apart <= bits)
         a, b, apart_ab = a[b > a], b[b > a], apart[a[b > a], b[b > a]]
         left, right = rows[start + a], rows[start + b]
-        distance = pixel_distance(thumbs[left], thumbs[right])
+        distance = pixel_distance(thumbs, left, right)
         near = distance <= pixels
         found.append(_table(left[near], right[near], exact=False, bits=apart_ab[near], pixels=distance[near]))
         if progress:
@@ -45,9 +46,13 @@ def pairs(
     return pd.concat(found, ignore_index=True)
 
 
-def pixel_distance(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(n,) mean absolute difference, 0 to 255, of thumbnails (n, 16, 16, 3)."""
-    return np.abs(left.astype(np.int16) - right).mean((1, 2, 3), dtype=np.float64)
+def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(n,) mean absolute difference, 0 to 255, of the thumbnails with row numbers `left` and `right`, (n,) int."""
+    distance = np.zeros(len(left))
+    for start in range(0, len(left), SLICE):
+        here = slice(start, start + SLICE)
+        distance[here] = np.abs(thumbs[left[here]].astype(np.int16) - thumbs[right[here]]).mean((1, 2, 3))
+    return distance
 
 
 def groups(pairs: pd.DataFrame, rows: int) -> np.ndarray:

@@ -32,26 +32,25 @@ def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -
     is given is 0, unknown.
     """
     told: list[dict[str, object]] = []
-    looks: list[np.ndarray] = []
+    thumbs: list[np.ndarray] = []
     source = iter(rows)
     with ThreadPoolExecutor() as pool:
         while chunk := list(islice(source, CHUNK)):
-            for entry, look in pool.map(_look_at, chunk):
-                told.append(entry)
-                looks.append(look)
+            entries, looks = zip(*pool.map(_look_at, chunk), strict=True)
+            seen = np.stack(looks)
+            told += [
+                {**entry, "phash": f"{value:016x}"} for entry, value in zip(entries, perceptual_hash(seen), strict=True)
+            ]
+            thumbs.append(_thumbs(seen))
             if progress:
                 progress(len(told), 0)
     if not told:
         raise Refusal("no image was found in the raw files; make download FORCE=1 fetches them again")
     index = pd.DataFrame(told)
-    seen = np.stack(looks)
-    index["phash"] = [f"{value:016x}" for value in perceptual_hash(seen)]
     index["group"] = np.arange(len(index))
     index["fold"] = -1
     _check(index, classes)
-    half = LOOK // THUMB
-    thumbs = seen.reshape(-1, THUMB, half, THUMB, half, 3).mean((2, 4)).round().astype(np.uint8)
-    return index[list(COLUMNS)], thumbs
+    return index[list(COLUMNS)], np.concatenate(thumbs)
 
 
 def perceptual_hash(looks: np.ndarray) -> np.ndarray:
@@ -60,12 +59,15 @@ def perceptual_hash(looks: np.ndarray) -> np.ndarray:
     looks: (N, 32, 32, 3) uint8. The constant term is left out of the median: it is how bright the image is, not what it
     shows.
     """
-    bits = np.zeros((len(looks), 64), np.uint8)
-    for start in range(0, len(looks), 4096):  # a float copy of everything would not fit beside the images
-        grey = looks[start : start + 4096] @ np.array([0.299, 0.587, 0.114])
-        low = dctn(grey, axes=(1, 2), norm="ortho")[:, :8, :8].reshape(-1, 64)
-        bits[start : start + 4096] = low > np.median(low[:, 1:], axis=1, keepdims=True)
+    grey = looks @ np.array([0.299, 0.587, 0.114])
+    low = dctn(grey, axes=(1, 2), norm="ortho")[:, :8, :8].reshape(-1, 64)
+    bits = low > np.median(low[:, 1:], axis=1, keepdims=True)
     return np.packbits(bits, axis=1).view(">u8").ravel().astype(np.uint64)
+
+
+def _thumbs(looks: np.ndarray) -> np.ndarray:
+    half = LOOK // THUMB
+    return looks.reshape(-1, THUMB, half, THUMB, half, 3).mean((2, 4)).round().astype(np.uint8)
 
 
 def save(index: pd.DataFrame, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow  # noqa: F401  (records load it when first used; the devices are cut before that, in tests/conftest.py)
 from PIL import Image
 
 from competition.data.competition import Row, Settings

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,24 @@ def test_rows_that_are_not_one_hot_are_refused_by_name(miniatures, settings, tmp
     (tmp_path / "train.csv").write_text("\n".join(lines))
     with pytest.raises(Refusal, match=r"train.csv: 1 rows are not one-hot over 'healthy'.* 'Train_3'"):
         list(plants.rows(tmp_path, settings()))
+
+
+def test_files_that_are_already_here_need_no_network(miniatures, settings, world, tmp_path):
+    for name, (made, _) in miniatures.items():
+        raw = tmp_path / name
+        raw.mkdir()
+        told = settings(adapter=name, source=str(made))
+        ADAPTERS[name].download(raw, told, world.no_network)
+        assert [row.id for row in ADAPTERS[name].rows(raw, told)] == [row.id for row in ADAPTERS[name].rows(made, told)]
+        with pytest.raises(Refusal, match=f"both empty: the {name} adapter"):
+            ADAPTERS[name].download(raw, settings(adapter=name), world.no_network)
+
+
+def test_a_form_of_submission_the_competition_does_not_take_is_refused(competing):
+    adapter, raw, told = competing
+    other = "label" if adapter is plants else "probabilities"
+    with pytest.raises(Refusal, match=f"competition.predicts: {other} was asked for"):
+        adapter.describe(raw, replace(told, predicts=other))
 
 
 def test_another_competitions_tables_are_refused(tmp_path, settings):

@@ -214,7 +214,7 @@ def test_without_a_source_the_slug_is_fetched(tmp_path, settings, make):
     (tmp_path / "raw").mkdir()
     folder.download(tmp_path / "raw", told, fetch)
     assert len(list(folder.rows(tmp_path / "raw", told))) == 5
-    with pytest.raises(Refusal, match=r"competition.source"):
+    with pytest.raises(Refusal, match=r"competition.source and competition.slug are both empty"):
         folder.download(tmp_path / "raw", settings(), fetch)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from competition.data import records
-from competition.data.competition import Competition, Part, Row, Settings
+from competition.data.adapters.source import bring
+from competition.data.competition import Competition, Part, Row, Settings, only_predicts
 from competition.errors import Refusal
 
 # Class n is the n-th name, as the competition numbers them.
@@ -34,14 +35,14 @@ FOLDER = re.compile(r"tfrecords-(?:jpeg|png)-(\d+)x\1")
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """The competition's files from Kaggle, or drawn ones when `miniature` is above 0."""
+    """The competition's files, from `source` or from Kaggle; drawn ones when `miniature` is above 0."""
     if settings.miniature:
         from competition.data.adapters import drawn
 
         sizes = (settings.image_size,) if settings.image_size else SIZES
         drawn.flowers(raw, NAMES, settings.miniature, sizes, settings.seed)
     else:
-        fetch(settings.slug, raw)
+        bring(raw, settings, fetch)
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
@@ -64,6 +65,7 @@ def solution(raw: Path) -> Path | None:
 
 def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
     """id,label with class numbers, scored by macro-F1 unless the settings say otherwise."""
+    only_predicts(settings, "label")
     return Competition(
         name=settings.name,
         slug="" if settings.miniature else settings.slug,

@@ -4,17 +4,16 @@ With tables:         train.csv, test.csv, sample_submission.csv (classes.csv whe
 With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from competition.data.adapters.files import ImageFiles, image_paths
+from competition.data.adapters.source import bring
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
 from competition.data.competition import Competition, Row, Settings
 from competition.errors import Refusal, first
 
-MAX_RATIO = 200  # unpacked to packed: images hardly shrink, so far less than this is already odd
 SAMPLE = "sample_submission.csv"
 
 
@@ -29,20 +28,7 @@ class Layout:
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
     """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission where there is none."""
-    if not settings.source:
-        if not settings.slug:
-            raise Refusal("competition.source: the folder adapter needs a zip file or a directory (or a slug to fetch)")
-        fetch(settings.slug, raw)
-    else:
-        source = Path(settings.source).expanduser()
-        if source.is_dir():
-            shutil.copytree(source, raw, dirs_exist_ok=True)
-        elif source.suffix.lower() == ".zip" and source.is_file():
-            from competition.remote import archive
-
-            archive.extract(source, raw, MAX_RATIO)
-        else:
-            raise Refusal(f"competition.source: {source} was found, a directory or a .zip file expected")
+    bring(raw, settings, fetch)
     _lift(raw)
     if not (raw / SAMPLE).exists():
         found = _layout(raw, settings)

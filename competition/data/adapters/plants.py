@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from competition.data.adapters.files import ImageFiles
+from competition.data.adapters.source import bring
 from competition.data.adapters.tables import one_hot_labels, read_csv
-from competition.data.competition import Competition, Row, Settings
+from competition.data.competition import Competition, Row, Settings, only_predicts
 from competition.errors import Refusal
 
 ID = "image_id"
@@ -20,13 +21,13 @@ WIDTH = 2048  # pixels of the real photos, 2048 x 1365
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """The competition's files from Kaggle, or drawn ones when `miniature` is above 0."""
+    """The competition's files, from `source` or from Kaggle; drawn ones when `miniature` is above 0."""
     if settings.miniature:
         from competition.data.adapters import drawn
 
         drawn.plants(raw, NAMES, settings.miniature, settings.image_size or WIDTH, settings.seed)
     else:
-        fetch(settings.slug, raw)
+        bring(raw, settings, fetch)
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
@@ -34,6 +35,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
         found = list(read_csv(raw / name))
         if found != [ID, *NAMES]:
             raise Refusal(f"{name}: columns {found} were found, {[ID, *NAMES]} expected; is this another competition?")
+    only_predicts(settings, "probabilities")
     return Competition(
         name=settings.name,
         slug="" if settings.miniature else settings.slug,
