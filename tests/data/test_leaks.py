@@ -32,6 +32,11 @@ def test_every_meeting_of_two_parts_is_listed_once():
     ]
 
 
+def test_a_row_that_meets_several_is_listed_once_with_its_exact_copy_if_there_is_one():
+    rows = [("a", "train", 0, 0), ("b", "train", 1, 0), ("t@b", "test", -1, 0)]
+    assert leaks.find(table(rows))[["id", "match", "label", "exact"]].to_numpy().tolist() == [["t", "b", 1, True]]
+
+
 def test_inflation_is_counted_per_row_and_per_class():
     index = table(SMALL)
     told = leaks.inflation(index, leaks.find(index), classes=2)
