@@ -6,7 +6,7 @@ import numpy as np
 
 from competition.data.prepared import load_prepared
 from competition.lineage import training_parts, tuned_member
-from pipelines.stage import Job, add_debug_rows, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_tensorflow
+from pipelines.stage import Job, add_debug_rows, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_backend
 
 EPOCHS = 3  # at most: enough to see whether it learns
 SHOWN = 48  # images on a sheet
@@ -15,7 +15,7 @@ SHOWN = 48  # images on a sheet
 def run(job: Job) -> None:
     """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
     job.needs(job.path("data", "manifest.json"), "download")
-    start_tensorflow(job)
+    start_backend(job)
     import tensorflow as tf
 
     tf.config.run_functions_eagerly(True)
@@ -38,7 +38,7 @@ def look(job: Job, name: str, fold: int) -> None:
     images = few_rows(load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None), job.options.debug_rows, 0)
     train = replace(member.train, epochs=min(member.train.epochs, EPOCHS), batch=min(member.train.batch, len(images.ids)))
     member = replace(member, train=train)
-    shop = Workshop(member, images, len(classes), prepared.competition.metric, open_device(params.device), params.predict.batch)
+    shop = Workshop(member, images, len(classes), prepared.competition.metric, open_device(params.device, job.path("cache", "compiled")), params.predict.batch)
     job.say(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; no result of it counts")
     pixels, targets, _ = shop.first_batch(fold, train)
     best = [f"{classes[t.argmax()]} {t.max():.2f}" for t in targets]

@@ -12,7 +12,7 @@ from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, fold_views, tuned_member, views_depends
 from competition.manifest import differences, is_current, read_manifest
 from competition.params import Member
-from pipelines.stage import Job, add_partial, main, progress_bar, start_tensorflow
+from pipelines.stage import Job, add_partial, main, progress_bar, start_backend
 
 
 def run(job: Job) -> None:
@@ -51,11 +51,11 @@ def trained_folds(job: Job, prepared: Prepared, name: str, member: Member) -> li
 
 
 def predict_member(job: Job, prepared: Prepared, name: str, member: Member, missing: Mapping[int, dict[str, Any]]) -> None:
-    start_tensorflow(job)
+    start_backend(job)
     from competition.training.device import open_device
     from competition.training.workshop import Workshop, load_images
 
-    device, params, competition = open_device(job.params.device), job.params, prepared.competition
+    device, params, competition = open_device(job.params.device, job.path("cache", "compiled")), job.params, prepared.competition
     job.say(f"predict {name}: on {device.replicas} x {device.kind}; {len(params.predict.views)} views of {len(missing)} fold models")
     with progress_bar(None, f"{name}: decoding images") as bar:
         train, test = (

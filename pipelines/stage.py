@@ -130,6 +130,28 @@ def start_tensorflow(job: Job) -> None:
         os.close(kept)
 
 
+def start_backend(job: Job) -> None:
+    """Choose what Keras computes with, before Keras is imported, and say so; then start TensorFlow, which always feeds."""
+    from competition.training.device import choose_backend, only_feeds
+
+    if "keras" not in sys.modules:
+        backend, reason = choose_backend(job.params.device.backend, os.environ, os.path.exists, is_installed)
+        os.environ["KERAS_BACKEND"] = backend
+        job.say(f"backend: {backend} ({reason})")
+    start_tensorflow(job)
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        import tensorflow
+
+        only_feeds(tensorflow)
+
+
+def is_installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
+
 def versions() -> dict[str, str]:
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in VERSIONS_OF:

@@ -16,7 +16,7 @@ from competition.ensemble.predictions import Predictions, ViewPredictions, join
 from competition.lineage import fold_depends, fold_model, training_parts, tuned_member
 from competition.manifest import atomic, digest_of, is_current, read_manifest
 from competition.params import Member, in_training_order
-from pipelines.stage import Bar, Job, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_tensorflow
+from pipelines.stage import Bar, Job, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_backend
 
 SIGTERM_EXIT = 143
 
@@ -52,11 +52,11 @@ def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> li
 
 
 def train_member(job: Job, prepared: Prepared, name: str, member: Member, missing: list[int]) -> None:
-    start_tensorflow(job)
+    start_backend(job)
     from competition.training.device import open_device
     from competition.training.workshop import Workshop, load_images
 
-    device = open_device(job.params.device)
+    device = open_device(job.params.device, job.path("cache", "compiled"))
     job.say(f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(str, missing))}")
     with progress_bar(None, f"{name}: decoding images") as bar:
         images = load_images(prepared, training_parts(member), member.image_size, job.params.prepare.fit, job.path("cache"), bar.update_to)

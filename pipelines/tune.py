@@ -9,7 +9,7 @@ from competition.data.prepared import load_prepared
 from competition.manifest import digest_of, write_json
 from competition.lineage import training_parts, tune_depends, tuned
 from competition.training.tuning import Values, search
-from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_tensorflow
+from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_backend
 
 
 def run(job: Job) -> None:
@@ -30,7 +30,7 @@ def run(job: Job) -> None:
 
 
 def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    start_tensorflow(job)
+    start_backend(job)
     from competition.training.device import open_device
     from competition.training.loop import Diverged
     from competition.training.workshop import Workshop, load_images
@@ -40,7 +40,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
     with progress_bar(None, f"tune {name}: reading images") as bar:
         images = load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
     competition = prepared.competition
-    device = open_device(params.device)
+    device = open_device(params.device, job.path("cache", "compiled"))
     shop = Workshop(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
     sign = shop.metric.sign
 

@@ -37,6 +37,11 @@ def choose_backend(
         )
     if setting != "auto":
         return setting, f"device.backend says {setting}"
+    told = environment.get("KERAS_BACKEND")
+    if told:
+        if told not in ("tensorflow", "jax"):
+            raise Refusal(f"KERAS_BACKEND is {told}; expected tensorflow or jax, or nothing: device.backend chooses")
+        return told, "KERAS_BACKEND says so"
     signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
     if not signs:
         return "tensorflow", "no TPU is attached to this machine"
