@@ -4,11 +4,11 @@
 TensorFlow until a gs:// path is really read.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -108,7 +108,7 @@ def decide(
 def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
     """Folders under Kaggle's inputs that hold a file or folder of this name, the shallowest first.
 
-    Mount points have changed more than once (/kaggle/input/SLUG, /kaggle/input/competitions/SLUG): so they are searched.
+    Mount points have changed more than once (/kaggle/input/SLUG, /kaggle/input/competitions/SLUG): so look for it.
     """
     found = []
     for folder, folders, files in os.walk(root):
@@ -123,38 +123,41 @@ def try_place(path: str, environment: Mapping[str, str], seconds: float) -> Trie
     """List the place and read one byte of its first file, within `seconds`; Refusal with what is wrong and who asked.
 
     It is done in a process of its own: TensorFlow's gs:// client retries for many minutes and cannot be interrupted.
-    environment: for that process.
+    The clock starts when TensorFlow is loaded.  environment: for that process.
     """
-    started = time.monotonic()
-    command = [sys.executable, "-c", _LOOK, path]
-    try:
-        done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired as error:
-        raise Refusal(f"{path} did not answer within {seconds:.0f} s: {_why('', path, environment)}.") from error
+    command = [sys.executable, "-c", _LOOK, path, str(seconds)]
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True)
+    if done.returncode == _LATE:
+        raise Refusal(f"{path} did not answer within {seconds:g} s: {_why('', path, environment)}.")
     if done.returncode != 0:
         raise Refusal(f"{path} cannot be read: {_why(done.stderr, path, environment)}.")
-    files, first = done.stdout.strip().split("\t")[-2:]
-    if int(files) == 0:
+    files, first, took = json.loads(done.stdout.splitlines()[-1])
+    if files == 0:
         raise Refusal(f"{path} is empty: check the path, and that the data was copied there.")
-    return Tried(int(files), first, time.monotonic() - started)
+    return Tried(files, first, took)
 
 
-# Local files need no TensorFlow to be looked at.
+_LATE = 99  # exit code
 _LOOK = """
-import os, sys
-path = sys.argv[1]
-if "://" in path:
+import json, os, sys, threading, time
+path, seconds = sys.argv[1].rstrip("/"), float(sys.argv[2])
+if "://" in path:  # local files need no TensorFlow to be looked at
     import tensorflow as tf
-    names = tf.io.gfile.listdir(path)
-    first = next((name for name in sorted(names) if not name.endswith("/")), "")
-    if first:
-        tf.io.gfile.GFile(path.rstrip("/") + "/" + first, "rb").read(1)
+    # glob, because gfile.listdir turns every refusal into "could not find directory"
+    listdir = lambda name: [os.path.basename(found) for found in tf.io.gfile.glob(name + "/*")]
+    isdir, read = tf.io.gfile.isdir, lambda name: tf.io.gfile.GFile(name, "rb").read(1)
 else:
-    names = os.listdir(path)
-    first = next((name for name in sorted(names) if os.path.isfile(os.path.join(path, name))), "")
-    if first:
-        open(os.path.join(path, first), "rb").read(1)
-print(len(names), first, sep="\\t")
+    listdir, isdir, read = os.listdir, os.path.isdir, lambda name: open(name, "rb").read(1)
+late = threading.Timer(seconds, lambda: os._exit(99))
+late.daemon = True
+late.start()
+started = time.monotonic()
+names = sorted(listdir(path))
+first = next((name for name in names if not isdir(path + "/" + name)), "")
+if first:
+    read(path + "/" + first)
+late.cancel()
+print(json.dumps([len(names), first, time.monotonic() - started]))
 """
 
 

@@ -1,0 +1,68 @@
+"""Files on gs:// and on the local disk through one door: TensorFlow's gfile, which the input pipeline uses as well."""
+
+import posixpath
+from typing import Any
+
+from competition.errors import Refusal
+from competition.remote.archive import Progress
+
+LAST = "manifest.json"  # copied last: its existence says that the rest is there
+
+
+def read_bytes(path: str) -> bytes:
+    with _gfile(path).GFile(path, "rb") as file:
+        return bytes(file.read())
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Whole or not at all: an object on gs:// appears when it is complete, a local file is renamed into place."""
+    gfile = _gfile(path)
+    gfile.makedirs(posixpath.dirname(path))
+    if "://" in path:
+        with gfile.GFile(path, "wb") as file:
+            file.write(data)
+        return
+    with gfile.GFile(f"{path}.part", "wb") as file:
+        file.write(data)
+    gfile.rename(f"{path}.part", path, overwrite=True)
+
+
+def names(folder: str) -> list[str]:
+    """Files below a folder, relative to it, sorted."""
+    gfile = _gfile(folder)
+    start = folder.rstrip("/")
+    found = [
+        posixpath.join(at, name)[len(start) + 1 :]
+        for at, _, files in gfile.walk(start)
+        for name in files
+        if name  # on gs:// a folder may be an empty object called "folder/"
+    ]
+    return sorted(name for name in found if name and not name.endswith("/"))
+
+
+def copy_folder(source: str, target: str, progress: Progress | None = None) -> int:
+    """Copy records, weights or predictions between the disk and a bucket, either way; the number of files.
+
+    Every file is read back and compared. Manifests come last, so that a copy cut short never looks finished.
+    """
+    found = sorted(names(source), key=lambda name: (posixpath.basename(name) == LAST, name))
+    if not found:
+        raise Refusal(f"{source} holds no files: check the path.")
+    for done, name in enumerate(found, 1):
+        data = read_bytes(f"{source.rstrip('/')}/{name}")
+        there = f"{target.rstrip('/')}/{name}"
+        write_bytes(there, data)
+        if read_bytes(there) != data:
+            raise Refusal(f"{there} is not what was written to it: copy the folder again.")
+        if progress:
+            progress(done, len(found))
+    return len(found)
+
+
+def _gfile(path: str) -> Any:
+    import tensorflow as tf
+
+    scheme = path.partition("://")[0] if "://" in path else ""
+    if scheme and scheme not in tf.io.gfile.get_registered_schemes():
+        raise Refusal(f"{path}: expected a local path or gs://, this TensorFlow does not read {scheme}://.")
+    return tf.io.gfile

@@ -1,0 +1,88 @@
+"""Local grading against a solution that only `make grade` opens, counting every look."""
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+
+from competition.data.competition import Competition
+from competition.ensemble.metrics import metric_named
+from competition.errors import Refusal
+from competition.manifest import write_json
+from competition.submission.format import read_predictions
+
+
+@dataclass(frozen=True)
+class Grade:
+    public: float
+    private: float
+    public_rows: int
+    private_rows: int
+    looks: int  # how often the solution was opened, this time included
+
+
+def grade(submission: Path, solution: Path, competition: Competition, looks: Path) -> Grade:
+    """Public and private score, as Kaggle would show them.
+
+    solution: CSV with id, label (class number), usage (Public or Private).
+    looks: JSON in which each opening of the solution is noted before it is opened: a score that is looked at often
+    enough is a training signal, and no longer an estimate.
+    """
+    header, ids, cells = read_predictions(submission)
+    expected = [competition.id_column, *competition.prediction_columns]
+    if header != expected:
+        raise Refusal(f"{submission} has the header {','.join(header)}, expected {','.join(expected)}")
+    predicted = dict(zip(ids, cells))
+    seen = _note(looks, submission.name)
+    truth = _solution(solution)
+    missing, extra = truth.keys() - predicted.keys(), predicted.keys() - truth.keys()
+    if missing or extra or len(predicted) != len(ids):
+        raise Refusal(
+            f"{submission}: {len(missing)} ids of the solution are missing, {len(extra)} are unknown, "
+            f"{len(ids) - len(predicted)} are doubled; each id is expected once"
+        )
+    parts = {part: [name for name, (_, usage) in truth.items() if usage == part] for part in ("Public", "Private")}
+    scores = {part: _score(names, predicted, truth, competition) for part, names in parts.items()}
+    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), seen)
+
+
+def _score(
+    names: list[str], predicted: Mapping[str, list[str]], truth: Mapping[str, tuple[int, str]], competition: Competition
+) -> float:
+    metric = metric_named(competition.metric)
+    if not names:
+        return float("nan")
+    labels = np.array([truth[name][0] for name in names])
+    if competition.predicts == "probabilities":
+        return metric.shown(metric.score(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
+    numbers = {value: number for number, value in enumerate(competition.label_values)}
+    unknown = [predicted[name][0] for name in names if predicted[name][0] not in numbers]
+    if unknown:
+        raise Refusal(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
+    given = np.array([numbers[predicted[name][0]] for name in names])
+    return metric.shown(metric.score_labels(labels, given, len(competition.classes)))
+
+
+def _solution(path: Path) -> dict[str, tuple[int, str]]:
+    if not path.is_file():
+        raise Refusal(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
+    with path.open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    if not found or set(found[0]) != {"id", "label", "usage"}:
+        raise Refusal(f"{path} holds {list(found[0]) if found else 'no rows'}, expected the columns id, label, usage")
+    return {row["id"]: (int(row["label"]), row["usage"]) for row in found}
+
+
+def _note(looks: Path, name: str) -> int:
+    """Count a look before it happens; how many there were."""
+    looks.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(looks.with_suffix(".lock"), timeout=60):
+        told = json.loads(looks.read_text(encoding="utf-8")) if looks.exists() else []
+        told.append({"submission": name, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        write_json(looks, told)
+    return len(told)

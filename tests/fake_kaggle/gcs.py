@@ -1,0 +1,212 @@
+"""Google Cloud Storage on loopback, for TensorFlow's own gs:// file system, whose endpoint is fixed.
+
+libcurl inside TensorFlow honours https_proxy, and CURL_CA_BUNDLE names a certificate of ours: so a CONNECT proxy that
+answers for www.googleapis.com and storage.googleapis.com itself is all it takes. `environment()` gives the variables.
+"""
+
+import json
+import re
+import ssl
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
+
+
+class FakeGcs:
+    """Buckets in memory. Use as a context manager; `buckets` maps bucket -> object -> bytes."""
+
+    def __init__(self, folder: Path):
+        self.buckets: dict[str, dict[str, bytes]] = {}
+        self.denied: set[str] = set()  # buckets that answer 403
+        self.calls: list[str] = []
+        self.sessions: dict[str, tuple[str, str, bytes]] = {}  # resumable uploads
+        self.certificate = folder / "gcs.pem"
+        names = ",".join(f"DNS:{host}" for host in HOSTS)
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=stand-in"]
+        files = ["-keyout", str(folder / "gcs.key"), "-out", str(self.certificate)]
+        subprocess.run([*command, *files, "-addext", f"subjectAltName={names}"], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, folder / "gcs.key")
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Proxy", (Proxy,), {"gcs": self, "context": context}))
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> "FakeGcs":
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "https_proxy": f"http://127.0.0.1:{self._server.server_port}",
+            "CURL_CA_BUNDLE": str(self.certificate),
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "stand-in",
+            "NO_GCE_CHECK": "true",
+            "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
+
+
+class Proxy(BaseHTTPRequestHandler):
+    gcs: FakeGcs
+    context: ssl.SSLContext
+
+    def do_CONNECT(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            with self.context.wrap_socket(self.connection, server_side=True) as secure:
+                type("Bound", (Storage,), {"gcs": self.gcs})(secure, self.client_address, self.server)
+        except (OSError, ValueError):
+            pass
+        self.close_connection = True
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing."""
+
+
+class Storage(BaseHTTPRequestHandler):
+    """The part of the JSON API that TensorFlow uses."""
+
+    protocol_version = "HTTP/1.1"
+    gcs: FakeGcs
+
+    def do_GET(self) -> None:
+        path, query = self._asked()
+        if found := re.fullmatch(r"/storage/v1/b/([^/]+)", path):
+            self._bucket(found.group(1)) is not None and self._json({"name": found.group(1), "location": "US"})
+        elif found := re.fullmatch(r"/storage/v1/b/([^/]+)/o", path):
+            self._list(found.group(1), query)
+        elif found := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)", path):
+            data = self._object(found.group(1), unquote(found.group(2)))
+            if data is not None:
+                self._json(self._about(unquote(found.group(2)), data))
+        elif found := re.fullmatch(r"/([^/]+)/(.+)", path):
+            self._read(found.group(1), unquote(found.group(2)))
+
+    def do_POST(self) -> None:
+        path, query = self._asked()
+        body = self._body()
+        if found := re.fullmatch(r"/upload/storage/v1/b/([^/]+)/o", path):
+            if self._bucket(found.group(1)) is None:
+                return
+            name = query["name"][0]
+            if query["uploadType"] == ["media"]:
+                self.gcs.buckets[found.group(1)][name] = body
+                self._json(self._about(name, body))
+                return
+            key = f"s{len(self.gcs.sessions)}"
+            self.gcs.sessions[key] = (found.group(1), name, b"")
+            self._send(200, b"", {"Location": f"https://www.googleapis.com/upload/session/{key}"})
+        elif found := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)/rewriteTo/b/([^/]+)/o/(.+)", path):
+            data = self._object(found.group(1), unquote(found.group(2)))
+            if data is not None:
+                self.gcs.buckets[found.group(3)][unquote(found.group(4))] = data
+                self._json({"done": True, "resource": self._about(unquote(found.group(4)), data)})
+
+    def do_PUT(self) -> None:
+        path, _ = self._asked()
+        key = path.rsplit("/", 1)[-1]
+        bucket, name, before = self.gcs.sessions[key]
+        whole = before + self._body()
+        self.gcs.sessions[key] = (bucket, name, whole)
+        self.gcs.buckets[bucket][name] = whole
+        self._json(self._about(name, whole))
+
+    def do_DELETE(self) -> None:
+        path, _ = self._asked()
+        found = re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)", path)
+        if found and self._object(found.group(1), unquote(found.group(2))) is not None:
+            del self.gcs.buckets[found.group(1)][unquote(found.group(2))]
+            self._send(204, b"")
+
+    def _asked(self) -> tuple[str, dict[str, list[str]]]:
+        parts = urlsplit(self.path)
+        self.gcs.calls.append(f"{self.command} {parts.path}")
+        return parts.path, parse_qs(parts.query)
+
+    def _bucket(self, name: str) -> dict[str, bytes] | None:
+        if name in self.gcs.denied:
+            message = (
+                "stand-in@example.iam.gserviceaccount.com does not have storage.objects.list access to the bucket."
+            )
+            self._json({"error": {"code": 403, "message": message}}, 403)
+            return None
+        if name not in self.gcs.buckets:
+            self._json({"error": {"code": 404, "message": "The specified bucket does not exist."}}, 404)
+            return None
+        return self.gcs.buckets[name]
+
+    def _object(self, bucket: str, name: str) -> bytes | None:
+        found = self._bucket(bucket)
+        if found is None:
+            return None
+        if name not in found:
+            self._json({"error": {"code": 404, "message": "No such object"}}, 404)
+            return None
+        return found[name]
+
+    def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
+        found = self._bucket(bucket)
+        if found is None:
+            return
+        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        items, prefixes = [], set()
+        for name in sorted(found):
+            rest = name[len(prefix) :]
+            if not name.startswith(prefix):
+                continue
+            if delimiter and delimiter in rest:
+                prefixes.add(prefix + rest.split(delimiter)[0] + delimiter)
+            else:
+                items.append(self._about(name, found[name]))
+        self._json({"items": items, "prefixes": sorted(prefixes)})
+
+    def _read(self, bucket: str, name: str) -> None:
+        data = self._object(bucket, name)
+        if data is None:
+            return
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if not wanted:
+            self._send(200, data)
+            return
+        start, end = int(wanted.group(1)), int(wanted.group(2))
+        if start >= len(data):
+            self._send(416, b"")
+            return
+        part = data[start : end + 1]
+        self._send(206, part, {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(data)}"})
+
+    def _about(self, name: str, data: bytes) -> dict[str, Any]:
+        return {"name": name, "size": str(len(data)), "generation": "1", "updated": "2026-01-01T00:00:00.000Z"}
+
+    def _body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):  # although a Content-Length is sent as well
+            data = b""
+            while size := int(self.rfile.readline(), 16):
+                data += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return data
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _json(self, value: Any, status: int = 200) -> None:
+        self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: tests look at `calls`."""

@@ -1,0 +1,91 @@
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from competition.data.competition import Competition
+from competition.errors import Refusal
+from competition.submission.compare import compare
+from competition.submission.grading import grade
+
+CLASSES = ("rose", "iris", "lily")
+
+
+def competition(predicts="label", metric="macro_f1"):
+    columns = ("label",) if predicts == "label" else CLASSES
+    return Competition("f", "", CLASSES, metric, predicts, "id", columns, ("0", "1", "2"))
+
+
+TRUTH = {f"i{n}": (n % 3, "Public" if n < 6 else "Private") for n in range(15)}
+
+
+@pytest.fixture
+def world(tmp_path):
+    (tmp_path / "solution.csv").write_text(
+        "id,label,usage\n" + "".join(f"{i},{c},{u}\n" for i, (c, u) in TRUTH.items())
+    )
+    return tmp_path
+
+
+def submission(path, labels):
+    path.write_text("id,label\n" + "".join(f"{i},{label}\n" for i, label in labels.items()))
+    return path
+
+
+def test_both_parts_are_scored_as_scikit_learn_does_and_every_look_counts(world):
+    guess = {i: (c + (n % 4 == 0)) % 3 for n, (i, (c, _)) in enumerate(TRUTH.items())}
+    path = submission(world / "a.csv", dict(reversed(guess.items())))  # joined by id, not by position
+    graded = [grade(path, world / "solution.csv", competition(), world / "looks.json") for _ in range(3)][-1]
+    for part, score, rows in (("Public", graded.public, 6), ("Private", graded.private, 9)):
+        names = [i for i, (_, usage) in TRUTH.items() if usage == part]
+        wanted = f1_score(
+            [TRUTH[i][0] for i in names], [guess[i] for i in names], labels=range(3), average="macro", zero_division=0
+        )
+        assert (score, len(names)) == (pytest.approx(wanted, abs=1e-12), rows)
+    assert (graded.public_rows, graded.private_rows, graded.looks) == (6, 9, 3)
+    assert [look["submission"] for look in json.loads((world / "looks.json").read_text())] == ["a.csv"] * 3
+
+
+def test_a_look_counts_even_when_grading_fails(world):
+    path = submission(world / "a.csv", {"i0": 0})
+    with pytest.raises(Refusal, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
+        grade(path, world / "solution.csv", competition(), world / "looks.json")
+    assert len(json.loads((world / "looks.json").read_text())) == 1
+
+
+def test_probabilities_are_scored_as_such_and_a_loss_is_shown_as_a_loss(world):
+    rows = "".join(f"{i}," + ",".join(".8" if c == k else ".1" for k in range(3)) + "\n" for i, (c, _) in TRUTH.items())
+    (world / "p.csv").write_text("id,rose,iris,lily\n" + rows)
+    of = competition("probabilities", "log_loss")
+    assert grade(world / "p.csv", world / "solution.csv", of, world / "l.json").private == pytest.approx(-np.log(0.8))
+
+
+def test_without_a_solution_there_is_nothing_to_grade(world):
+    with pytest.raises(Refusal, match="only competitions made here have a solution"):
+        grade(submission(world / "a.csv", {"i0": 0}), world / "none.csv", competition(), world / "looks.json")
+
+
+def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
+    a = submission(tmp_path / "a.csv", {"x": 0, "y": 0, "z": 1, "w": 2})
+    b = submission(tmp_path / "b.csv", {"w": 2, "z": 1, "y": 1, "x": 1})
+    found = compare(a, b, competition())
+    assert found.changed == (("x", "rose", "iris"), ("y", "rose", "iris"))
+    assert found.moves == (("rose", "iris", 2),)
+    assert found.counts == (("iris", 1, 3), ("rose", 2, 0))
+    assert (found.rows, found.share) == (4, 0.5)
+
+
+def test_probabilities_are_compared_by_their_best_class_and_their_gap(tmp_path):
+    (tmp_path / "a.csv").write_text("id,rose,iris,lily\nx,.7,.2,.1\ny,.4,.35,.25\n")
+    (tmp_path / "b.csv").write_text("id,rose,iris,lily\ny,.3,.45,.25\nx,.7,.2,.1\n")
+    found = compare(tmp_path / "a.csv", tmp_path / "b.csv", competition("probabilities"))
+    assert found.changed == (("y", "rose", "iris"),)
+    assert found.largest_gap == pytest.approx(0.1)
+    assert 0.9 < found.correlation < 1
+
+
+def test_submissions_of_different_images_are_not_compared(tmp_path):
+    a, b = submission(tmp_path / "a.csv", {"x": 0, "y": 1}), submission(tmp_path / "b.csv", {"x": 0, "z": 1})
+    with pytest.raises(Refusal, match="a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
+        compare(a, b, competition())
