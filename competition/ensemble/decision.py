@@ -26,7 +26,7 @@ class DecisionSettings:
 
 @dataclass(frozen=True)
 class Decision:
-    """argmax(log p + offsets), or for `thresholds` the number of thresholds below the expected class number."""
+    """argmax(log p + offsets), or for `thresholds` the number of thresholds up to the expected class number."""
 
     rule: str
     offsets: tuple[float, ...]  # (C,) or () = none
@@ -88,9 +88,8 @@ def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: 
             rest[:, c] = -np.inf
             rival = rest.argmax(1)
             gap = rest.max(1) - have[:, c]
-            tried = np.r_[
-                offsets[c], np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
-            ]  # ties keep the present one
+            near = np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
+            tried = np.r_[offsets[c], near]  # ties keep the present one
             scores = _scores(np.where(gap < tried[:, None], c, rival), labels, classes, metric)
             offsets[c] = tried[int(np.argmax(scores))]
     support = np.bincount(labels, minlength=classes)

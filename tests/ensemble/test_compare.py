@@ -71,3 +71,11 @@ def test_what_cannot_be_told_is_nan_and_a_member_without_weight_is_worth_nothing
     alone = diversity(members, labels, Blend("x", "mean", {"a": 1.0, "perfect": 0.0}, ()), F1)
     assert np.isnan(alone.error_correlation[0, 1])
     assert np.isnan(alone.worth[0]) and alone.worth[1] == 0
+
+
+def test_without_a_member_the_others_take_over_its_weight():
+    labels, (a, b) = draw([1.5, 2.5])
+    loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6}, ())
+    table = diversity({"a": a, "b": b}, labels, pool, loss)
+    whole = loss.score(labels, pool.mix({"a": a, "b": b}))
+    assert np.allclose(table.worth, [whole - loss.score(labels, b), whole - loss.score(labels, a)], atol=1e-5)

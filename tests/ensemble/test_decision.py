@@ -73,9 +73,9 @@ def test_thresholds_raise_kappa_of_ordered_classes():
     assert KAPPA.score_labels(grade, rule.labels(probs), 5) > KAPPA.score(grade, probs) + 0.005
 
 
-def test_a_threshold_below_the_expected_class_number_counts():
+def test_a_threshold_up_to_the_expected_class_number_counts():
     rule = Decision("thresholds", (), (0.5, 1.5), 0.0)
-    assert rule.labels(np.array([[1.0, 0, 0], [0.4, 0.6, 0], [0, 0.2, 0.8]])).tolist() == [0, 1, 2]
+    assert rule.labels(np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0.2, 0.8]])).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("rule", ["prior", "per_class", "thresholds"])

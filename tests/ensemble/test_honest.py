@@ -21,13 +21,18 @@ def folds_of(rows, k=5):
 
 
 def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
-    labels, probs = draw([1.0, 1.5, 2.5], rows=300)
-    views, folds = as_members(probs), folds_of(300)
-    crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
+    labels, probs = draw([1.0, 1.5, 2.0, 1.0, 1.5, 2.0], rows=300)
+    ids, folds = np.array([f"i{n}" for n in range(300)]), folds_of(300)
+    views = {
+        name: ViewPredictions(ids, ("identity", "flip_lr", "rot180"), np.stack(list(table), 1).astype(np.float16))
+        for name, table in (("a", probs[:3]), ("b", probs[3:]))
+    }
+    settings = replace(SETTINGS, blend=replace(BLEND, temperature=True))
+    crossed = cross_fit(views, labels, folds, settings, HONEST)
     for fold in (0, 3):
         spoilt = labels.copy()
         spoilt[folds == fold] = (spoilt[folds == fold] + 1) % 5
-        again = cross_fit(views, spoilt, folds, SETTINGS, HONEST)
+        again = cross_fit(views, spoilt, folds, settings, HONEST)
         assert np.array_equal(again.probs[folds == fold], crossed.probs[folds == fold])
         assert np.array_equal(again.labels[folds == fold], crossed.labels[folds == fold])
         assert not np.array_equal(again.probs, crossed.probs)  # the others did learn from them

@@ -77,6 +77,9 @@ def test_a_crop_is_a_corner_and_a_scale_is_about_the_middle():
     corner[:, 0, 0] = 255
     assert seen("crop_top_left", corner).max() > 200
     assert seen("crop_bottom_right", corner).max() == 0 and seen("crop_center", corner).max() == 0
+    assert (
+        seen("crop_top_right", corner[:, :, ::-1]).max() > 200 and seen("crop_bottom_left", corner[:, ::-1]).max() > 200
+    )
     square = np.zeros((1, 16, 16, 3), np.float32)
     square[:, 4:12, 4:12] = 255
     assert seen("scale_125", square).mean() > square.mean() * 1.2
