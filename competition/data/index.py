@@ -92,9 +92,9 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
     bad = index[index["problem"] != ""]
     droppable = (index["problem"] != "") & (index["part"] != "test")
     if policy == "error" and droppable.any():
-        listed = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].itertuples()]
+        some = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
         raise Refusal(
-            f"{len(listed):,} training images cannot be read, {first(listed, 3)}; "
+            f"{droppable.sum():,} training images cannot be read, such as {', '.join(some)}; "
             "mend them, or set prepare.bad_images=drop to go on without them"
         )
     return index[~droppable].reset_index(drop=True), bad
