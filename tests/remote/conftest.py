@@ -6,15 +6,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the stand-in server is code of the tests, not of the project
 
 from fake_kaggle.server import Contest, FakeKaggle
+from fake_kaggle.world import FILES, QUICK
 
-from competition.remote.kaggle_client import Client, Patience
-
-FILES = {
-    "sample_submission.csv": b"id,label\na,0\nb,0\n",
-    "train/01.tfrec": bytes(range(256)) * 3000,
-    "test/01.tfrec": bytes(reversed(range(256))) * 3000,
-}
-QUICK = Patience(tries=3, first_wait=0.05, longest_wait=3.0, stall=8.0)
+from competition.remote.kaggle_client import Client
 
 
 @pytest.fixture

@@ -3,23 +3,23 @@ import pytest
 from competition.remote.explain import explain
 
 PASTED = {
-    "F external/xla/tpu_library_init_fns.inc:12] ConfigureDistributedTpuOp_DoWork not available in this library.": "libtpu",
+    "F external/xla/ConfigureDistributedTpuOp_DoWork not available in this library.": "libtpu",
     "NotFoundError: TPUs not found in the cluster. Failed in initialization: No OpKernel was registered": "CPU wheel",
     "RuntimeError: Unable to initialize backend 'tpu': UNKNOWN": "no TPU is attached",
     "ValueError: Please provide a TPU Name to connect to.": "TPU node",
-    "ABORTED: Internal error when accessing libtpu multi-process lockfile. Run rm /tmp/libtpu_lockfile": "another process holds",
+    "ABORTED: Internal error when accessing libtpu multi-process lockfile": "another process holds",
     "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed": "went away",
-    "XlaRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom ... exceeds available HBM (15.75G)": "memory of one TPU core",
+    "XlaRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom ... (15.75G)": "memory of one TPU core",
     "ResourceExhaustedError: OOM when allocating tensor with shape[64,224,224,32]": "device is out of memory",
     "InvalidArgumentError: Detected unsupported operations when trying to compile graph on XLA_TPU_JIT: "
     "ImageProjectiveTransformV3 (No registered 'ImageProjectiveTransformV3' OpKernel)": "cannot be compiled",
     "Input 1 to node `range` must be a compile-time constant": "one shape",
     "IndivisibleError: One of device_put arguments": "does not divide",
-    'PermissionDeniedError: Error executing an HTTP request: HTTP response code 403 with body \'{ "error": "service-1@cloud-tpu'
+    'PermissionDeniedError: HTTP response code 403 with body \'{ "error": "service-1@cloud-tpu'
     ".iam.gserviceaccount.com does not have storage.objects.list access to the bucket.'": "service account",
     "Anonymous caller does not have storage.objects.get access": "without an account",
     "UnimplementedError: File system scheme '[local]' not implemented (file: '/data/x.tfrec')": "remote TPU node",
-    "403 Client Error: You must accept this competition's rules before you'll be able to download files.": "rules are not accepted",
+    "403 Client Error: You must accept this competition's rules before": "rules are not accepted",
     "403 Forbidden: Permission 'kernels.get' was denied": "wrong name",
     "Kernel push error: Maximum batch TPU session count of 1 reached.": "as many kernels run",
     "429 Client Error: Too Many Requests for url": "limits how often",

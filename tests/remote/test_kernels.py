@@ -5,11 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_kaggle.server import Contest, FakeKaggle
+from fake_kaggle.world import FILES, QUICK
 
 from competition.errors import Refusal
 from competition.manifest import is_whole, read_manifest, write_manifest
 from competition.remote import kernels
-from competition.remote.kaggle_client import KaggleRefusal
+from competition.remote.kaggle_client import Client, KaggleRefusal
 from competition.remote.kernels import Kernel, Plan
 
 # A project in small: "trains" the folds it is told to, from what the competition holds, sealed by the real manifests.
@@ -185,17 +187,27 @@ def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
         kernels.push(client, KERNEL, kernels.pack(project(), plan("0")))
 
 
-def test_an_output_of_another_run_is_never_taken(kaggle, client, tmp_path):
-    pushed, _, _ = go(client, plan("0", run="old"))
-    with pytest.raises(Refusal, match="is of run old, not of new: an older version"):
-        kernels.pull(client, pushed, "new", tmp_path / "pulled")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A server on which fold 0 was trained: (server, client, pushed)."""
+    folder = tmp_path_factory.mktemp("finished")
+    with FakeKaggle(folder) as server:
+        server.contests["flowers"] = Contest(FILES)
+        client = Client(server.environment(folder), QUICK, lambda line: None)
+        yield server, client, go(client, plan("0"))[0]
+
+
+def test_an_output_of_another_run_is_never_taken(finished, tmp_path):
+    _, client, pushed = finished
+    with pytest.raises(Refusal, match="is of run run-1, not of run-2: an older version"):
+        kernels.pull(client, pushed, "run-2", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
 
 
-@pytest.mark.parametrize("fault", ["expired", "html", "503", "drop"])
-def test_a_bad_answer_for_an_output_file_is_never_taken_for_it(kaggle, client, tmp_path, fault):
+@pytest.mark.parametrize("fault", ["expired", "html", "drop"])
+def test_a_bad_answer_for_an_output_file_is_never_taken_for_it(finished, tmp_path, fault):
+    kaggle, client, pushed = finished
     told = plan("0")
-    pushed, _, _ = go(client, told)
     kaggle.faults["output"] = [fault]
     try:
         bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
@@ -206,13 +218,12 @@ def test_a_bad_answer_for_an_output_file_is_never_taken_for_it(kaggle, client, t
     assert folds(tmp_path / "here") == ["fold0"]
 
 
-def test_an_output_file_that_would_leave_the_folder_is_refused(kaggle, client, tmp_path, monkeypatch):
-    told = plan("0")
-    pushed, _, _ = go(client, told)
+def test_an_output_file_that_would_leave_the_folder_is_refused(finished, tmp_path, monkeypatch):
+    kaggle, client, pushed = finished
     evil = {"files": [{"fileName": "../evil.txt", "url": "http://storage.test/outputs/x"}]}
     monkeypatch.setattr(kaggle, "list_kernel_session_output", lambda ask: evil)
     with pytest.raises(KaggleRefusal, match=r"an output file is called '../evil.txt'"):
-        kernels.pull(client, pushed, told.run, tmp_path / "deep" / "pulled")
+        kernels.pull(client, pushed, "run-1", tmp_path / "deep" / "pulled")
     assert not list(tmp_path.rglob("evil.txt"))
 
 

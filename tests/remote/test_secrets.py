@@ -138,9 +138,16 @@ except Refusal:
 
 
 @pytest.mark.parametrize(
-    "faults", [{}, {"archive": ["expired"] * 20}, {"upload": ["500"] * 20}, {"GetSubmissionLimits": ["401"]}]
+    ("faults", "with_token"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"archive": ["expired"] * 20}, True),
+        ({"upload": ["500"] * 20}, False),
+        ({"GetSubmissionLimits": ["401"]}, False),
+        ({"GetSubmissionLimits": ["401"]}, True),
+    ],
 )
-@pytest.mark.parametrize("with_token", [False, True])
 def test_no_planted_secret_is_seen_whatever_happens(kaggle, home, tmp_path, faults, with_token):
     kaggle.faults.update({method: list(queue) for method, queue in faults.items()})
     more = {"KAGGLE_API_TOKEN": kaggle.token} if with_token else {}

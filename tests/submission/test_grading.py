@@ -87,5 +87,5 @@ def test_probabilities_are_compared_by_their_best_class_and_their_gap(tmp_path):
 
 def test_submissions_of_different_images_are_not_compared(tmp_path):
     a, b = submission(tmp_path / "a.csv", {"x": 0, "y": 1}), submission(tmp_path / "b.csv", {"x": 0, "z": 1})
-    with pytest.raises(Refusal, match="a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
+    with pytest.raises(Refusal, match=r"a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
         compare(a, b, competition())
