@@ -37,7 +37,10 @@ def test_the_error_of_accuracy_is_the_textbook_one():
 
 def test_every_resample_keeps_the_class_counts():
     labels, _ = draw([1.5])
-    assert resampled(labels, [labels], F1, 5, 50, seed=0)[0].tolist() == [1.0] * 50  # no class is ever lost
+    always = np.full(400, 4)
+    share = (labels == 4).mean()
+    assert np.allclose(resampled(labels, [always], ACCURACY, 5, 50, seed=0)[0], share, atol=1e-12)
+    assert resampled(labels, [always], ACCURACY, 5, 50, seed=0, rows=400)[0].std() > 0.01  # a leaderboard does not
 
 
 def test_what_both_get_wrong_cancels_in_a_paired_difference():

@@ -36,9 +36,10 @@ def test_offsets_are_minus_tau_times_the_log_prior():
     assert np.array_equal(rule.labels(probs), (probs / share**rule.tau).argmax(1))
 
 
-def test_where_nothing_is_won_the_prior_correction_is_argmax():
+def test_where_nothing_is_won_nothing_is_changed():
     labels = np.arange(6) % 3
     assert fit_decision("prior", np.eye(3)[labels], labels, F1, DECISION) == ARGMAX
+    assert not any(fit_decision("per_class", np.eye(3)[labels], labels, F1, DECISION).offsets)
 
 
 def test_per_class_offsets_climb_and_are_shrunk_towards_none():

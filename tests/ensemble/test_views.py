@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from competition.ensemble.views import GROUPS, NUMBERED, VIEWS, expand_views, views_named
 from competition.errors import Refusal
@@ -48,8 +49,6 @@ def test_a_view_is_what_its_name_says(name, expected):
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla(name):
-    import tensorflow as tf
-
     view = views_named([name])[0]
     pixels = images()
     one = seen(name, pixels)
