@@ -1,5 +1,6 @@
 """One row per image: what it is, where it lies, what it looks like. Made once; everything later joins it by id."""
 
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -20,6 +21,7 @@ COLUMNS = {
 }  # fmt: skip
 THUMB = 16  # pixels a side of a thumbnail
 LOOK = 32  # pixels a side of what the perceptual hash sees
+UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 CHUNK = 512  # images in memory at once
 Progress = Callable[[int, int], None]
 
@@ -117,10 +119,10 @@ def _look_at(row: Row) -> tuple[dict[str, object], np.ndarray]:
 
 def _check(index: pd.DataFrame, classes: int) -> None:
     ids = index["id"]
-    odd = ids[[any(ord(letter) < 32 or ord(letter) == 127 for letter in one) or len(one) > 200 for one in ids]]
+    odd = ids[[bool(UNWRITABLE.search(one)) for one in ids]]
     if len(odd):
         raise Refusal(
-            f"{len(odd):,} ids hold control characters or more than 200 letters, {first(odd, 3)}; no CSV can carry them"
+            f"{len(odd):,} ids hold control characters or broken text, {first(odd, 3)}; no CSV can carry them"
         )
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):

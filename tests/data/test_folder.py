@@ -126,6 +126,18 @@ def test_a_label_column_with_one_prediction_column_per_class(make, read):
     assert [row.label for row in rows] == [0, 1, -1]
 
 
+def test_the_order_of_the_prediction_columns_wins_over_classes_csv(make, read):
+    tables = {
+        "train.csv": "img,kind\na,x\nb,y\n",
+        "test.csv": "img\nc\n",
+        "sample_submission.csv": "img,y,x\nc,0.5,0.5\n",
+        "classes.csv": "label,name\nx,Fox\ny,Yak\n",
+    }
+    described, rows = read(make(tables, ["a.jpg", "b.jpg", "c.jpg"]))
+    assert (described.classes, described.prediction_columns) == (("Yak", "Fox"), ("y", "x"))
+    assert [row.label for row in rows] == [1, 0, -1]
+
+
 def test_class_names_come_from_classes_csv_and_the_labels_stay_as_written(make, read):
     tables = {
         **TABLES,

@@ -122,14 +122,13 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
             raise Refusal(
                 f"train.csv: {len(bare):,} rows have no {label_columns[0]}, {first(bare)}; every row needs one"
             )
-        if (raw / "classes.csv").exists():
-            listed = read_csv(raw / "classes.csv")
-            values, names = list(listed.iloc[:, 0]), list(listed.iloc[:, -1])
-            notes.append(f"{len(names)} class names come from classes.csv")
-        elif len(targets) > 1:
-            values = names = targets
-        else:
-            values = names = in_natural_order(sorted(set(column)))
+        listed = read_csv(raw / "classes.csv") if (raw / "classes.csv").exists() else None
+        name_of = {} if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
+        if name_of:
+            notes.append(f"{len(name_of)} class names come from classes.csv")
+        # One column per class: then the submission's columns say the order, or probabilities would change places.
+        values = targets if len(targets) > 1 else list(name_of) or in_natural_order(sorted(set(column)))
+        names = [name_of.get(value, value) for value in values]
         labels = class_labels(column, values, "train.csv")
 
     one_per_class = len(targets) > 1 or (not targets and len(label_columns) > 1)
