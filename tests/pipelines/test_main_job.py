@@ -1,0 +1,235 @@
+"""`make download train predict`: whole, again, from scratch, killed, and after every kind of change."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from stages import MAIN_JOB, Place, new_place
+
+from competition.ensemble.predictions import Predictions, ViewPredictions
+
+MEMBERS, FOLDS = ("slim", "wide"), range(3)
+
+
+def ids_of(place: Place, part: str) -> list[str]:
+    index = pd.read_csv(place.work / "data" / "index.csv", dtype=str, keep_default_na=False)
+    return index.loc[index["part"] == part, "id"].tolist()
+
+
+def ledger(place: Place) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (place.submissions / "ledger.jsonl").read_text().splitlines()]
+
+
+def test_as_many_rows_come_out_as_went_in(finished: Place) -> None:
+    train, test = ids_of(finished, "train"), ids_of(finished, "test")
+    assert len(train) > 1_000 and len(test) > 400  # neither divides by the batch of 100
+    for member in MEMBERS:
+        views = [finished.work / "members" / member / f"fold{fold}" / "views" for fold in FOLDS]
+        oof = [ViewPredictions.load(folder / "oof.npz") for folder in views]
+        assert sorted(name for fold in oof for name in fold.ids) == sorted(train)
+        for folder in views:
+            assert ViewPredictions.load(folder / "test.npz").ids.tolist() == test
+    assert sorted(Predictions.load(finished.work / "blend" / "test.npz").ids) == sorted(test)
+
+
+def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Place) -> None:
+    sample = pd.read_csv(finished.work / "data" / "sample_submission.csv", dtype=str)
+    (file,) = finished.submissions.glob("*.csv")
+    written = pd.read_csv(file, dtype=str)
+    assert written["id"].tolist() == sample["id"].tolist()
+    assert set(written["label"]) <= set(map(str, range(10)))
+    (line,) = ledger(finished)
+    assert line["file"] == file.name and line["digest"].startswith(file.stem)  # type: ignore[attr-defined]
+    assert line["oof_rows"] == len(ids_of(finished, "train")) and line["test_rows"] == len(sample)
+    assert line["partial"] == "" and line["members"] == list(MEMBERS)
+
+
+def test_it_learned_something(finished: Place) -> None:
+    scores = json.loads((finished.work / "blend" / "scores.json").read_text())
+    assert scores["honest"] > 0.4 and scores["standard_error"] > 0  # a guess scores 0.1
+
+
+def test_the_second_run_finds_everything_current_and_loads_no_tensorflow(place: Place) -> None:
+    place.params.write_text(place.params.read_text() + "\n# a remark changes nothing\n")
+    before = place.files()
+    for stage in MAIN_JOB:
+        ran = place.run(stage, PYTHONPROFILEIMPORTTIME="1")
+        assert ran.code == 0, ran.err[-2_000:]
+        assert stage == "tune" or "current" in ran.out, stage
+        assert "made again" not in ran.out
+        loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines() if "|" in line}
+        assert "competition.params" in loaded and not {"tensorflow", "keras", "jax"} & loaded
+    assert place.files() == before
+
+
+@pytest.fixture(scope="module")
+def interrupted(finished: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """From scratch once more, but asked to stop in the first fold model, killed in the second, each time run again."""
+    place = new_place(tmp_path_factory.mktemp("interrupted"))
+    for stage in ("download", "prepare", "resolve"):
+        place.do(stage)
+    asked = place.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
+    assert asked.code == 143, asked
+    assert "goes on from there" in asked.out
+    assert any(place.work.glob("members/slim/fold0/checkpoints/*.json")) and place.weights() == {}
+    killed = place.stopped(signal.SIGKILL, "members/slim/fold1/checkpoints/*.json", "train")
+    assert killed.code == -signal.SIGKILL, killed
+    assert list(place.weights()) == ["slim/fold0"]
+    first = place.work / "members" / "slim" / "fold0" / "weights.npz"
+    before = first.stat().st_mtime_ns
+    for stage in ("train", "predict", "blend"):
+        place.do(stage)
+    assert first.stat().st_mtime_ns == before, "a finished fold model was made again"
+    return place
+
+
+def test_a_run_that_was_stopped_and_killed_ends_with_the_same_weights(finished: Place, interrupted: Place) -> None:
+    assert interrupted.weights() == finished.weights()
+    assert len(finished.weights()) == len(set(finished.weights().values())) == 6
+    for file in finished.work.glob("members/*/fold*/history.csv"):
+        assert (interrupted.work / file.relative_to(finished.work)).read_bytes() == file.read_bytes()
+
+
+def test_two_runs_from_scratch_give_the_same_submission(finished: Place, interrupted: Place) -> None:
+    assert interrupted.submission() == finished.submission()
+
+
+def test_no_rubbish_is_left_behind(interrupted: Place) -> None:
+    assert not list(interrupted.work.rglob("checkpoints")) and not list(interrupted.work.glob("members/**/.*"))
+
+
+def test_force_makes_the_picked_fold_model_again_and_leaves_all_others_alone(place: Place) -> None:
+    old, before = place.weights(), place.files()
+    said = place.do("train", "--member", "wide", "--fold", "2", "--force")
+    assert "made again (FORCE=1)" in said
+    after = place.files()
+    changed = {path for path in after if after[path] != before.get(path)}
+    assert {Path(path).parent.as_posix() for path in changed} == {"work/small/members/wide/fold2"}
+    assert place.weights() == old  # the same model, though it was the first this process has built
+
+
+def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Place) -> None:
+    shutil.rmtree(place.work / "members" / "wide" / "fold2")
+    told = place.refused("predict")
+    assert "member wide lacks fold 2 (not trained)" in told and "`make train MEMBER=wide FOLD=2`" in told
+    assert "ALLOW_PARTIAL=1" in told
+    assert "wide fold 2" in place.refused("blend")
+
+
+def test_a_partial_submission_says_so_in_its_name_and_in_the_ledger(place: Place) -> None:
+    shutil.rmtree(place.work / "members" / "wide" / "fold2")
+    place.do("predict", "--allow-partial")
+    place.do("blend", "--allow-partial")
+    (file,) = place.submissions.glob("*-partial2of3.csv")
+    line = ledger(place)[-1]
+    assert (line["partial"], line["file"]) == ("2of3", file.name)
+    assert line["test_rows"] == len(ids_of(place, "test"))
+
+
+def test_a_damaged_fold_model_is_seen(place: Place) -> None:
+    weights = place.work / "members" / "slim" / "fold0" / "weights.npz"
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    assert "fold 0 (its files were damaged)" in place.refused("predict")
+
+
+def test_changed_views_redo_predictions_and_no_training(place: Place) -> None:
+    sets, before = "predict.views=[identity]", place.files()
+    assert "made again" not in place.do("train", sets=sets)
+    said = place.do("predict", sets=sets)
+    assert said.count("made again (views: ['identity', 'shift_up'] -> ['identity'])") == 6
+    assert "blend: made again" in place.do("blend", sets=sets)
+    after = place.files()
+    changed = {path for path in before if after[path] != before[path]}
+    assert changed and all("/views/" in path or "/blend/" in path or "submissions/" in path for path in changed)
+    views = ViewPredictions.load(place.work / "members" / "slim" / "fold0" / "views" / "test.npz")
+    assert views.views == ("identity",)
+
+
+def test_a_changed_blend_redoes_the_blend_alone(place: Place) -> None:
+    sets, before = "blend.methods=[best]", place.files()
+    for stage in ("train", "predict"):
+        assert "made again" not in place.do(stage, sets=sets)
+    assert "blend: made again (blend.methods" in place.do("blend", sets=sets)
+    after = place.files()
+    assert all("/blend/" in path or "submissions/" in path for path in before if after[path] != before[path])
+    assert len(ledger(place)) == 2
+
+
+def test_changed_training_names_what_differs(place: Place) -> None:
+    told = place.refused("predict", sets="members.wide.train.learning_rate=0.001")
+    assert "member wide lacks fold 0 (member.train.learning_rate: 0.004 -> 0.001)" in told
+
+
+def test_a_submission_that_was_taken_away_comes_back(place: Place) -> None:
+    content = place.submission()
+    next(place.submissions.glob("*.csv")).unlink()
+    place.do("blend")
+    assert place.submission() == content
+
+
+def test_two_processes_never_make_the_same_result(place: Place) -> None:
+    from filelock import FileLock
+
+    with FileLock(place.work / "blend" / "manifest.lock"):
+        assert "is in use by another run" in place.refused("blend", "--force")
+    place.do("blend", "--force")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--fold", "3"), "FOLD=3: folds are whole numbers from 0 to 2"),
+        (("--fold", "-1"), "FOLD=-1: folds are whole numbers from 0 to 2"),
+        (("--fold", "two"), "FOLD=two: folds are whole numbers"),
+        (("--fold", "0,,1"), "FOLD=0,,1: folds are whole numbers"),
+        (("--fold", "1.5"), "FOLD=1.5: folds are whole numbers"),
+        (("--member", "wid"), "MEMBER=wid: there is no such member; params names slim, wide"),
+    ],
+)
+def test_a_wrong_pick_is_refused(finished: Place, arguments: tuple[str, str], told: str) -> None:
+    name, value = arguments
+    assert told in finished.refused("train", f"{name}={value}")
+
+
+def test_a_stage_that_lacks_what_comes_before_names_the_command(tmp_path: Path) -> None:
+    place = new_place(tmp_path)
+    for stage in ("prepare", "resolve", "train", "predict", "blend"):
+        assert "`make download`" in place.refused(stage)
+
+
+def test_a_wrong_parameter_is_one_sentence_and_nothing_is_done(tmp_path: Path) -> None:
+    place = new_place(tmp_path)
+    assert place.refused("download", sets="train.epoch=3") == (
+        "goldfold: SET train.epoch: unknown key; did you mean 'epochs'?\n"
+    )
+    assert not (tmp_path / "work").exists()
+
+
+def test_debug_shows_the_traceback_of_a_refusal(tmp_path: Path) -> None:
+    ran = new_place(tmp_path).run("download", "--debug", sets="train.epoch=3")
+    assert ran.code == 1 and "Traceback" in ran.err and "did you mean 'epochs'?" in ran.err
+
+
+def test_a_full_disk_or_foreign_folder_is_told_in_a_line(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        (tmp_path / "work").write_text("a file where a folder is wanted")
+    else:
+        tmp_path.chmod(0o500)
+    ran = new_place(tmp_path).run("download")
+    assert ran.code == 1 and "Traceback" not in ran.err and ran.err.startswith("goldfold: ")
+
+
+def test_tuning_writes_what_training_then_uses(place: Place) -> None:
+    sets = "tune.trials=2 train.epochs=1 tune.members=[slim]"
+    assert "best of 2 trials" in place.do("tune", sets=sets)
+    best = json.loads((place.work / "tune" / "slim" / "best.json").read_text())
+    assert set(best["values"]) == {"learning_rate", "weight_decay"} and best["trials"] == 2
+    assert "tune slim: current" in place.do("tune", sets=sets)
+    told = place.refused("predict", sets=sets)
+    assert f"-> {best['values']['learning_rate']}"[:12] in told

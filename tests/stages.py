@@ -1,0 +1,117 @@
+"""The stages as a user runs them: real processes on a small digits world in a folder of its own."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from world import ROOT
+
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small}}
+prepare: {{folds: 3}}
+train: {{epochs: 4, batch: 100, steps_per_call: 5}}
+members:
+  slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
+  wide: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none}}
+predict: {{batch: 100, views: [identity, shift_up]}}
+policy: {{rounds: 2}}
+blend: {{rounds: 3, bags: 2}}
+honest: {{resamples: 50}}
+"""
+MAIN_JOB = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A params file, work/ and submissions/."""
+
+    folder: Path
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work" / "small"
+
+    @property
+    def params(self) -> Path:
+        return self.folder / "params.yaml"
+
+    @property
+    def submissions(self) -> Path:
+        return self.folder / "submissions"
+
+    def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
+        places = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
+        return [sys.executable, "-m", f"pipelines.{stage}", *map(str, places), "--set", sets, *arguments]
+
+    def run(self, stage: str, *arguments: str, sets: str = "", **environment: str) -> Ran:
+        command, around = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=around, timeout=200)
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    def do(self, stage: str, *arguments: str, sets: str = "") -> str:
+        """Run it and expect that it ends well. Returns what it said."""
+        ran = self.run(stage, *arguments, sets=sets)
+        assert ran.code == 0, f"{stage}: {ran.out}\n{ran.err}"
+        return ran.out
+
+    def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
+        """Run it and expect a refusal: one sentence, no traceback, exit code 1."""
+        ran = self.run(stage, *arguments, sets=sets)
+        assert ran.code == 1 and ran.err.startswith("goldfold: ") and "Traceback" not in ran.err, (
+            f"{ran.out}\n{ran.err}"
+        )
+        return ran.err
+
+    def stopped(self, signal_number: int, wait_for: str, stage: str, *arguments: str) -> Ran:
+        """Start it, send a signal as soon as a file of that pattern is in work/, and wait for its end."""
+        process = subprocess.Popen(self.command(stage, *arguments), cwd=ROOT, stdout=-1, stderr=-1, text=True)
+        end = time.monotonic() + 200
+        while process.poll() is None and time.monotonic() < end:
+            if any(self.work.glob(wait_for)):
+                process.send_signal(signal_number)
+                break
+            time.sleep(0.001)
+        out, err = process.communicate(timeout=60)
+        return Ran(process.returncode, out, err)
+
+    def copy_to(self, folder: Path) -> "Place":
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return Place(folder)
+
+    def weights(self) -> dict[str, str]:
+        """member/fold -> sha256 of its weights."""
+        return {
+            f"{file.parts[-3]}/{file.parts[-2]}": hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in sorted(self.work.glob("members/*/fold*/weights.npz"))
+        }
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """path -> (inode, time of change) of every result: equal means not touched at all. Locks are no results."""
+        return {
+            path.relative_to(self.folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+            for path in self.folder.rglob("*")
+            if path.is_file() and path.suffix != ".lock"
+        }
+
+    def submission(self) -> bytes:
+        (file,) = self.submissions.glob("*.csv")
+        return file.read_bytes()
+
+
+def new_place(folder: Path) -> Place:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "params.yaml").write_text(PARAMS)
+    return Place(folder)

@@ -1,0 +1,141 @@
+"""A study outlives its process: finished trials count, unfinished ones do not, a torn line harms nothing."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import ROOT, member
+
+from competition.params import Interval, Override
+from competition.training.tuning import mend_journal, search, with_values
+
+SPACE = {"x": Interval(low=-1.0, high=1.0, log=False), "y": Interval(low=1e-3, high=1.0, log=True)}
+
+
+def searched(
+    journal: Path,
+    trials: int,
+    evaluate: Callable[..., float] = lambda values, report: -abs(values["x"] - 0.3),
+    made_from: str = "data",
+) -> tuple[dict[str, float], float, int, list[dict[str, float]]]:
+    """What search found, and the points that were tried this time."""
+    tried: list[dict[str, float]] = []
+
+    def noted(values: dict[str, float], report: Any) -> float:
+        tried.append(values)
+        return evaluate(values, report)
+
+    return *search(SPACE, trials, 1, made_from, journal, noted, lambda done, total: None), tried
+
+
+def test_the_best_values_are_those_of_the_best_trial(tmp_path: Path) -> None:
+    values, score, done, tried = searched(tmp_path / "study.log", 6)
+    best = min(tried, key=lambda point: abs(point["x"] - 0.3))
+    assert (values, done, len(tried)) == (best, 6, 6)
+    assert score == pytest.approx(-abs(best["x"] - 0.3))
+    assert all(-1 <= point["x"] <= 1 and 1e-3 <= point["y"] <= 1 for point in tried)
+
+
+def test_trials_of_an_earlier_process_count_and_more_go_on_from_them(tmp_path: Path) -> None:
+    *_, before = searched(tmp_path / "study.log", 3)
+    *_, after = searched(tmp_path / "study.log", 5)
+    assert (len(before), len(after)) == (3, 2)
+    assert not [point for point in after if point in before]
+    values, _, done, again = searched(tmp_path / "study.log", 5)
+    assert again == [] and done == 5
+    assert values in before + after
+
+
+def test_the_same_trials_are_drawn_whether_or_not_the_search_was_interrupted(tmp_path: Path) -> None:
+    *_, whole = searched(tmp_path / "one.log", 5)
+    parts = [point for trials in (2, 3, 5) for point in searched(tmp_path / "two.log", trials)[3]]
+    assert parts == whole
+
+
+def test_other_data_is_another_study(tmp_path: Path) -> None:
+    searched(tmp_path / "study.log", 3)
+    *_, tried = searched(tmp_path / "study.log", 3, made_from="other data")
+    assert len(tried) == 3
+
+
+@pytest.mark.parametrize("torn", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
+def test_a_torn_last_line_is_cut_and_kept_beside(tmp_path: Path, torn: bytes) -> None:
+    journal = tmp_path / "study.log"
+    searched(journal, 3)
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + torn)
+    *_, done, tried = searched(journal, 4)
+    assert (done, len(tried)) == (4, 1)
+    assert journal.read_bytes().startswith(whole) and journal.with_suffix(".torn").read_bytes() == torn
+    assert searched(journal, 4)[3] == []
+
+
+def test_a_whole_journal_is_not_touched(tmp_path: Path) -> None:
+    journal = tmp_path / "study.log"
+    mend_journal(journal)
+    assert not journal.exists()
+    searched(journal, 1)
+    before = journal.read_bytes()
+    mend_journal(journal)
+    assert journal.read_bytes() == before and not journal.with_suffix(".torn").exists()
+
+
+KILLED_IN_A_TRIAL = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from test_tuning import searched
+count = iter(range(9))
+searched(Path(sys.argv[1]), 5, lambda values, report: 0.0 if next(count) < 2 else os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def test_a_trial_that_was_killed_does_not_count(tmp_path: Path) -> None:
+    paths = map(str, (tmp_path / "study.log", ROOT, ROOT / "tests", Path(__file__).parent))
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_A_TRIAL, *paths], capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    *_, done, tried = searched(tmp_path / "study.log", 5)
+    assert (done, len(tried)) == (5, 3)
+
+
+def test_a_trial_that_diverges_is_passed_over(tmp_path: Path) -> None:
+    def fails_first(values: dict[str, float], report: Any) -> float:
+        if not (tmp_path / "failed").exists():
+            (tmp_path / "failed").touch()
+            raise ArithmeticError("the loss is nan")
+        return values["x"]
+
+    *_, done, tried = searched(tmp_path / "study.log", 2, fails_first)
+    assert (done, len(tried)) == (2, 3)
+
+
+def test_a_search_in_which_everything_diverges_ends(tmp_path: Path) -> None:
+    def diverges(values: dict[str, float], report: Any) -> float:
+        raise ArithmeticError("the loss is nan")
+
+    with pytest.raises(ArithmeticError):
+        searched(tmp_path / "study.log", 2, diverges)
+
+
+def test_tuned_values_reach_the_member_and_say_where_they_are_from() -> None:
+    before = member(epochs=9)
+    after, origins = with_values(before, {"learning_rate": 0.5, "weight_decay": 0.25}, [])
+    assert (after.train.learning_rate, after.train.weight_decay, after.train.epochs) == (0.5, 0.25, 9)
+    assert origins == {"learning_rate": "0.5 (tuned)", "weight_decay": "0.25 (tuned)"}
+
+
+@pytest.mark.parametrize("path", [("train", "weight_decay"), ("members", "cnn", "train", "weight_decay")])
+def test_what_is_said_by_hand_wins_over_what_was_tuned(path: tuple[str, ...]) -> None:
+    before = member(weight_decay=0.125)
+    after, origins = with_values(before, {"learning_rate": 0.5, "weight_decay": 0.25}, [Override(path, 0.125)])
+    assert (after.train.learning_rate, after.train.weight_decay) == (0.5, 0.125)
+    assert origins["weight_decay"] == "0.125 (SET)"
+
+
+def test_a_value_of_another_block_is_no_word_about_training() -> None:
+    after, _ = with_values(member(), {"weight_decay": 0.25}, [Override(("other", "weight_decay"), 1)])
+    assert after.train.weight_decay == 0.25
