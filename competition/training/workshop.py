@@ -85,7 +85,7 @@ class Workshop:
         watch: score the held-out fold after every epoch, not only after the last.
         """
         size = self.member.image_size
-        small = max(8, round(size * train.small_size))
+        small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
 
         def feeder_at(epoch: int) -> Feeder:
             return self._feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
