@@ -79,10 +79,14 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=16_465)
     chosen = arguments.parse_args()
     start, worlds = time.perf_counter(), []
-    for seed in range(chosen.seeds):
-        worlds.append(one_world(seed, chosen.rows))
-        print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
-    report(worlds)
+    try:
+        for seed in range(chosen.seeds):
+            worlds.append(one_world(seed, chosen.rows))
+            print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print(f"stopped after {len(worlds)} seeds")
+    if len(worlds) > 1:
+        report(worlds)
 
 
 def report(worlds: list[dict[str, tuple[float, float]]]) -> None:
