@@ -57,7 +57,8 @@ def fetch(
 ) -> None:
     """Download and unpack a competition into the empty `folder`. cache: where the archive is kept between runs."""
     slug = slug_of(slug)
-    preflight(client, slug)
+    if _sealed(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # what is here and whole needs no Kaggle
+        preflight(client, slug)
     done = download(client, slug, cache, max_ratio, progress)
     archive.extract(done.archive, folder, max_ratio, progress)
 
@@ -91,14 +92,9 @@ def _download(client: Client, slug: str, folder: Path, max_ratio: float, progres
         )
     parts.mkdir(exist_ok=True)
     for last in (False, True):
-        arguments = {"slug": slug, "folder": str(parts), "force": last}
+        came = _ask_for_it(client, slug, parts, last, sum(listing.values()), progress)
         try:
-            came = Path(ask(client, "download", arguments, slug, progress_of(progress, sum(listing.values()))))
             verified = archive.verify(came, listing, max_ratio, progress)
-        except KaggleRefusal as refusal:
-            if refusal.kind == "page":
-                shutil.rmtree(parts, ignore_errors=True)
-            raise
         except Refusal as refusal:
             if last:
                 came.replace(folder / f"{slug}.corrupt")
@@ -112,6 +108,17 @@ def _download(client: Client, slug: str, folder: Path, max_ratio: float, progres
         write_json(seal, {"sha256": verified.sha256, "files": verified.files, "notes": verified.notes})
         return Downloaded(target, verified, fresh=True)
     raise AssertionError("the second round returns or raises")
+
+
+def _ask_for_it(client: Client, slug: str, parts: Path, force: bool, total: int, progress: Progress | None) -> Path:
+    """What the client brought. A part that can be resumed stays in `parts`; a login page does not."""
+    arguments = {"slug": slug, "folder": str(parts), "force": force}
+    try:
+        return Path(ask(client, "download", arguments, slug, progress_of(progress, total)))
+    except KaggleRefusal as refusal:
+        if refusal.kind == "page":
+            shutil.rmtree(parts, ignore_errors=True)
+        raise
 
 
 def _sealed(seal: Path, target: Path) -> Verified | None:

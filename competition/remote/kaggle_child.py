@@ -129,13 +129,21 @@ def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
 
 
 def listing(api: Any, emit: Emit, slug: str) -> dict[str, int]:
-    """name -> bytes. A page may be empty and still name a next one; a token that comes back ends the walk."""
+    """name -> bytes. A page may be empty and still name a next one; a token that comes back ends the walk.
+
+    Thousands of files are many pages, and Kaggle limits the rate: then what is known so far is the answer.
+    """
     files: dict[str, int] = {}
     token: str | None = None
     seen: set[str | None] = set()
     while token not in seen:
         seen.add(token)
-        page = api.competition_list_files(slug, token, 200)
+        try:
+            page = api.competition_list_files(slug, token, 200)
+        except Exception as error:
+            if files and _failure(error).get("status") == 429:
+                break
+            raise
         files |= {file.name: file.total_bytes for file in page.files or []}
         token = page.next_page_token or None
         emit("progress", done=len(files), total=0)

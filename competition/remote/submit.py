@@ -8,6 +8,8 @@ from pathlib import Path
 from competition.errors import Refusal
 from competition.remote.kaggle_client import PASSING, SITE, Client, KaggleRefusal, ask
 
+Record = Callable[[str, str, float | None, float | None, str], None]
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -122,6 +124,38 @@ def follow(
         waiting(waited)
         time.sleep(min(pause, max(0.0, seconds - waited)))
         pause = min(longest, pause * 1.5)
+
+
+def deliver(
+    client: Client,
+    slug: str,
+    path: Path,
+    digest: str,
+    note: str,
+    again: bool,
+    record: Record,
+    seconds: float,
+    shortest: float,
+    longest: float,
+    waiting: Callable[[float], None],
+) -> Submission:
+    """Submit and follow, and record each step before and after it happens. Arguments as for `submit` and `follow`.
+
+    record: (what, ref, public, private, error), what as in the ledger: sending, submitted, scored or failed. A process
+    that is killed in between leaves "sending": the file may have reached Kaggle, and `submit` will look.
+    """
+    record("sending", "", None, None, "")
+    try:
+        ref = submit(client, slug, path, digest, note, again)
+    except Refusal as refusal:
+        record("failed", "", None, None, str(refusal))
+        raise
+    record("submitted", str(ref), None, None, "")
+    found = follow(client, slug, ref, seconds, shortest, longest, waiting)
+    if found.status != "PENDING":
+        what = "failed" if found.status == "ERROR" else "scored"
+        record(what, str(ref), found.public, found.private, found.error)
+    return found
 
 
 def page(slug: str) -> str:

@@ -110,9 +110,11 @@ def rows(ledger: Ledger) -> list[Row]:
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
-    """The last event of this very file that says it reached Kaggle, or may have; None when it never did."""
-    sent = [event for event in ledger.events if event.digest == digest]
-    return sent[-1] if sent and any(event.ref or event.what == "sending" for event in sent) else None
+    """The last event of this very file if it reached Kaggle or may have (it was being sent), else None."""
+    events = [event for event in ledger.events if event.digest == digest]
+    if events and (events[-1].what == "sending" or any(event.ref for event in events)):
+        return events[-1]
+    return None
 
 
 def noise_band(entry: Entry, public_share: float, width: float = 1.96) -> float | None:

@@ -96,6 +96,21 @@ def test_a_retry_after_beyond_all_patience_is_said_at_once(kaggle, client, tmp_p
     assert kaggle.count("DownloadDataFiles") == 1
 
 
+def test_a_listing_cut_short_by_the_rate_limit_is_a_short_listing(kaggle, client, tmp_path):
+    kaggle.faults["ListDataFiles"] = ["", "429:1800"]
+    assert download.download(client, "flowers", tmp_path, 200).verified.notes == [
+        "2 files are in flowers.zip and not in the listing (train/01.tfrec, test/01.tfrec)"
+    ]
+
+
+def test_what_is_here_and_whole_needs_no_kaggle(kaggle, client, tmp_path):
+    download.download(client, "flowers", tmp_path / "cache", 200)
+    asked = len(kaggle.calls)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+    assert len(kaggle.calls) == asked
+    assert tree(tmp_path / "raw") == kaggle.contests["flowers"].files
+
+
 REFUSED = {
     "rules": (
         "DownloadDataFiles",

@@ -131,7 +131,6 @@ def test_a_bucket_is_listed_and_read_by_the_real_file_system(gcs):
     ("path", "message"),
     [
         ("gs://denied/data", "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING may not read it: give it the role"),
-        ("gs://absent/data", "the bucket or folder does not exist"),
     ],
 )
 def test_a_bucket_that_cannot_be_read_says_why_and_who_asked(gcs, path, message):

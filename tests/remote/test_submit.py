@@ -1,4 +1,3 @@
-import dataclasses
 import hashlib
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from competition.errors import Refusal
 from competition.remote import submit
 from competition.remote.kaggle_client import KaggleRefusal
+from competition.submission.ledger import Event, already_sent, append, read
 
 CSV = b"id,label\na,1\nb,2\n"
 DIGEST = hashlib.sha256(CSV).hexdigest()
@@ -109,8 +109,7 @@ def test_the_daily_limit_is_known_before_the_upload(kaggle, client, file):
 
 def test_a_submission_that_stays_pending_is_not_called_done(kaggle, client, file):
     kaggle.pending_polls = 10**9
-    impatient = dataclasses.replace(client)
-    scored, waited = follow(impatient, send(client, file), seconds=1.0)
+    scored, waited = follow(client, send(client, file), seconds=1.0)
     assert (scored.status, scored.public) == ("PENDING", None)
     assert waited
 
@@ -119,3 +118,34 @@ def test_not_yet_known_counts_as_pending(kaggle, client, file):
     ref = send(client, file)
     kaggle.faults["GetSubmission"] = ["404"]
     assert follow(client, ref)[0].status == "COMPLETE"
+
+
+def deliver(client, file, ledger, again=False):
+    def record(what, ref, public, private, error):
+        append(ledger, Event(DIGEST, what, ref, public, private, error, "2026-01-01T00:00:00Z"))
+
+    return submit.deliver(client, "flowers", file, DIGEST, "", again, record, 20, 0.01, 0.05, lambda waited: None)
+
+
+def events(ledger):
+    return [(event.what, event.public_score, event.error) for event in read(ledger).events]
+
+
+def test_every_step_is_in_the_ledger(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    deliver(client, file, ledger)
+    assert events(ledger) == [("sending", None, ""), ("submitted", None, ""), ("scored", 0.9, "")]
+    assert already_sent(read(ledger), DIGEST).ref == str(kaggle.submissions[0]["ref"])
+    kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Required column 'label' could not be found")
+    deliver(client, file, ledger, again=True)
+    assert events(ledger)[-1] == ("failed", None, "Required column 'label' could not be found")
+
+
+def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    kaggle.faults["upload"] = ["500"] * 3
+    with pytest.raises(KaggleRefusal, match="nothing was submitted"):
+        deliver(client, file, ledger)
+    assert already_sent(read(ledger), DIGEST) is None
+    deliver(client, file, ledger)
+    assert [what for what, _, _ in events(ledger)] == ["sending", "failed", "sending", "submitted", "scored"]

@@ -99,6 +99,7 @@ def test_the_same_file_again_is_noticed_even_when_the_answer_was_lost():
     assert seen(event("submitted", digest="b" * 64, ref="1")) is None
     assert seen(event("failed", error="upload refused")) is None  # Kaggle never gave it a number
     assert seen(event("sending")).what == "sending"
+    assert seen(event("sending"), event("failed", error="upload refused")) is None
     assert seen(event("submitted", ref="1"), event("scored", ref="1", public=0.9)).public_score == 0.9
 
 

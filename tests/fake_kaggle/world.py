@@ -1,0 +1,10 @@
+"""A little competition and little patience, for tests of the client."""
+
+from competition.remote.kaggle_client import Patience
+
+FILES = {
+    "sample_submission.csv": b"id,label\na,0\nb,0\n",
+    "train/01.tfrec": bytes(range(256)) * 3000,
+    "test/01.tfrec": bytes(reversed(range(256))) * 3000,
+}
+QUICK = Patience(tries=3, first_wait=0.05, longest_wait=3.0, stall=8.0)
