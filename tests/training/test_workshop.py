@@ -1,0 +1,212 @@
+"""A member on its device: the same model whatever was trained before and on however many devices; no row lost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from world import CLASSES, member, params, pixels_of
+
+from competition.ensemble.predictions import Predictions
+from competition.params import Train
+from competition.training.checkpoint import Checkpoints
+from competition.training.device import open_device
+from competition.training.engine import State
+from competition.training.loop import Diverged, Stopped, Trained
+from competition.training.workshop import Images, Workshop, few_rows
+
+N, FOLDS = 59, 3  # divides badly by everything
+LABELS = np.arange(N) % CLASSES
+IDS = np.array([f"i{n:02}" for n in range(N)])
+IMAGES = Images(IDS, pixels_of(LABELS), LABELS, np.arange(N) // CLASSES % FOLDS, np.ones(N, bool))
+LIVELY = {"dropout": 0.3, "flip": "horizontal", "shift": 0.1, "brightness": 0.1}
+
+
+@cache
+def shop_on(replicas: int = 1, lively: bool = True) -> Workshop:
+    """Built once for each kind: what a test leaves behind in it must not matter to the next."""
+    device = open_device(params(f"device.logical_devices={replicas}").device)
+    assert device.replicas == replicas
+    return Workshop(member(batch=12, **(LIVELY if lively else {})), IMAGES, CLASSES, "macro_f1", device, 7)
+
+
+def trained(
+    shop: Workshop,
+    fold: int,
+    checkpoints: Checkpoints | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    **changes: object,
+) -> tuple[Trained, State]:
+    train: Train = replace(shop.member.train, **changes)  # type: ignore[arg-type]
+    return shop.train(fold, train, checkpoints, lambda *_: None, stop), shop.engine.state()
+
+
+def assert_identical(one: State, other: State) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
+    shop = shop_on()
+    first, state = trained(shop, 0)
+    trained(shop, 1, learning_rate=0.5, epochs=1)
+    shop.predict(shop.engine.weights(), IMAGES, np.arange(5), ["identity"])
+    again, after = trained(shop, 0)
+    assert_identical(state, after)
+    assert first.history == again.history
+    _, other = trained(shop, 1)
+    assert any(not np.array_equal(state[name], other[name]) for name in state)
+
+
+def test_a_shop_built_anew_trains_the_same_model() -> None:
+    _, state = trained(shop_on(), 0)
+    keras.layers.Dense(3)  # the numbers Keras gives to layers must not matter
+    fresh = Workshop(shop_on().member, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7)
+    assert_identical(state, trained(fresh, 0)[1])
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_the_number_of_devices_changes_neither_loss_nor_weights_by_more_than_rounding(replicas: int) -> None:
+    settings = {"epsilon": 1e-3}  # else rounding decides the sign of a first step whose gradient is 0
+    (one, state), (other, after) = (trained(shop_on(n, lively=False), 0, **settings) for n in (1, replicas))
+    np.testing.assert_allclose([e.loss for e in other.history], [e.loss for e in one.history], rtol=1e-4)
+    for name, value in state.items():
+        np.testing.assert_allclose(after[name], value, atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 8, N])
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_every_row_is_predicted_once_and_stays_with_its_id(replicas: int, count: int) -> None:
+    trained(shop_on(1, lively=False), 0, epochs=1)
+    weights = shop_on(1, lively=False).engine.weights()
+    rows = np.random.default_rng(count).permutation(N)[:count]
+    found = shop_on(replicas, lively=False).predict(weights, IMAGES, rows, ["identity", "flip_lr"])
+    assert found.ids.tolist() == IMAGES.ids[rows].tolist() and found.probs.shape == (count, 2, CLASSES)
+    alone = shop_on(1, lively=False).predict(weights, IMAGES, np.arange(N), ["identity", "flip_lr"])
+    np.testing.assert_allclose(found.probs, alone.probs[rows], atol=2e-3)
+
+
+def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
+    shop = shop_on()
+    trained(shop, 0)
+    rows = np.arange(N)
+    views = shop.engine.probabilities(_batches(rows), rows, _views("identity", "shift_up"))
+    whole = np.concatenate([images for _, images in _batches(rows)]).astype(np.float32)
+    logits = shop.engine.model.predict(whole, batch_size=shop.engine.predict_batch, verbose=0)
+    np.testing.assert_array_equal(views[:, 0], tf.nn.softmax(logits).numpy()[:N])
+    assert not np.array_equal(views[:, 0], views[:, 1])
+
+
+def _batches(rows: np.ndarray):  # noqa: ANN202
+    from competition.data.batches import in_order
+
+    return in_order(IMAGES.pixels, rows, shop_on().engine.predict_batch)
+
+
+def _views(*names: str):  # noqa: ANN202
+    from competition.ensemble.views import views_named
+
+    return views_named(names)
+
+
+@pytest.mark.parametrize("changes", [{}, {"patience": 2, "epochs": 4}, {"steps_per_call": 2}], ids=str)
+def test_a_run_that_was_stopped_at_any_point_ends_with_the_same_bits(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    shop = shop_on()
+    whole, state = trained(shop, 0, **changes)
+    checkpoints = Checkpoints(tmp_path, "x")
+    for _ in range(30):
+        try:
+            resumed, after = trained(shop, 0, checkpoints, stop=_at_the_third_look(), **changes)
+            break
+        except Stopped:
+            trained(shop, 1, epochs=1)  # something else happens in between
+    assert resumed.history == whole.history and resumed.kept_epoch == whole.kept_epoch
+    assert_identical(state, after)
+
+
+def _at_the_third_look() -> Callable[[], bool]:
+    looks = iter(range(10_000))
+    return lambda: next(looks) >= 2
+
+
+def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "x")
+    with pytest.raises(Stopped, match="stopped after step 1 of 6"):
+        trained(shop_on(), 0, checkpoints, stop=lambda: True, steps_per_call=1)
+    found = checkpoints.latest()
+    assert found is not None and found[0] == 1
+
+
+def test_a_loss_that_is_no_number_is_an_error_and_leaves_no_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "x")
+    with pytest.raises(Diverged, match=r"lower train\.learning_rate or set train\.clip_norm"):
+        trained(shop_on(), 0, checkpoints, learning_rate=1e30, clip_norm=0.0, epochs=8)
+    found = checkpoints.latest()
+    assert found is None or all(np.isfinite(value).all() for value in found[1].values())
+
+
+def test_the_held_out_fold_is_never_trained_on() -> None:
+    for fold in range(FOLDS):
+        rows = shop_on().plan(fold, shop_on().member.train).rows
+        assert set(IMAGES.folds[rows]) == set(range(FOLDS)) - {fold}
+        assert len(rows) == (IMAGES.folds != fold).sum()
+
+
+def test_it_learns() -> None:
+    found, _ = trained(shop_on(lively=False), 0, epochs=8)
+    assert found.history[-1].held_out > 0.9 and found.history[-1].loss < found.history[0].loss
+
+
+def test_patience_keeps_the_best_epoch() -> None:
+    shop = shop_on(lively=False)
+    found, _ = trained(shop, 0, patience=2, epochs=6, learning_rate=0.03)
+    scores = [epoch.held_out for epoch in found.history]
+    assert found.kept_epoch == 1 + int(np.argmax(scores))
+    assert shop.score(0) == pytest.approx(max(scores))
+
+
+def test_a_row_that_cannot_be_read_is_not_learned_from_and_gets_the_mean_of_the_others() -> None:
+    readable = np.ones(N, bool)
+    readable[[4, 50]] = False
+    images = replace(IMAGES, readable=readable)
+    shop = Workshop(member(batch=12), images, CLASSES, "macro_f1", open_device(params().device), 7)
+    assert not {4, 50} & {*shop.plan(0, shop.member.train).rows, *shop.plan(1, shop.member.train).rows}
+    found = shop.predict(shop.engine.weights(), images, np.array([3, 4, 5]), ["identity"])
+    probs = found.probs[:, 0].astype(np.float32)
+    np.testing.assert_allclose(probs[1], (probs[0] + probs[2]) / 2, atol=1e-3)
+    none = shop.predict(shop.engine.weights(), images, np.array([4, 50]), ["identity"])
+    np.testing.assert_allclose(none.probs, 1 / CLASSES, atol=1e-3)
+
+
+def test_teachers_soften_the_targets_of_their_own_rows() -> None:
+    taught = Predictions(IMAGES.ids[::-1].copy(), np.full((N, CLASSES), 1 / CLASSES, np.float32))
+    pupil = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
+    shop = Workshop(pupil, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7, taught)
+    targets = shop.plan(0, pupil.train).targets
+    np.testing.assert_allclose(targets, 0.7 * np.eye(CLASSES)[LABELS] + 0.1, rtol=1e-5)
+
+
+def test_external_images_are_learned_from_in_every_fold_by_members_that_name_them() -> None:
+    ids = np.array([*IMAGES.ids[:-2], "external/web/a", "external/other/b"])
+    folds = np.array([*IMAGES.folds[:-2], -1, -1])
+    wanted = replace(member(batch=12), external=("web",))
+    shop = Workshop(wanted, replace(IMAGES, ids=ids, folds=folds), CLASSES, "macro_f1", open_device(params().device), 7)
+    for fold in range(FOLDS):
+        rows = shop.plan(fold, wanted.train).rows
+        assert N - 2 in rows and N - 1 not in rows
+
+
+def test_few_rows_are_a_seeded_choice_that_keeps_rows_together() -> None:
+    few = few_rows(IMAGES, 10, seed=3)
+    assert len(few.ids) == 10 and few.ids.tolist() == few_rows(IMAGES, 10, seed=3).ids.tolist()
+    at = [IMAGES.ids.tolist().index(name) for name in few.ids]
+    np.testing.assert_array_equal(few.pixels, IMAGES.pixels[at])
+    np.testing.assert_array_equal(few.labels, LABELS[at])
+    assert len(few_rows(IMAGES, 1_000, seed=3).ids) == N
