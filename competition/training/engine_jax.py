@@ -124,7 +124,7 @@ class JaxEngine:
         self.load(with_weights(self._start, weights))
 
     def _initial(self) -> State:
-        model = {name: np.array(variable) for name, variable in self._variables.items()}
+        model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
         empty = zip(self._moments, self._trainable, strict=True)
         moments = {moment: np.zeros_like(model[name]) for pair, name in empty for moment in pair}
         return {**model, **moments, **{average: model[name] for name, average in self._averages.items()}}

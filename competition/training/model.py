@@ -1,4 +1,4 @@
-"""A member's network: images (B, H, W, 3) of 0..255 in, logits (B, C) float32 out. What the backbone expects travels with it."""
+"""A member's network: images (B, H, W, 3) of 0..255 in, logits (B, C) float32 out; what the backbone expects is in it."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import keras
 
 from competition.errors import Refusal
 from competition.params import Member
+from competition.training.initial import draw_initial
 
 # How each family of keras.applications wants its pixels; families not named here scale inside their own graph.
 # Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
@@ -16,7 +17,7 @@ BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
 
 
 def build(member: Member, classes: int) -> keras.Model:
-    """The untrained (or pretrained) network of a member; the same seed gives the same weights.
+    """The untrained (or pretrained) network of a member; the same seed gives the same weights, on every backend.
 
     Raises Refusal for an unknown architecture or weights that do not fit.
     """
@@ -35,7 +36,9 @@ def build(member: Member, classes: int) -> keras.Model:
     finally:
         keras.config.set_dtype_policy(before)
     model = keras.Model(inputs, logits, name=member.architecture.lower())
-    for layer in _all_layers(model):
+    layers = _all_layers(model)
+    draw_initial(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
+    for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = member.train.norm_momentum
             # Statistics of the global batch, whatever the number of replicas; on JAX they are that by themselves.

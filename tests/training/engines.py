@@ -1,0 +1,163 @@
+"""Trainings small enough to repeat on every backend and number of devices; run as a program, because Keras has one
+backend per process: `KERAS_BACKEND=jax python engines.py OUT.npz [WEIGHTS.npz]` writes what came out.
+
+The optimizer's epsilon is 1e-3: with Keras' 1e-7, a gradient that is 0 but for rounding becomes a step of full length,
+and two right answers part. There is no dropout where backends are compared: their random numbers differ.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from competition.data.augment import Augmentation
+from competition.data.batches import Feeder, TrainingRows, in_order
+from competition.params import DeviceParams, Member, Train, load_params
+from competition.training import loop
+from competition.training.checkpoint import Checkpoints
+from competition.training.device import open_device
+from competition.training.engine import CompiledIn, Engine, State, make_engine
+from competition.training.model import build
+
+MOST = 8  # devices
+N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
+ROWS, HELD_OUT = np.arange(64), np.arange(64, N)  # four steps per epoch
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+STILL = {"flip": "none", "shift": 0.0, "zoom": 0.0, "rotate": 0.0, "brightness": 0.0, "contrast": 0.0, "dropout": 0.0}
+TRAIN = replace(PARAMS.train, epochs=EPOCHS, batch=BATCH, learning_rate=0.02, clip_norm=0.5, epsilon=1e-3, **STILL)
+VIEWS = (lambda images: images,)
+BACKEND = keras.backend.backend()
+
+
+def pictures() -> tuple[np.ndarray, np.ndarray]:
+    """pixels: (N, SIDE, SIDE, 3) uint8, noise brighter in one channel.  labels: (N,) that channel."""
+    random, labels = np.random.default_rng(0), np.arange(N) % CLASSES
+    pixels = random.integers(0, 150, (N, SIDE, SIDE, 3))
+    pixels[np.arange(N), :, :, labels] += 60
+    return pixels.astype(np.uint8), labels
+
+
+def network(norm: bool, dropout: float) -> keras.Model:
+    """Normalised, so that a step on the wrong statistics shows; its last layer is called as a member's is."""
+    random = np.random.default_rng(1)
+    inputs = keras.Input((SIDE, SIDE, 3))
+    x = keras.layers.Conv2D(4, 3, use_bias=False)(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))
+    if norm:
+        x = keras.layers.BatchNormalization(momentum=0.8, synchronized=BACKEND == "tensorflow")(x)
+    x = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(x))
+    model = keras.Model(inputs, keras.layers.Dense(CLASSES, name="logits")(keras.layers.Dropout(dropout, seed=3)(x)))
+    for variable in model.trainable_variables:
+        if len(variable.shape) > 1:
+            variable.assign(random.normal(0, 0.3, variable.shape))
+    return model
+
+
+def engine_of(train: Train, devices: int = 1, norm: bool = True) -> Engine:
+    device = open_device(DeviceParams("auto", "any", devices, PARAMS.device.tpu))
+    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit")
+    return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
+
+
+def trained(
+    engine: Engine,
+    train: Train,
+    checkpoints: Checkpoints | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    after_step: Callable[[], None] = lambda: None,
+) -> list[loop.Epoch]:
+    pixels, labels = pictures()
+    targets = np.eye(CLASSES, dtype=np.float32)[labels]
+    still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
+    feeder = Feeder(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
+    plan = TrainingRows(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
+
+    def told(*_: Any) -> None:
+        after_step()
+
+    return loop.train_fold(
+        engine, lambda _: feeder, plan, train, checkpoints, lambda _: float(held_out(engine).std()), 1, told, stop
+    ).history
+
+
+def held_out(engine: Engine) -> np.ndarray:
+    """(rows, C) out-of-fold probabilities; the last batch is not full."""
+    pixels, _ = pictures()
+    return engine.probabilities(in_order(pixels, HELD_OUT, engine.predict_batch), HELD_OUT, VIEWS)[:, 0]
+
+
+def everything(engine: Engine, history: list[loop.Epoch]) -> State:
+    return {**engine.state(), "loss": np.array([epoch.loss for epoch in history]), "oof": held_out(engine)}
+
+
+def outcome(devices: int = 1, norm: bool = True, **changes: Any) -> State:
+    train = replace(TRAIN, **changes)
+    engine = engine_of(train, devices, norm)
+    return everything(engine, trained(engine, train))
+
+
+def interrupted(engine: Engine, train: Train, folder: Path) -> State:
+    """Stopped in the middle of an epoch, taken up again by an engine that has meanwhile done something else."""
+    steps: list[int] = []
+    checkpoints = Checkpoints(folder, "same")
+    try:
+        trained(engine, train, checkpoints, lambda: len(steps) == 3, lambda: steps.append(0))
+        raise AssertionError("it was not stopped")
+    except loop.Stopped:
+        trained(engine, replace(train, learning_rate=0.5))
+    return everything(engine, trained(engine, train, checkpoints))
+
+
+def both_ways(**changes: Any) -> tuple[State, State]:
+    """(uninterrupted, interrupted and resumed); dropout and augmentation on, an average kept."""
+    train = replace(TRAIN, dropout=0.5, shift=0.2, flip="horizontal", steps_per_call=1, ema=0.5, **changes)
+    engine = engine_of(train)
+    whole = everything(engine, trained(engine, train))
+    with tempfile.TemporaryDirectory() as folder:
+        return whole, interrupted(engine, train, Path(folder))
+
+
+def step_by_step(**changes: Any) -> list[State]:
+    """The state before the first step and after every one."""
+    train = replace(TRAIN, steps_per_call=1, **changes)
+    engine = engine_of(train)
+    engine.reset(TRAIN.seed)
+    found = [engine.state()]
+    trained(engine, train, after_step=lambda: found.append(engine.state()))
+    return found
+
+
+def member_weights() -> State:
+    """What a member of params.yaml begins with."""
+    member: Member = replace(PARAMS.members["cnn"], image_size=16, alpha=0.25)
+    return {f"{n}": keras.ops.convert_to_numpy(v) for n, v in enumerate(build(member, CLASSES).trainable_variables)}
+
+
+def all_outcomes(foreign: Path | None) -> dict[str, State]:
+    engine_of(TRAIN, MOST)  # the CPU is cut once
+    found = {f"devices{n}": outcome(n) for n in (1, 2, 4, 8)}
+    found["options"] = outcome(
+        2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
+    )
+    found["whole"], found["pieces"] = outcome(norm=False), outcome(norm=False, accumulate=4)
+    found["uninterrupted"], found["resumed"] = both_ways()
+    found["member"] = member_weights()
+    if foreign is not None:
+        engine = engine_of(TRAIN)
+        with np.load(foreign) as stored:
+            engine.load_weights(
+                {name.split("|")[1]: stored[name] for name in stored if name.startswith("devices1|model/")}
+            )
+        found["foreign"] = {"oof": held_out(engine)}
+    return found
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    cases = all_outcomes(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    np.savez(sys.argv[1], **{f"{case}|{name}": value for case, state in cases.items() for name, value in state.items()})

@@ -1,0 +1,138 @@
+"""Both backends, on any number of devices, give the same losses, weights and out-of-fold probabilities."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import PARAMS, TRAIN, engine_of, held_out
+
+from competition.errors import Refusal
+from competition.training.device import choose_backend, open_device, whole_batch
+
+pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOSE = 1e-5  # of the largest value of an array, after eight steps in float32
+Cases = dict[str, dict[str, np.ndarray]]
+
+
+@pytest.fixture(scope="session")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
+    """backend -> case -> name -> array; JAX also predicts with the weights that TensorFlow trained."""
+    folder, found, before = tmp_path_factory.mktemp("engines"), {}, []
+    for backend in ("tensorflow", "jax"):
+        path = folder / f"{backend}.npz"
+        environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, str(Path(__file__).with_name("engines.py")), str(path), *before]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        before = [str(path)]
+        cases: Cases = {}
+        with np.load(path) as stored:
+            for key in stored.files:
+                case, name = key.split("|")
+                cases.setdefault(case, {})[name] = stored[key]
+        found[backend] = cases
+    return found
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(
+            found[name], expected[name], rtol=0, atol=CLOSE * np.abs(expected[name]).max(), err_msg=name
+        )
+
+
+@pytest.mark.parametrize("case", ["devices1", "devices4", "options", "pieces", "member"])
+def test_tensorflow_and_jax_agree(outcomes: dict[str, Cases], case: str) -> None:
+    assert_same(outcomes["jax"][case], outcomes["tensorflow"][case])
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_the_number_of_devices_changes_nothing(outcomes: dict[str, Cases], backend: str, devices: int) -> None:
+    assert_same(outcomes[backend][f"devices{devices}"], outcomes[backend]["devices1"])
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_batch_in_pieces_equals_the_whole_batch(outcomes: dict[str, Cases], backend: str) -> None:
+    assert_same(outcomes[backend]["pieces"], outcomes[backend]["whole"])
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_run_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same(
+    outcomes: dict[str, Cases], backend: str
+) -> None:
+    whole, resumed = outcomes[backend]["uninterrupted"], outcomes[backend]["resumed"]
+    assert whole.keys() == resumed.keys()
+    for name in whole:
+        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+
+
+def test_weights_trained_on_tensorflow_predict_the_same_on_jax(outcomes: dict[str, Cases]) -> None:
+    expected = outcomes["tensorflow"]["devices1"]["oof"]
+    np.testing.assert_allclose(outcomes["jax"]["foreign"]["oof"], expected, rtol=0, atol=1e-6)
+
+
+def test_weights_trained_on_jax_predict_the_same_on_tensorflow(outcomes: dict[str, Cases]) -> None:
+    trained, engine = outcomes["jax"]["devices1"], engine_of(TRAIN)
+    engine.load_weights({name: value for name, value in trained.items() if name.startswith("model/")})
+    np.testing.assert_allclose(held_out(engine), trained["oof"], rtol=0, atol=1e-6)
+
+
+def test_training_learns_at_all(outcomes: dict[str, Cases]) -> None:
+    first, last = outcomes["tensorflow"]["devices1"]["loss"]
+    assert last < first
+
+
+TPU, KAGGLE = "/dev/accel0", {"ISTPUVM": "1"}
+JAX, BOTH = {"jax", "libtpu", "tensorflow-cpu"}, {"jax", "libtpu", "tensorflow-tpu"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "environment", "files", "packages", "backend", "because"),
+    [
+        ("auto", {}, set(), JAX, "tensorflow", "no TPU"),
+        ("auto", {}, {TPU}, JAX, "jax", TPU),
+        ("auto", {}, {"/dev/vfio/0"}, JAX, "jax", "/dev/vfio/0"),
+        ("auto", KAGGLE, set(), JAX, "jax", "ISTPUVM"),
+        ("auto", KAGGLE, set(), BOTH, "tensorflow", "tensorflow-tpu"),
+        ("auto", KAGGLE, set(), {"tensorflow-cpu"}, "tensorflow", "nothing that can use it"),
+        ("auto", {"KERAS_BACKEND": "jax"}, set(), JAX, "jax", "KERAS_BACKEND"),
+        ("tensorflow", KAGGLE, {TPU}, JAX, "tensorflow", "device.backend"),
+        ("jax", {"KERAS_BACKEND": "tensorflow"}, set(), JAX, "jax", "device.backend"),
+    ],
+)
+def test_the_backend_is_chosen_by_what_can_use_the_tpu(
+    setting: str, environment: dict[str, str], files: set[str], packages: set[str], backend: str, because: str
+) -> None:
+    found, reason = choose_backend(setting, environment, files.__contains__, packages.__contains__)
+    assert found == backend and because in reason
+
+
+@pytest.mark.parametrize(
+    ("setting", "environment", "told"),
+    [("jax", {}, "JAX is not installed"), ("auto", {"KERAS_BACKEND": "torch"}, "KERAS_BACKEND is torch")],
+)
+def test_a_backend_that_cannot_be_had_is_refused(setting: str, environment: dict[str, str], told: str) -> None:
+    with pytest.raises(Refusal, match=told):
+        choose_backend(setting, environment, set().__contains__, set().__contains__)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"), [({"require": "tpu"}, "only a cpu"), ({"backend": "jax"}, "imported on tensorflow")]
+)
+def test_training_on_less_than_was_asked_for_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refusal, match=told):
+        open_device(replace(PARAMS.device, **changes))
+
+
+@pytest.mark.parametrize(("batch", "parts", "whole"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
+def test_a_batch_is_made_whole_for_its_parts(batch: int, parts: int, whole: int) -> None:
+    assert whole_batch(batch, parts) == whole
