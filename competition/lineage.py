@@ -69,3 +69,8 @@ def views_depends(work: Path, prepared: Prepared, params: Params, name: str, fol
     made = read_manifest(fold_model(work, name, fold))
     weights = made.files["weights.npz"] if made else "none"
     return {"data": prepared.digest, "fit": params.prepare.fit, "views": params.predict.views, "model": weights}
+
+
+def tuned_folds(params: Params, names: Sequence[str]) -> tuple[int, ...]:
+    """Folds on whose held-out rows the hyperparameters of these members were chosen."""
+    return params.tune.folds if names and params.tune.trials else ()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -190,6 +190,21 @@ def add_partial(parser: argparse.ArgumentParser) -> None:
 
 def add_debug_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug-rows", type=int, default=256, help="rows to train on, at most")
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--file", default="", help="this submission, not the newest")
+
+
+def newest_submission(job: Job, entries: Sequence[Any]) -> Any:
+    """The last ledger entry of this competition whose file is there, or the one named by --file."""
+    named = Path(job.options.file).stem if job.options.file else ""
+    mine = [e for e in entries if e.competition == job.params.competition.name and Path(e.file).stem.startswith(named)]
+    there = [e for e in mine if (job.submissions / e.file).exists()]
+    if not there:
+        which = f" that begins with {named}" if named else ""
+        raise Refusal(f"no submission{which} of {job.params.competition.name} is in {shown(job.submissions)}; `make predict` writes one")
+    return there[-1]
 
 
 def picked_members(job: Job) -> list[str]:

@@ -1,0 +1,93 @@
+"""Every member's cached predictions, ours and foreign ones, joined by id: what a blend is chosen from."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.data.prepared import Prepared
+from competition.ensemble.chain import align
+from competition.ensemble.foreign import load_foreign
+from competition.ensemble.predictions import ViewPredictions, join, mean_over_folds
+from competition.errors import Refusal
+from competition.lineage import fold_views, tuned, tuned_folds
+from competition.manifest import digest_of, read_manifest, sha256
+from competition.params import Params
+
+Members = dict[str, ViewPredictions]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """ids, labels, folds: (N,) of the training rows that every member predicted.  oof, test: by member, aligned."""
+
+    ids: np.ndarray
+    labels: np.ndarray
+    folds: np.ndarray
+    oof: Members
+    test_ids: np.ndarray
+    test: Members
+    predicted_folds: tuple[int, ...]
+    tuned_folds: tuple[int, ...]  # whose held-out rows chose hyperparameters
+    notes: tuple[str, ...]
+
+
+def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool) -> dict[str, dict[str, Any]]:
+    """Member -> what its predictions are, as digests: fold -> files for ours, two files for a foreign one.
+
+    Raises Refusal for folds that lack (unless allowed) and for predictions of other data.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    lacking, stale = [], []
+    for name in params.members:
+        made = {fold: read_manifest(fold_views(work, name, fold)) for fold in range(params.prepare.folds)}
+        found[name] = {str(fold): m.files for fold, m in made.items() if m}
+        lacking += [f"{name} fold {fold}" for fold, m in made.items() if not m]
+        stale += [f"{name} fold {fold}" for fold, m in made.items() if m and m.depends["data"] != prepared.digest]
+    if stale or (lacking and not allow_partial):
+        which, why = (stale, "are of other data") if stale else (lacking, "are missing")
+        raise Refusal(f"predictions of {', '.join(which[:5])} {why}; `make train predict` makes them")
+    for name, foreign in params.foreign.items():
+        if name in params.members:
+            raise Refusal(f"foreign.{name}: a member has this name already; expected another one")
+        files = {part: Path(getattr(foreign, part)) for part in ("oof", "test")}
+        for part, file in files.items():
+            if not file.is_file():
+                raise Refusal(f"foreign.{name}.{part}: {file} was not found; expected a CSV or npz of predictions")
+        found[name] = {part: sha256(file) for part, file in files.items()} | {"folds": foreign.folds}
+    return {name: made for name, made in found.items() if made}
+
+
+def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Mapping[str, Any]]) -> Gathered:
+    """Read what `sources` found."""
+    ours = [name for name in have if name in params.members]
+    folds_of = {name: sorted(int(fold) for fold in have[name]) for name in ours}
+    shared = sorted(set(range(params.prepare.folds)).intersection(*folds_of.values()))
+    if len(shared) < 2:
+        raise Refusal(f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more")
+    train, test = prepared.part("train"), prepared.part("test")
+    train = train[train["fold"].isin(shared)]
+    ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
+
+    def load(name: str, folds: Iterable[int], part: str) -> list[ViewPredictions]:
+        return [ViewPredictions.load(fold_views(work, name, fold).with_name(f"{part}.npz")) for fold in folds]
+
+    oof = {name: join(load(name, shared, "oof")) for name in ours}
+    blind = {name: mean_over_folds(load(name, folds_of[name], "test")) for name in ours}
+    notes = []
+    for name, foreign in params.foreign.items():
+        classes, ours_digest = prepared.competition.classes, folds_digest(prepared)
+        found = load_foreign(Path(foreign.oof), Path(foreign.test), classes, ids, test_ids, ours_digest, foreign.folds)
+        oof[name], blind[name] = found.oof, found.test
+        notes += [f"{name}: {note}" for note in found.notes]
+    used = tuned_folds(params, [name for name in ours if tuned(work, name).exists()])
+    labels, folds = train["label"].to_numpy(), train["fold"].to_numpy()
+    return Gathered(ids, labels, folds, align(oof, ids), test_ids, align(blind, test_ids), tuple(shared), used, tuple(notes))
+
+
+def folds_digest(prepared: Prepared) -> str:
+    """Of id -> fold alone: what a member made elsewhere must share for its out-of-fold rows to be as unseen as ours."""
+    train = prepared.part("train")
+    return digest_of(sorted(zip(train["id"], train["fold"].astype(int).tolist())))

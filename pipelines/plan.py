@@ -1,0 +1,194 @@
+"""Hours, sessions and dollars before they are spent: by steps measured here, or by what preflight found for a TPU."""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.errors import Refusal
+from competition.lineage import tuned_member
+from competition.manifest import write_json
+from competition.params import Member
+from competition.training.planning import (
+    HOUR,
+    Cost,
+    Sizes,
+    Speed,
+    bills,
+    cost_of,
+    load_of,
+    sessions_for,
+    sizes_of,
+    speed_by_preflight,
+)
+from competition.training.topology import topology_named
+from competition.yaml_text import read_yaml
+from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_backend
+
+PRICES = Path(__file__).with_name("prices.yaml")
+STEPS_MEASURED = 12  # of an epoch, where the member has more
+
+
+def run(job: Job) -> None:
+    """params.yaml, preflight/<topology>.json -> work/<competition>/plan.json, and what it says on the screen"""
+    prices, sizes = read_yaml(PRICES), sizes_of(job.path("data"), job.params)
+    folds = job.params.prepare.folds
+    job.say(f"plan: {sizes.train:,} images in {folds} folds, {sizes.test:,} to predict, {sizes.classes} classes")
+    plan = planned_for(job, sizes, prices) if job.options.topology else planned_here(job, sizes)
+    write_json(job.path("plan.json"), {"sizes": sizes, **plan})
+    job.say(f"plan: {shown(job.path('plan.json'))} holds it all")
+
+
+def planned_here(job: Job, sizes: Sizes) -> dict[str, Any]:
+    started = time.monotonic()
+    start_backend(job)
+    from competition.training.device import open_device
+
+    device, costs = open_device(job.params.device), {}
+    starting = time.monotonic() - started
+    for name in picked_members(job):
+        member, _ = tuned_member(job.work, job.params, name, job.overrides)
+        with progress_bar(None, f"plan {name}: measuring some steps"):
+            speed = measured(member, sizes, device, job.params.predict.batch, job.params.predict.views)
+        costs[name] = cost_of(load_of(member, job.params, name, sizes, device.replicas), speed)
+    for line in told(costs):
+        job.say(line)
+    total = sum(cost.seconds for cost in costs.values()) + 2 * starting  # train and predict each start TensorFlow
+    job.say(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), by steps measured just now")
+    return {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
+
+
+def measured(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
+    """A little of the real work, by the code that does it, on noise: an epoch until all is compiled, more for the time.
+
+    Two folds, so that half of the few images is trained on and half is scored.
+    """
+    from competition.data.batches import steps_per_epoch
+    from competition.training.workshop import Images, Workshop
+
+    started = time.monotonic()
+    batch, size = member.train.batch, member.image_size
+    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
+    numbers = np.arange(rows)
+    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
+    images = Images(
+        numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
+    )
+    alone = replace(member, weights="none", teacher=(), external=())
+    shop = Workshop(alone, images, sizes.classes, "accuracy", device, predict_batch)
+
+    def train(epochs: int) -> float:
+        begun = time.monotonic()
+        short = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
+        shop.train(0, short, None, lambda *_: None, lambda: False, watch=False)
+        return time.monotonic() - begun
+
+    def predict(names: tuple[str, ...], some: np.ndarray) -> float:
+        begun = time.monotonic()
+        shop.predict(shop.engine.weights(), images, some, names)
+        return time.monotonic() - begun
+
+    train(1)
+    ready = time.monotonic() - started
+    learned, held_out = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
+    scored = predict(("identity",), held_out)
+    steps = steps_per_epoch(len(learned), shop.engine.batch)
+    step = max(min((train(3) - scored) / (3 * steps) for _ in range(2)), 1e-9)
+    first = predict(views, held_out)
+    again = predict(views, held_out)
+    each = again / len(held_out) / len(views)
+    return Speed(ready - steps * step - scored, step, scored / len(held_out), each, max(first - again, 0.0))
+
+
+def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
+    topology = topology_named(job.options.topology)
+    found = preflighted(job, topology.name)
+    utilisation = prices["utilisation"]
+    plans: dict[str, Any] = {}
+    for how in ("high", "likely", "low"):
+        costs = {}
+        for name in picked_members(job):
+            member, _ = tuned_member(job.work, job.params, name, job.overrides)
+            steps = found.get(name, {})
+            missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
+            if missing:
+                raise Refusal(
+                    f"member {name}: preflight for {topology.name} has no good answer for {' and '.join(missing)}; "
+                    f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
+                )
+            speed = speed_by_preflight(
+                steps["train"], steps["predict"], len(job.params.predict.views), utilisation[how]
+            )
+            costs[name] = cost_of(load_of(member, job.params, name, sizes, topology.devices), speed)
+        plans[how] = costs
+    for line in told(plans["likely"]):
+        job.say(line)
+    seconds = {how: sum(cost.seconds for cost in costs.values()) for how, costs in plans.items()}
+    job.say(
+        f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
+        f"{duration(seconds['low'])}: nobody has measured how much of its peak this TPU reaches with these members)"
+    )
+    result: dict[str, Any] = {
+        "topology": topology.name,
+        "members": plans["likely"],
+        "seconds": seconds["likely"],
+        "between": seconds,
+    }
+    if topology.name == prices["kaggle"]["topology"]:
+        result["kaggle"] = on_kaggle(job, seconds["likely"], prices["kaggle"])
+    result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
+    for bill in result["cloud"]:
+        job.say(
+            f"plan: {bill.dollars:,.2f} dollars in {bill.region}, {bill.kind} (price of {bill.as_of}, the accelerator alone)"
+        )
+    return result
+
+
+def on_kaggle(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
+    cut = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
+    sessions, weeks = ("session" if cut.sessions == 1 else "sessions"), ("week" if cut.weeks == 1 else "weeks")
+    job.say(
+        f"plan: on Kaggle {cut.sessions} {sessions} of at most {kaggle['session_hours']} h, {cut.hours:.1f} h in all: "
+        f"{cut.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {cut.weeks} {weeks} "
+        f"(limits of {kaggle['as_of']})"
+    )
+    return cut
+
+
+def preflighted(job: Job, topology: str) -> dict[str, Any]:
+    file = job.path("preflight", f"{topology}.json")
+    if not file.exists():
+        raise Refusal(
+            f"{shown(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
+        )
+    members: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["members"]
+    return members
+
+
+def told(costs: dict[str, Cost]) -> list[str]:
+    return [
+        f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
+        f"one compilation for all folds saves {duration(cost.saved)}"
+        for name, cost in costs.items()
+    ]
+
+
+def duration(seconds: float) -> str:
+    """As a person says it: 48 s, 12 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"
+
+
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topology", default="", help="plan for this TPU, from its preflight; without it, for this machine"
+    )
+
+
+if __name__ == "__main__":
+    main(run, add_pick, add_topology)

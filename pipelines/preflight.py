@@ -1,0 +1,220 @@
+"""Would the members run on that TPU? Their real steps, compiled for it where none is: memory, speed, remedies."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from competition.errors import Refusal
+from competition.lineage import tuned_member
+from competition.manifest import write_json
+from competition.params import Member
+from competition.training.device import TPU_FILES, TPU_SIGNS, whole_batch
+from competition.training.lowering import Shapes
+from competition.training.planning import sizes_of
+from competition.training.preflight import Answer, Question, ask, installed, largest_batch, require_compiler
+from competition.training.topology import GIB, Topology, topology_named
+from competition.yaml_text import line_of, read_text, read_yaml
+from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown
+
+STEPS = ("train", "predict")
+VERDICTS = {
+    "fits": "fits",
+    "lowers": "lowers",
+    "too_big": "DOES NOT FIT",
+    "unsupported": "UNSUPPORTED",
+    "crashed": "CRASHED",
+}
+
+
+def run(job: Job) -> None:
+    """params.yaml -> work/<competition>/preflight/<topology>.json, and a table on the screen"""
+    options = job.options
+    if options.if_tpu and not tpu_is_here():
+        return
+    topology, backend = topology_named(options.topology), backend_of(job)
+    require_compiler(options.mode, backend)
+    steps = [options.step] if options.step else list(STEPS)
+    answers: dict[str, dict[str, Answer]] = {}
+    for name in picked_members(job):
+        question = question_of(job, name, topology, backend)
+        answers[name] = answered(job, name, question, steps)
+        if options.search and answers[name].get("train"):
+            answers[name]["train_largest"] = searched(job, name, question, answers[name]["train"])
+    changes = [change for name in answers for change in what_to_change(job, name, answers[name], topology, backend)]
+    file = job.path("preflight", f"{topology.name}.json" if options.mode == "compile" else "ops.json")
+    facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
+    write_json(file, {**facts, "members": answers, "changes": changes})
+    for line in [*table(answers, topology, backend, options.mode), *changes]:
+        job.say(line)
+    job.say(f"preflight: {shown(file)} holds it all")
+    bad = sum(not answer.good for found in answers.values() for answer in found.values())
+    if bad:
+        total = sum(map(len, answers.values()))
+        raise Refusal(f"{bad} of {total} steps would not run on {topology.name}; the lines above say what to change")
+
+
+def question_of(job: Job, name: str, topology: Topology, backend: str) -> Question:
+    member, _ = tuned_member(job.work, job.params, name, job.overrides)
+    classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
+    parts = topology.devices * member.train.accumulate
+    batch, predict = whole_batch(member.train.batch, parts), whole_batch(job.params.predict.batch, topology.devices)
+    shapes = Shapes(classes, topology.devices, batch, predict, tuple(job.params.predict.views))
+    return Question(member, shapes, topology, backend, job.options.mode)
+
+
+def answered(job: Job, name: str, question: Question, steps: Sequence[str]) -> dict[str, Answer]:
+    with progress_bar(None, f"preflight {name}") as bar:
+
+        def say(what: str, seconds: int) -> None:
+            bar.set_postfix_str(f"{what}, {seconds} s", refresh=False)
+            bar.update(0)
+            bar.refresh()
+
+        return ask(question, steps, job.path("preflight", "answers"), say, job.options.limit)
+
+
+def searched(job: Job, name: str, question: Question, first: Answer) -> Answer:
+    """The training step at the largest batch that fits; `first` when none does, or when size is not the matter."""
+
+    def asked(batch: int) -> Answer:
+        if batch == first.batch:
+            return first
+        shapes = replace(question.shapes, batch=batch)
+        return answered(job, name, replace(question, shapes=shapes), ["train"])["train"]
+
+    return largest_batch(asked, question.shapes.replicas, first.batch, job.options.most) or first
+
+
+def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topology, backend: str) -> list[str]:
+    """For every step that would not run: the line of the parameters to change, and what to write there."""
+    lines = []
+    for step in STEPS:
+        answer = found.get(step)
+        if answer is None or answer.good:
+            continue
+        keys: Sequence[Any] = ("members", name, "architecture")
+        what = f"{', '.join(answer.operations) or 'an operation'} has no form there"
+        if answer.verdict == "too_big":
+            keys = (
+                batch_key(job.params.members[name], job.options.params, name)
+                if step == "train"
+                else ("predict", "batch")
+            )
+            share = f"{answer.memory / answer.limit:.1f} times what is there" if answer.memory else "more than is there"
+            what = f"needs {share}; " + advice(answer, found.get("train_largest"), topology)
+        elif answer.verdict == "unsupported" and step == "predict":
+            keys = guilty_view(job, name, topology, backend) or keys
+        elif answer.verdict == "crashed":
+            what = answer.message
+        lines.append(f"{name} {step}: {what}: {answer.remedy} ({said_at(job.options.params, keys)})")
+    return lines
+
+
+def advice(answer: Answer, largest: Answer | None, topology: Topology) -> str:
+    if largest is not None and largest.good:
+        return f"a batch of {largest.batch} is the largest that fits"
+    about = int(answer.batch * answer.limit / answer.memory) // topology.devices if answer.memory else 0
+    return f"about {about * topology.devices} images would fit (SEARCH=1 finds out)" if about else "not one image fits"
+
+
+def guilty_view(job: Job, name: str, topology: Topology, backend: str) -> Sequence[Any]:
+    """The key of the first view that cannot be compiled by itself, () when the plain image cannot be either."""
+    question = question_of(job, name, topology, backend)
+    for place, view in enumerate(("identity", *question.shapes.views)):
+        alone = replace(question, shapes=replace(question.shapes, views=(view,)))
+        if not answered(job, name, alone, ["predict"])["predict"].good:
+            return ("predict", "views", place - 1) if place else ()
+    return ("predict", "views")
+
+
+def batch_key(member: Member, params: Path, name: str) -> Sequence[str]:
+    """Where this member's training batch is said: with the member, or for all."""
+    own = ("members", name, "train", "batch")
+    return own if line_of(read_text(params), own)[0] == len(own) else ("train", "batch")
+
+
+def said_at(params: Path, keys: Sequence[Any]) -> str:
+    """'flowers.yaml line 22: train.batch', in the recipe or in the file it extends."""
+    base = read_yaml(params).get("extends")
+    files = [params, params.parent / base] if isinstance(base, str) else [params]
+    _, line, file = max(((*line_of(read_text(file), keys), file) for file in files), key=lambda found: found[0])
+    return f"{file.name} line {line}: {'.'.join(map(str, keys))}"
+
+
+def table(answers: dict[str, dict[str, Answer]], topology: Topology, backend: str, mode: str) -> list[str]:
+    if mode == "ops":
+        head = f"preflight, operations only, {backend}"
+        rows = [[name, step, VERDICTS[a.verdict], f"{a.lower_seconds:.0f} s"] for name, step, a in flat(answers)]
+        return [head, *aligned([["member", "step", "verdict", "lowered in"], *rows])]
+    head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {backend}"
+    columns = [
+        "member",
+        "step",
+        "batch",
+        "verdict",
+        "memory of a device",
+        "full",
+        "a step takes at least",
+        "compiled in",
+    ]
+    rows = [
+        [
+            name,
+            step,
+            f"{a.batch}",
+            VERDICTS[a.verdict],
+            f"{a.memory / GIB:.2f} GiB" if a.memory else "?",
+            f"{a.memory / a.limit:.0%}" if a.memory else "?",
+            f"{1000 * a.roofline:.1f} ms" if a.roofline else "-",
+            f"{a.compile_seconds:.0f} s" if a.compile_seconds else "-",
+        ]
+        for name, step, a in flat(answers)
+    ]
+    note = "(the least time of a step follows from published peaks: an estimate from below, no measurement)"
+    return [head, *aligned([columns, *rows]), note]
+
+
+def flat(answers: dict[str, dict[str, Answer]]) -> list[tuple[str, str, Answer]]:
+    return [
+        (name, step.replace("_", ", "), answer) for name, found in answers.items() for step, answer in found.items()
+    ]
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def backend_of(job: Job) -> str:
+    """The one asked for; on "auto" JAX, which is what today's TPU images give the TPU to."""
+    wanted = job.options.backend or job.params.device.backend
+    if wanted != "auto":
+        return str(wanted)
+    return "jax" if job.options.mode == "compile" or installed("jax") else "tensorflow"
+
+
+def tpu_is_here() -> bool:
+    return any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)
+
+
+def add_preflight(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topology", default="v5e-8", help="v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8")
+    parser.add_argument("--mode", choices=("compile", "ops"), default="compile", help="ops: lower only, in seconds")
+    parser.add_argument("--backend", choices=("tensorflow", "jax"), default="", help="instead of device.backend")
+    parser.add_argument("--step", choices=STEPS, default="", help="this step alone")
+    parser.add_argument("--search", action="store_true", help="find the largest training batch that fits")
+    parser.add_argument("--most", type=int, default=4096, help="the largest batch to look at")
+    parser.add_argument(
+        "--classes", type=int, default=0, help="where nothing is downloaded yet and the adapter does not know"
+    )
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one member may take")
+    parser.add_argument("--if-tpu", action="store_true", help="do nothing where no TPU is attached")
+
+
+if __name__ == "__main__":
+    main(run, add_pick, add_preflight)
