@@ -78,6 +78,8 @@ def _failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Told):
         return {"kind": error.kind, "message": str(error)}
     if isinstance(error, requests.exceptions.HTTPError) and answer is not None:
+        if answer.status_code in {400, 403} and "xml" in answer.headers.get("Content-Type", ""):  # storage, not Kaggle
+            return {"kind": "expired", "message": f"storage answered {answer.status_code}"}
         wait = answer.headers.get("Retry-After")
         return {"kind": "http", "status": answer.status_code, "message": _message(error, answer), "retry_after": wait}
     if isinstance(error, json.JSONDecodeError):  # requests' own is one, too

@@ -32,7 +32,7 @@ from competition.remote.secrets import redact
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = "https://www.kaggle.com"
-PASSING = {"rate", "server", "connection", "stalled", "damaged", "answer"}  # these may be gone next time
+PASSING = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}  # these may be gone next time
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Client:
 
 class KaggleRefusal(Refusal):
     """A failure of Kaggle in one sentence. kind: rules, phone, access, missing, credentials, rate, server, connection,
-    stalled, answer, page, damaged, disk, upload, push, sources, dataset, name, interrupted or client."""
+    expired, stalled, answer, page, damaged, disk, upload, push, sources, dataset, name, interrupted or client."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -242,6 +242,7 @@ def _sentence(failure: Failure, action: str, slug: str, credential: credentials.
         f"{SETTINGS_URL}, or unset the old one.",
         "rate": f"Kaggle limits the rate of requests{after} ({said}){wait}: {again}.",
         "server": f"Kaggle is in trouble{after} ({said}): {again}.",
+        "expired": f"the link that Kaggle gave for {slug} had expired{after} ({said}): {again}.",
         "connection": f"the connection to Kaggle failed{after} ({said}): check the network, then run this again.",
         "stalled": f"Kaggle stopped answering{after} ({said}): {again}.",
         "answer": f"Kaggle's answer could not be understood{after} ({said}): is a login page or a proxy in between?",
