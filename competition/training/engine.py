@@ -1,4 +1,4 @@
-"""What both engines have in common: what they can do, how their state is named, and which one is made.
+"""What both engines have in common: what they can do, how their state is named, how probabilities are collected.
 
 An engine is one member's compiled step: built once, then reset, trained and asked for probabilities fold after fold.
 The step is our own and not an optimizer of Keras, which clips gradients per replica before they are summed and bakes
@@ -13,12 +13,11 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from competition.training.device import Device
 from competition.training.optimizer import StepValues
 
 State = dict[str, np.ndarray]
 View = Callable[[Any], Any]  # (B, H, W, 3) float -> the same
-__all__ = ["CompiledIn", "Engine", "State", "StepValues", "make_engine"]
+__all__ = ["CompiledIn", "Engine", "State", "StepValues"]
 
 
 @dataclass(frozen=True)
@@ -68,23 +67,6 @@ class Engine(Protocol):
         """What prediction needs: the model's variables, or their average where one is kept."""
 
     def load_weights(self, weights: State) -> None: ...
-
-
-def make_engine(
-    build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
-) -> Engine:
-    """The engine of the device's backend.
-
-    batch: a multiple of replicas x accumulate.  predict_batch: a multiple of the replicas.
-    Raises Refusal when the backend cannot do what is asked for.
-    """
-    if device.backend == "jax":
-        from competition.training.engine_jax import JaxEngine
-
-        return JaxEngine(build, batch, predict_batch, device, compiled_in)
-    from competition.training.engine_tensorflow import TensorFlowEngine
-
-    return TensorFlowEngine(build, batch, predict_batch, device, compiled_in)
 
 
 def is_random(variable: Any) -> bool:

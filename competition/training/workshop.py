@@ -12,6 +12,7 @@ from competition.data import records
 from competition.data.augment import Augmentation
 from competition.data.batches import Feeder, TrainingRows, class_weights, in_order, smoothed
 from competition.data.cache import decoded
+from competition.data.images import Fit
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import Predictions, ViewPredictions
@@ -20,7 +21,8 @@ from competition.params import Member, Train
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, whole_batch
-from competition.training.engine import CompiledIn, State, make_engine
+from competition.training.engine import CompiledIn, State
+from competition.training.engines import make_engine
 from competition.training.model import build
 
 Progress = Callable[[int, int], None]
@@ -37,7 +39,7 @@ class Images:
     readable: np.ndarray
 
 
-def load_images(prepared: Prepared, parts: Sequence[str], size: int, fit: str, cache: Path, progress: Progress) -> Images:
+def load_images(prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, cache: Path, progress: Progress) -> Images:
     """All images of some parts (train, external, test) at one size, decoded once and kept in `cache`."""
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
     ids, readable = rows["id"].to_numpy(str), (rows["problem"] == "").to_numpy()

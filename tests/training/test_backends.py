@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import PARAMS, TRAIN, engine_of, held_out
+from small_engines import PARAMS, TRAIN, engine_of, held_out
 
 from competition.errors import Refusal
 from competition.training.device import choose_backend, open_device, whole_batch
@@ -28,7 +28,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
     for backend in ("tensorflow", "jax"):
         path = folder / f"{backend}.npz"
         environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, str(Path(__file__).with_name("engines.py")), str(path), *before]
+        command = [sys.executable, str(Path(__file__).with_name("small_engines.py")), str(path), *before]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         before = [str(path)]

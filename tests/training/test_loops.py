@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import TRAIN, State, both_ways, engine_of, held_out, outcome, step_by_step, trained
+from small_engines import TRAIN, State, both_ways, engine_of, held_out, outcome, step_by_step, trained
 
 from competition.errors import Refusal
 from competition.training import loop

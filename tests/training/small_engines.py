@@ -1,5 +1,5 @@
 """Trainings small enough to repeat on every backend and number of devices; run as a program, because Keras has one
-backend per process: `KERAS_BACKEND=jax python engines.py OUT.npz [WEIGHTS.npz]` writes what came out.
+backend per process: `KERAS_BACKEND=jax python small_engines.py OUT.npz [WEIGHTS.npz]` writes what came out.
 
 The optimizer's epsilon is 1e-3: with Keras' 1e-7, a gradient that is 0 but for rounding becomes a step of full length,
 and two right answers part. There is no dropout where backends are compared: their random numbers differ.
@@ -22,7 +22,8 @@ from competition.params import DeviceParams, Member, Train, load_params
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
-from competition.training.engine import CompiledIn, Engine, State, make_engine
+from competition.training.engine import CompiledIn, Engine, State
+from competition.training.engines import make_engine
 from competition.training.model import build
 
 MOST = 8  # devices
