@@ -41,7 +41,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         r"libtpu_lockfile|libtpu\.so (?:is )?already in use|The TPU is already in use|"
         r"Internal error when accessing libtpu multi-process lockfile",
         "another process holds the TPU (only one may), or a killed one left its lock.",
-        "end the other Python process or restart the notebook; when none is left remove /tmp/libtpu_lockfile.",
+        "end the other Python process or restart the notebook; when none is left remove the libtpu_lockfile it names.",
     ),
     (
         r"tensorflow[-_]tpu.*jax|Attempting to register (?:factory|PJRT)|PJRT_Api already exists for device type tpu",

@@ -12,6 +12,7 @@ from competition.errors import Refusal
 from competition.manifest import is_whole, read_manifest, write_manifest
 from competition.remote import kernels
 from competition.remote.kaggle_client import Client, KaggleRefusal
+from competition.remote.kernel_script import restore
 from competition.remote.kernels import Kernel, Plan
 
 # A project in small: "trains" the folds it is told to, from what the competition holds, sealed by the real manifests.
@@ -351,3 +352,16 @@ def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
     kaggle.faults["GetKernelSessionStatus"] = ["503"]
     impatient = type(client)(client.environment, type(client.patience)(3, 0.05, 1.0, 2.0), client.say)
     assert kernels.follow(impatient, pushed, lambda text: None, 0.1, 0.1).status == "RUNNING"
+
+
+@pytest.mark.parametrize("what", ["whole", "flipped", "absent", "elsewhere"])
+def test_a_kernel_goes_on_only_from_whole_results(tmp_path, what):
+    fold = tmp_path / "there/work/flowers/members/cnn/fold0"
+    fold.mkdir(parents=True)
+    (fold / "weights.npz").write_bytes(bytes(1000))
+    kernels.carry(tmp_path / "there", COLLECT, tmp_path / "inputs/carried")
+    if what != "whole":
+        harm(tmp_path / "inputs/carried", what)
+    restored = restore(tmp_path / "inputs", tmp_path / "root")
+    assert restored == (["work/flowers/members/cnn/fold0"] if what == "whole" else [])
+    assert len(list(tmp_path.rglob("weights.npz"))) == (2 if what == "whole" else 1)
