@@ -53,7 +53,7 @@ def test_there_is_none_at_the_start_and_none_after_clear(tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_another_configuration_is_not_taken_up(tmp_path: Path) -> None:
-    saved(tmp_path, 5, 10, made_from="other")
+    saved(tmp_path, 1, 10, made_from="other")
     assert Checkpoints(tmp_path, "x").latest() is None
     found = saved(tmp_path, 3).latest()
     assert found is not None and found[0] == 3
