@@ -15,6 +15,7 @@ BIN := .venv/bin
 export GOLDFOLD_SET := $(SET)
 STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines.$(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
+FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 
 ##@ The main job
@@ -32,7 +33,7 @@ predict: $(BIN)/.ready ## probabilities of every view, once; then views, blend, 
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
 submit: $(BIN)/.ready ## check the submission and show how to hand it in
-	@$(call STAGE,submit)
+	@$(call STAGE,submit) $(FILES)
 
 ##@ One stage alone
 prepare resolve: $(BIN)/.ready
@@ -45,7 +46,20 @@ blend: $(BIN)/.ready ## views, blend and decision again from cached probabilitie
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
 grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (counts how often)
-	@$(call STAGE,grade)
+	@$(call STAGE,grade) $(FILES)
+
+##@ Looking closer
+table: $(BIN)/.ready ## every way to blend and to use views, by one yardstick
+	@$(call STAGE,table) $(if $(ALLOW_PARTIAL),--allow-partial)
+
+compare: $(BIN)/.ready ## two blends: paired difference and changed rows (A=3f8c B=91aa)
+	@$(call STAGE,compare) --a "$(A)" --b "$(B)"
+
+noise: $(BIN)/.ready ## the spread over seeds of one member (MEMBER=cnn SEEDS=3)
+	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
+
+issues-in-labels: $(BIN)/.ready-labels ## labels that are probably wrong, with a contact sheet
+	@$(call STAGE,issues_in_labels)
 
 ##@ The house
 test: $(BIN)/.ready-dev ## lint, types, tests
@@ -59,7 +73,7 @@ fresh: ## remove work/ whole; the ledger in submissions/ stays
 
 help: ## this page
 	@printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables\n'
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters; several with blanks between' \
 	  'MEMBER=cnn FOLD=2' 'train that fold model alone' 'FORCE=1' 'do it again although it is current' \
@@ -73,8 +87,12 @@ $(BIN)/.ready: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA)]"
 	@touch $@
 
+$(BIN)/.ready-labels: $(BIN)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels]"
+	@touch $@
+
 $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: download train predict submit prepare resolve tune blend grade test clean fresh help
+.PHONY: download train predict submit prepare resolve tune blend grade table compare noise issues-in-labels test clean fresh help

@@ -142,9 +142,8 @@ def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any
         result["kaggle"] = on_kaggle(job, seconds["likely"], prices["kaggle"])
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
     for bill in result["cloud"]:
-        job.say(
-            f"plan: {bill.dollars:,.2f} dollars in {bill.region}, {bill.kind} (price of {bill.as_of}, the accelerator alone)"
-        )
+        price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
+        job.say(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
     return result
 
 

@@ -12,7 +12,7 @@ from competition.data import duplicates, folds, index, leaks, records
 from competition.data.adapters import ADAPTERS
 from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
-from competition.errors import Refusal
+from competition.errors import Refusal, first
 from competition.manifest import atomic
 from pipelines.stage import Job, main, progress_bar, start_tensorflow
 
@@ -59,15 +59,23 @@ def all_rows(job: Job, wanted: Settings, described: Competition) -> Iterator[Row
     """The competition's rows, then those of the external folders."""
     yield from ADAPTERS[wanted.adapter].rows(job.path("raw"), wanted)
     for name, folder in job.params.prepare.external.items():
-        if not Path(folder).is_dir():
-            raise Refusal(f"prepare.external.{name}: {folder} is no folder; expected one folder per class in it")
-        rows, _ = external_rows(Path(folder), described)
+        rows, _ = external_rows(external_folder(name, folder), described)
         yield from (replace(row, id=f"external/{name}/{row.shard}") for row in rows)
+
+
+def external_folder(name: str, folder: str) -> Path:
+    if not Path(folder).is_dir():
+        raise Refusal(f"prepare.external.{name}: {folder} is no folder; expected one folder per class in it")
+    return Path(folder)
 
 
 def indexed(job: Job, wanted: Settings, described: Competition) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """(index with groups and folds, tables of what was found on the way)."""
     how = job.params.prepare
+    for name, folder in how.external.items():
+        _, left_out = external_rows(external_folder(name, folder), described)
+        if left_out:
+            job.say(f"prepare: external {name}: {len(left_out)} folders are no class and are left out: {first(left_out)}")
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(all_rows(job, wanted, described), len(described.classes), bar.update_to)
     same = duplicates.pairs(table, thumbs, bits=how.near_bits, pixels=how.near_pixels)

@@ -24,6 +24,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.data", "competition.submission"),
     ("competition.training",),
     ("competition.lineage", "competition.report"),
+    ("competition.gather",),
     ("pipelines.stage",),
     ("pipelines",),
 ]

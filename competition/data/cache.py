@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.data.images import BadImage, decode
+from competition.data.images import BadImage, Fit, decode
 from competition.errors import Refusal
 from competition.manifest import atomic, digest_of
 
@@ -19,7 +19,7 @@ def decoded(
     ids: np.ndarray,
     unreadable: np.ndarray,
     size: int,
-    fit: str,
+    fit: Fit,
     folder: Path,
     source: str,
     progress: Callable[[int, int], None],
@@ -44,7 +44,7 @@ def _fill(
     ids: np.ndarray,
     unreadable: np.ndarray,
     size: int,
-    fit: str,
+    fit: Fit,
     progress: Callable[[int, int], None],
 ) -> None:
     place = {str(name): n for n, name in enumerate(ids)}

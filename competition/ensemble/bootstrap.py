@@ -81,7 +81,8 @@ def leaderboard_band(
     small = resampled(labels, [output], metric, classes, resamples, seed + 1, rows)[0]
     spread = 1.96 * float(np.hypot(ours.error, small.std()))
     # A macro-F1 of few rows is lower on average than one of many: a rare class is missed whole.
-    return float(small.mean()) - spread, float(small.mean()) + spread
+    middle, best = float(small.mean()), 1.0 if metric.sign > 0 else 0.0
+    return middle - spread, min(middle + spread, best)
 
 
 def resampled(

@@ -1,7 +1,7 @@
 """StableHLO -> an executable for a TPU that is not here, by libtpu; only its memory and its cost are wanted of it.
 
-libtpu compiles for any TPU on any x86 Linux machine, but a wrong pair of jax and libtpu ends the process: call this in a
-process of its own (preflight_child). It uses names that jax does not promise to keep, so pyproject.toml pins the pair.
+libtpu compiles for any TPU on any x86 Linux machine, but a wrong pair of jax and libtpu ends the process: call this in
+a process of its own (preflight_child). It uses names that jax does not promise to keep: pyproject.toml pins the pair.
 """
 
 import re

@@ -1,7 +1,8 @@
 """A member's real training step and real prediction step as StableHLO, lowered on a machine without any TPU.
 
-The step functions are the engine's own, so what is lowered is what trains. TensorFlow gives the program of one replica: on one
-device the sum over replicas is no operation, so its all-reduce is not in it. JAX gives that of all devices, all-reduce included.
+The step functions are the engine's own, so what is lowered is what trains. TensorFlow gives the program of one
+replica: on one device the sum over replicas is no operation, so its all-reduce is not in it. JAX gives the program of
+all devices together, with it.
 """
 
 import re
@@ -121,7 +122,7 @@ def _ground(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tupl
     return (lambda: build(member, shapes.classes)), shapes.batch, shapes.predict_batch, device, made
 
 
-def _specs(member: Member, shapes: Shapes, parts: int, trainable: Sequence[Any]) -> dict[str, list[Spec]]:
+def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[str, list[Spec]]:
     """Arguments of the steps where a global batch is cut into `parts`."""
     from competition.training.optimizer import Now
 

@@ -127,9 +127,9 @@ def ask(question: Question, steps: Sequence[str], cache: Path, say: Say, limit_s
     if missing:
         require_compiler(question.mode, question.backend)
         for step, raw in _child(question, missing, say, limit_seconds).items():
-            found[step] = _answer(step, raw, question)
-            if found[step].verdict != "crashed":
-                write_json(places[step], {"depends": depends, "answer": found[step]})
+            found[step] = answer = _answer(step, raw, question)
+            if answer.verdict != "crashed":
+                write_json(places[step], {"depends": depends, "answer": answer})
     return {step: answer for step, answer in found.items() if answer is not None}
 
 
@@ -215,7 +215,7 @@ def _child(question: Question, steps: Sequence[str], say: Say, limit_seconds: fl
         write_json(request, {**plain(asked), "backend": question.backend, "mode": question.mode, "steps": list(steps)})
         command = [sys.executable, "-m", "competition.training.preflight_child", str(request), str(answers)]
         with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-            child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+            child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.PIPE)
             try:
                 _watch(child, folder / "out", say, limit_seconds)
             finally:

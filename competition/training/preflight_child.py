@@ -8,6 +8,7 @@ Lines on stdout say what it is at. The answer is written after every step, so a 
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -34,6 +35,16 @@ def main(request_file: Path, answer_file: Path) -> None:
         write_json(answer_file, answers)
 
 
+def end_with_parent() -> None:
+    """Standard input closes when the parent dies, however it dies: then nobody waits for the answer."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def answer_of(step: str, lower: Callable[[], Any], topology: Topology | None) -> dict[str, Any]:
     """verdict: lowers | fits | too_big | unsupported, and what goes with it."""
     from competition.training.compiling import TooBig, compile_program
@@ -56,6 +67,7 @@ def answer_of(step: str, lower: Callable[[], Any], topology: Topology | None) ->
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    end_with_parent()
     os.environ.update(QUIET)
     os.environ["KERAS_BACKEND"] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["backend"]
     main(Path(sys.argv[1]), Path(sys.argv[2]))
