@@ -1,0 +1,53 @@
+"""Labels that are probably wrong, by honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
+
+import numpy as np
+import pandas as pd
+
+from competition.data import label_issues, records
+from competition.data.images import BadImage, decode
+from competition.data.prepared import Prepared, load_prepared
+from competition.ensemble.predictions import Predictions
+from competition.manifest import atomic
+from competition.report.sheets import TILE, contact_sheet
+from pipelines.stage import Job, main, shown, start_tensorflow
+
+SHOWN = 48  # images on the sheet
+
+
+def run(job: Job) -> None:
+    """blend/honest_oof.npz -> label_issues.csv, label_issues.png"""
+    job.needs(job.path("blend", "manifest.json"), "predict")
+    prepared, said = load_prepared(job.path("data")), Predictions.load(job.path("blend", "honest_oof.npz"))
+    labels = prepared.part("train").set_index("id")["label"].loc[said.ids].to_numpy()
+    found = label_issues.find(said.ids, labels, said.probs)
+    classes = np.array(prepared.competition.classes)
+    named = found.assign(label=classes[found["label"]], suggested=classes[found["suggested"]])
+    with atomic(job.path("label_issues.csv")) as temporary:
+        named.to_csv(temporary, index=False, lineterminator="\n")
+    job.say(f"issues-in-labels: {len(named):,} of {len(labels):,} labels are doubtful, the worst first: {shown(job.path('label_issues.csv'))}")
+    if len(named):
+        draw(job, prepared, named.head(SHOWN))
+
+
+def draw(job: Job, prepared: Prepared, worst: pd.DataFrame) -> None:
+    start_tensorflow(job)
+    wanted = list(worst["id"])
+    found: dict[str, np.ndarray] = {}
+    for name, _, data in records.read([str(path) for path in prepared.records("train")]):
+        if name in wanted:
+            try:
+                found[name] = decode(data, TILE, "squash")
+            except BadImage:
+                continue
+    captions = {
+        row.id: f"{row.id}\nis {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
+        for row in worst.itertuples()
+    }
+    names = [name for name in wanted if name in found]
+    sheet = job.path("label_issues.png")
+    contact_sheet([found[name] for name in names], [captions[name] for name in names], sheet)
+    job.say(f"issues-in-labels: {shown(sheet)}")
+
+
+if __name__ == "__main__":
+    main(run)

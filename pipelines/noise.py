@@ -1,0 +1,73 @@
+"""Train one member with several seeds and nothing else changed: what a gain must exceed to be more than luck."""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.data.prepared import load_prepared
+from competition.ensemble.compare import seed_noise
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.predictions import ViewPredictions, join
+from competition.errors import Refusal
+from competition.lineage import fold_depends, training_parts, tuned_member
+from competition.manifest import write_json
+from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_tensorflow
+
+
+def run(job: Job) -> None:
+    """data/ -> noise/<member>.json; the fold models of other seeds under noise/<member>/seed<n>/"""
+    job.needs(job.path("data", "manifest.json"), "download")
+    if not job.options.member or job.options.seeds < 2:
+        raise Refusal("make noise MEMBER=cnn SEEDS=3: one member and at least two seeds were expected")
+    (name,) = picked_members(job)
+    prepared, classes = load_prepared(job.path("data")), len(load_prepared(job.path("data")).competition.classes)
+    first = tuned_member(job.work, job.params, name, job.overrides)[0]
+    if first.teacher:
+        raise Refusal(f"{name} learns from {', '.join(first.teacher)}; measure the noise of a member without teachers")
+    said = []
+    for seed in range(first.train.seed, first.train.seed + job.options.seeds):
+        member = replace(first, train=replace(first.train, seed=seed))
+        folder = job.path("noise", name, f"seed{seed}")
+        depends = [fold_depends(job.work, prepared, job.params, member, fold) for fold in range(job.params.prepare.folds)]
+        job.piece(f"noise {name} seed {seed}", folder / "manifest.json", {"folds": depends}, lambda m=member, f=folder: one_seed(job, m, f))
+        said.append(ViewPredictions.load(folder / "oof.npz"))
+    ids, metric = said[0].ids, metric_named(prepared.competition.metric)
+    labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
+    outputs = [one.at(ids).view("identity") for one in said]
+    noise = seed_noise(labels, [p.argmax(1) for p in outputs] if metric.of_tally else outputs, metric, classes)
+    path = job.path("noise", f"{name}.json")
+    write_json(path, noise)
+    told = ", ".join(f"{metric.shown(score):.4f}" for score in noise.scores)
+    job.say(f"noise {name}: {metric.name} of {len(said)} seeds {told}: spread {noise.spread:.4f}; two seeds differ on {noise.changed:.1%} of rows")
+    job.say(f"noise {name}: a change of this member counts from about {np.sqrt(2) * noise.spread:.4f} on: {shown(path)}")
+
+
+def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    start_tensorflow(job)
+    from competition.training.device import open_device
+    from competition.training.workshop import Workshop, load_images
+
+    prepared, params = load_prepared(job.path("data")), job.params
+    competition = prepared.competition
+    with progress_bar(params.prepare.folds, folder.name) as bar:
+        images = load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None)
+        shop = Workshop(member, images, len(competition.classes), competition.metric, open_device(params.device), params.predict.batch)
+        parts = []
+        for fold in range(params.prepare.folds):
+            shop.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
+            parts.append(shop.held_out(fold))
+            bar.update()
+    join(parts).save(folder / "oof.npz")
+    return [folder / "oof.npz"], {}
+
+
+def add_seeds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=3)
+
+
+if __name__ == "__main__":
+    main(run, add_pick, add_seeds)

@@ -1,0 +1,34 @@
+"""Every way to blend and every use of views by one yardstick: on the rows it was chosen on, honest, standard error."""
+
+from competition.data.prepared import load_prepared
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.settings import chain_settings, honest_settings
+from competition.ensemble.tables import blend_table, policy_table
+from competition.gather import gather, sources
+from competition.manifest import write_json
+from competition.report.words import markdown
+from pipelines.stage import Job, add_partial, main, shown
+
+METHODS = ("equal", "best", "greedy", "bagged", "coordinate", "nelder_mead", "stacking")
+
+
+def run(job: Job) -> None:
+    """members/*/fold*/views/ -> table.json, and two tables to paste"""
+    params, prepared = job.params, load_prepared(job.path("data"))
+    rows = gather(job.work, params, prepared, sources(job.work, params, prepared, job.options.allow_partial))
+    settings, honest = chain_settings(params, prepared.competition.metric), honest_settings(params)
+    metric = metric_named(settings.metric)
+    job.say(f"table: {len(rows.ids):,} out-of-fold rows, {len(rows.oof)} members; every choice is cross-fitted over {len(rows.predicted_folds)} folds\n")
+    blends = blend_table(rows.oof, rows.labels, rows.folds, settings, honest, METHODS)
+    for line in markdown(blends, metric, ("equal", "best")):
+        job.say(line)
+    policies = policy_table(rows.oof, rows.labels, rows.folds, settings, honest)
+    job.say("\nViews, the members weighed equally:\n")
+    for line in markdown(policies, metric, ("identity",)):
+        job.say(line)
+    write_json(job.path("table.json"), {"blends": blends, "policies": policies})
+    job.say(f"\ntable: {shown(job.path('table.json'))}")
+
+
+if __name__ == "__main__":
+    main(run, add_partial)
