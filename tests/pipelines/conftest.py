@@ -6,6 +6,16 @@ import pytest
 from stages import MAIN_JOB, Place, new_place
 
 
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A fixture here is a whole training run, which on a busy machine takes longer than any one test may."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """The whole main job done. Not to be changed."""
