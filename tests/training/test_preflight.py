@@ -1,0 +1,146 @@
+"""The real compiler for TPUs that are not here. Needs jax and libtpu (`make test-preflight`), and a minute or two."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from competition.errors import Refusal
+from competition.params import load_params
+from competition.training import preflight
+from competition.training.lowering import Shapes
+from competition.training.preflight import Answer, Question, ask, compiled_in, largest_batch
+from competition.training.topology import topology_named
+
+ROOT = Path(__file__).parents[2]
+PARAMS = load_params(ROOT / "params.yaml")
+CNN = replace(PARAMS.members["cnn"], image_size=16)
+LIMIT = 600.0
+with_libtpu = pytest.mark.skipif(
+    find_spec("libtpu") is None, reason="libtpu is not installed; make test-preflight does it"
+)
+
+
+def silent(what: str, seconds: int) -> None:
+    pass
+
+
+def question(topology: str, backend: str, batch: int, mode: str = "compile", size: int = 16) -> Question:
+    tpu = topology_named(topology)
+    shapes = Shapes(10, tpu.devices, batch, 16 * tpu.devices, ("identity", "shift_up"))
+    return Question(replace(CNN, image_size=size), shapes, tpu, backend, mode)
+
+
+@pytest.mark.timeout(600)
+@with_libtpu
+@pytest.mark.parametrize(
+    ("topology", "backend"), [("v3-8", "tensorflow"), ("v5e-8", "jax"), ("v3-8", "jax"), ("v5e-8", "tensorflow")]
+)
+def test_both_steps_compile_on_both_backends(topology: str, backend: str, tmp_path: Path) -> None:
+    asked = question(topology, backend, 64)
+    answers = ask(asked, ["train", "predict"], tmp_path, silent, LIMIT)
+    for step, batch in (("train", 64), ("predict", 128)):
+        found = answers[step]
+        assert (found.verdict, found.batch, found.message) == ("fits", batch, "")
+        assert 0 < found.memory < found.limit and found.flops > 0 and found.moved > 0 and found.roofline > 0
+
+
+def test_what_is_not_compiled_in_is_not_asked_again() -> None:
+    asked = question("v3-8", "tensorflow", 64)
+
+    def with_train(**values: object) -> dict[str, object]:
+        return compiled_in(replace(asked, member=replace(asked.member, train=replace(CNN.train, **values))))
+
+    assert compiled_in(asked) == with_train(epochs=99, seed=3, learning_rate=1.0, rotate=3.0, mixup=0.2, batch=512)
+    for changed in ({"dropout": 0.4}, {"accumulate": 2}, {"ema": 0.9}, {"precision": "bfloat16"}):
+        assert compiled_in(asked) != with_train(**changed)
+
+
+@pytest.mark.timeout(600)
+@with_libtpu
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_what_does_not_fit_says_how_much_it_needs_and_what_to_do(backend: str, tmp_path: Path) -> None:
+    found = ask(question("v3-8", backend, 8 * 65536, size=64), ["train"], tmp_path, silent, LIMIT)["train"]
+    assert found.verdict == "too_big" and found.memory > found.limit
+    assert "train.batch" in found.remedy
+
+
+@pytest.mark.timeout(1200)
+@with_libtpu
+def test_the_largest_batch_fits_and_eight_more_per_device_overflow(tmp_path: Path) -> None:
+    def asked(batch: int) -> Answer:
+        return ask(question("v2-8", "tensorflow", batch, size=96), ["train"], tmp_path, silent, LIMIT)["train"]
+
+    found = largest_batch(asked, 8, 8 * 512, 8 * 16384)
+    assert found is not None and found.verdict == "fits"
+    assert asked(found.batch + 64).verdict == "too_big"
+
+
+JAX_VERDICTS = """
+import json, sys
+from competition.training.topology import devices_of, topology_named
+device = devices_of(topology_named("v5e-1"))[0]
+import jax, keras
+from competition.training.compiling import compile_program
+from competition.training.lowering import Unsupported
+layers = {
+    "rotation": keras.layers.RandomRotation(0.1, seed=1),
+    "zoom": keras.layers.RandomZoom(0.1, seed=1),
+    "erasing": keras.layers.RandomErasing(seed=1),
+    "bicubic": keras.layers.Resizing(8, 8, interpolation="bicubic"),
+    "elastic": keras.layers.RandomElasticTransform(seed=1),
+}
+spec = jax.ShapeDtypeStruct((2, 16, 16, 3), "float32", sharding=jax.sharding.SingleDeviceSharding(device))
+found = {}
+for name, layer in layers.items():
+    try:
+        lowered = jax.jit(lambda x: layer(x, training=True) if name != "bicubic" else layer(x)).lower(spec)
+        compile_program(lowered, topology_named("v5e-1"))
+        found[name] = "compiles"
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"[:300]
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.mark.timeout(600)
+@with_libtpu
+def test_on_jax_warping_layers_compile_and_the_elastic_one_does_not() -> None:
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    ran = subprocess.run(
+        [sys.executable, "-c", JAX_VERDICTS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    found = json.loads(ran.stdout)
+    assert {name for name, verdict in found.items() if verdict == "compiles"} == {
+        "rotation",
+        "zoom",
+        "erasing",
+        "bicubic",
+    }
+    assert found["elastic"] != "compiles"
+
+
+def test_operations_alone_are_answered_without_libtpu(tmp_path: Path) -> None:
+    asked = question("v3-8", "tensorflow", 64, mode="ops")
+    found = ask(asked, ["train", "predict"], tmp_path, silent, LIMIT)
+    assert [answer.verdict for answer in found.values()] == ["lowers", "lowers"]
+    kept = sorted(tmp_path.iterdir())
+    assert len(kept) == 2 and ask(asked, ["train", "predict"], tmp_path, silent, LIMIT) == found
+    assert sorted(tmp_path.iterdir()) == kept
+
+
+def test_a_process_that_dies_is_a_crash_and_is_asked_again(tmp_path: Path) -> None:
+    found = ask(question("v3-8", "tensorflow", 64, mode="ops"), ["train"], tmp_path, silent, 0.0)["train"]
+    assert found.verdict == "crashed" and "ended with -9" in found.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_libtpu_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(preflight, "installed", lambda package: False)
+    with pytest.raises(Refusal, match=r"jax and libtpu not found.*goldfold\[preflight\].*MODE=ops"):
+        ask(question("v3-8", "tensorflow", 64), ["train"], tmp_path, silent, LIMIT)
