@@ -66,7 +66,9 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
     folds_of = {name: sorted(int(fold) for fold in have[name]) for name in ours}
     shared = sorted(set(range(params.prepare.folds)).intersection(*folds_of.values()))
     if len(shared) < 2:
-        raise Refusal(f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more")
+        raise Refusal(
+            f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more"
+        )
     train, test = prepared.part("train"), prepared.part("test")
     train = train[train["fold"].isin(shared)]
     ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
@@ -84,7 +86,9 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
         notes += [f"{name}: {note}" for note in found.notes]
     used = tuned_folds(params, [name for name in ours if tuned(work, name).exists()])
     labels, folds = train["label"].to_numpy(), train["fold"].to_numpy()
-    return Gathered(ids, labels, folds, align(oof, ids), test_ids, align(blind, test_ids), tuple(shared), used, tuple(notes))
+    return Gathered(
+        ids, labels, folds, align(oof, ids), test_ids, align(blind, test_ids), tuple(shared), used, tuple(notes)
+    )
 
 
 def folds_digest(prepared: Prepared) -> str:

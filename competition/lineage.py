@@ -41,7 +41,12 @@ def training_parts(member: Member) -> tuple[str, ...]:
 
 
 def tune_depends(prepared: Prepared, params: Params, name: str) -> dict[str, Any]:
-    space = {"search": params.tune.search, "folds": params.tune.folds, "seed": params.tune.seed, "trials": params.tune.trials}
+    space = {
+        "search": params.tune.search,
+        "folds": params.tune.folds,
+        "seed": params.tune.seed,
+        "trials": params.tune.trials,
+    }
     return {"data": prepared.digest, "fit": params.prepare.fit, "member": params.members[name], **space}
 
 

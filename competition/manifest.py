@@ -71,7 +71,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_manifest(
-    path: Path, depends: Mapping[str, Any], files: Iterable[Path], result: Mapping[str, Any], made_with: Mapping[str, str]
+    path: Path,
+    depends: Mapping[str, Any],
+    files: Iterable[Path],
+    result: Mapping[str, Any],
+    made_with: Mapping[str, str],
 ) -> Manifest:
     """Seal a result. Call it last: everything named in `files` must be on disk by now."""
     made = Manifest(
@@ -119,7 +123,9 @@ def differences(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(tree, Mapping):
         return {prefix: tree}
-    return {key: value for name, item in tree.items() for key, value in _flat(item, f"{prefix}.{name}".strip(".")).items()}
+    return {
+        key: value for name, item in tree.items() for key, value in _flat(item, f"{prefix}.{name}".strip(".")).items()
+    }
 
 
 def _short(value: Any) -> str:

@@ -9,25 +9,22 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as strict_dataclass
+from pydantic import Field, TypeAdapter, ValidationError
 
 from competition.errors import Refusal
 from competition.yaml_text import kind, line_of, parse_yaml, read_text, read_yaml
-
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-strict = strict_dataclass(frozen=True, config=STRICT)
 
 LARGEST = 2**31 - 1  # seeds and counts go through 32-bit tensors
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
-AboveZero = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # becomes a folder
 
 
-@strict
+@dataclass(frozen=True)
 class CompetitionParams:
     name: Name
     adapter: Literal["digits", "flowers", "plants", "folder"]
@@ -42,7 +39,7 @@ class CompetitionParams:
     miniature: Share
 
 
-@strict
+@dataclass(frozen=True)
 class Prepare:
     folds: Annotated[int, Field(ge=2, le=50)]
     seed: Count
@@ -55,14 +52,14 @@ class Prepare:
     fit: Literal["squash", "crop"]
 
 
-@strict
+@dataclass(frozen=True)
 class CloudTpu:
     name: str
     zone: str
     project: str
 
 
-@strict
+@dataclass(frozen=True)
 class DeviceParams:
     backend: Literal["auto", "tensorflow", "jax"]
     require: Literal["any", "gpu", "tpu"]
@@ -70,7 +67,7 @@ class DeviceParams:
     tpu: CloudTpu
 
 
-@strict
+@dataclass(frozen=True)
 class Train:
     seed: Count
     epochs: Positive
@@ -110,14 +107,14 @@ class Train:
     layer_decay: Annotated[float, Field(gt=0, le=1)]
 
 
-@strict
+@dataclass(frozen=True)
 class Interval:
-    low: float
-    high: float
+    low: Finite
+    high: Finite
     log: bool
 
 
-@strict
+@dataclass(frozen=True)
 class Tune:
     trials: Count
     folds: tuple[Count, ...]
@@ -126,7 +123,7 @@ class Tune:
     search: dict[str, Interval]
 
 
-@strict
+@dataclass(frozen=True)
 class Member:
     architecture: str
     image_size: Annotated[int, Field(ge=8, le=4096)]
@@ -139,7 +136,7 @@ class Member:
     teacher_weight: Share = 0.3
 
 
-@strict
+@dataclass(frozen=True)
 class Foreign:
     """A member whose predictions were made elsewhere."""
 
@@ -148,13 +145,13 @@ class Foreign:
     folds: str
 
 
-@strict
+@dataclass(frozen=True)
 class Predict:
     batch: Positive
     views: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-@strict
+@dataclass(frozen=True)
 class Policy:
     method: Literal["identity", "mean", "greedy"]
     by: Literal["log_likelihood", "metric"]
@@ -163,7 +160,7 @@ class Policy:
     same_below: NonNegative
 
 
-@strict
+@dataclass(frozen=True)
 class Blend:
     methods: Annotated[tuple[str, ...], Field(min_length=1)]
     mixing: Literal["mean", "geometric", "rank"]
@@ -175,20 +172,20 @@ class Blend:
     seed: Count
 
 
-@strict
+@dataclass(frozen=True)
 class Decision:
     rules: Annotated[tuple[str, ...], Field(min_length=1)]
     passes: Positive
     shrink_rows: NonNegative
 
 
-@strict
+@dataclass(frozen=True)
 class Honest:
     resamples: Positive
     seed: Count
 
 
-@strict
+@dataclass(frozen=True)
 class Params:
     competition: CompetitionParams
     prepare: Prepare
@@ -240,7 +237,7 @@ def _checked(tree: dict[str, Any], overrides: Sequence[Override]) -> Params:
     for member in tree["members"].values():
         member["train"] = {**tree["train"], **member.get("train", {})}
     try:
-        params = TypeAdapter(Params).validate_json(json.dumps(tree))
+        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         raise _first_wrong(error) from None
     _check_search(params)
@@ -335,7 +332,7 @@ def _check_keys(tree: Any, expected: Any, where: tuple[Any, ...], partial: bool 
         if key not in known:
             raise _Wrong((*where, key), f"unknown key{_did_you_mean(str(key), known)}")
     hints = get_type_hints(expected, include_extras=True)
-    optional = {field.name for field in fields(expected) if field.default is not MISSING}  # type: ignore[arg-type]
+    optional = {field.name for field in fields(expected) if field.default is not MISSING}
     for key in known:
         if key in tree:
             # A member's `train:` states only what differs from the common one.
@@ -374,11 +371,17 @@ def _check_members(params: Params) -> None:
     for name, member in params.members.items():
         for place, teacher in enumerate(member.teacher):
             if teacher == name or teacher not in params.members:
-                raise _Wrong(("members", name, "teacher", place), f"no other member {teacher!r}{_did_you_mean(teacher, list(params.members))}")
+                raise _Wrong(
+                    ("members", name, "teacher", place),
+                    f"no other member {teacher!r}{_did_you_mean(teacher, list(params.members))}",
+                )
         for place, source in enumerate(member.external):
             if source not in params.prepare.external:
                 known = list(params.prepare.external)
-                raise _Wrong(("members", name, "external", place), f"{source!r} is not under prepare.external{_did_you_mean(source, known)}")
+                raise _Wrong(
+                    ("members", name, "external", place),
+                    f"{source!r} is not under prepare.external{_did_you_mean(source, known)}",
+                )
     in_training_order(params)
 
 
@@ -386,10 +389,14 @@ def in_training_order(params: Params) -> list[str]:
     """Names of the members, teachers before their pupils."""
     done: list[str] = []
     while len(done) < len(params.members):
-        ready = [name for name, member in params.members.items() if name not in done and set(member.teacher) <= set(done)]
+        ready = [
+            name for name, member in params.members.items() if name not in done and set(member.teacher) <= set(done)
+        ]
         if not ready:
             stuck = next(name for name in params.members if name not in done)
-            raise _Wrong(("members", stuck, "teacher"), "teachers and pupils form a circle; one of them must learn without")
+            raise _Wrong(
+                ("members", stuck, "teacher"), "teachers and pupils form a circle; one of them must learn without"
+            )
         done += ready
     return done
 

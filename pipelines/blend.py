@@ -45,7 +45,9 @@ def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Itera
         job.say(f"blend: {note}")
     settings, metric = chain_settings(params, competition.metric), metric_named(competition.metric)
     with progress_bar(None, "blend: choosing") as bar:
-        found = honest_chain(rows.oof, rows.labels, rows.folds, settings, honest_settings(params), progress=bar.update_to)
+        found = honest_chain(
+            rows.oof, rows.labels, rows.folds, settings, honest_settings(params), progress=bar.update_to
+        )
     scores = scores_of(job, found, metric, rows)
     probs, decided = apply_chain(found.chain, rows.test)
     found.chain.save(folder / "chain.json")
@@ -55,19 +57,27 @@ def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Itera
     write_json(folder / "scores.json", scores)
     predictions = decided if competition.predicts == "label" else probs
     digest = format.write(rows.test_ids, predictions, competition, prepared.sample, folder / "submission.csv")
-    partial = "" if len(rows.predicted_folds) == params.prepare.folds else f"{len(rows.predicted_folds)}of{params.prepare.folds}"
+    partial = (
+        ""
+        if len(rows.predicted_folds) == params.prepare.folds
+        else f"{len(rows.predicted_folds)}of{params.prepare.folds}"
+    )
     file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv"
     job.submissions.mkdir(exist_ok=True)
     shutil.copyfile(folder / "submission.csv", job.submissions / file)
     ledger.append(job.submissions / "ledger.jsonl", entry(job, prepared, found, scores, digest, file, partial))
-    shutil.copytree(folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
+    shutil.copytree(
+        folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock")
+    )
     over = {"equal weights": found.over_equal, "the best member": found.over_best}
     job.say("\nblend: " + "\n".join(blend_lines(metric, found.chain, scores, over)))
     mixed = {name: member_probs(found.chain, name, views) for name, views in rows.oof.items()}
     for line in diversity_lines(diversity(mixed, rows.labels, found.chain.blend, metric)):
         job.say(line)
     if rows.tuned_folds:
-        job.say(f"  hyperparameters were chosen on held-out rows of folds {list(rows.tuned_folds)}: the honest score counts the others")
+        job.say(
+            f"  hyperparameters were chosen on held-out rows of folds {list(rows.tuned_folds)}: the honest score counts the others"
+        )
     names = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
     return [folder / name for name in names], {"file": file, "submission": digest, **scores}
 
@@ -77,14 +87,18 @@ def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[s
     classes, more = found.cross_fitted.probs.shape[1], (job.params.honest.resamples, job.params.honest.seed)
     untouched = ~np.isin(rows.folds, rows.tuned_folds)
     if not untouched.any():
-        job.say("blend: every fold took part in tuning: the honest score is honest about the blend alone, not about the tuning")
+        job.say(
+            "blend: every fold took part in tuning: the honest score is honest about the blend alone, not about the tuning"
+        )
         untouched[:] = True
     output = found.cross_fitted.output(metric)
     honest = score_with_error(rows.labels[untouched], output[untouched], metric, classes, *more)
     band = leaderboard_band(rows.labels[untouched], output[untouched], metric, classes, len(rows.test_ids), *more)
     return {
         "metric": metric.name,
-        "members": {name: _shown(metric, plain_score(metric, views, rows.labels, more)) for name, views in rows.oof.items()},
+        "members": {
+            name: _shown(metric, plain_score(metric, views, rows.labels, more)) for name, views in rows.oof.items()
+        },
         "chosen_on": metric.shown(found.chosen_on),
         "honest": metric.shown(honest.value),
         "standard_error": honest.error,

@@ -29,11 +29,17 @@ def run(job: Job) -> None:
     job.say(f"compare: {b.name} over {a.name}, {metric.name} on {len(shared):,} out-of-fold rows, both cross-fitted")
     job.say(f"  {d.value:+.4f} ± {d.error:.4f} (95 of 100: {d.low:+.4f} to {d.high:+.4f}): {verdict(d)}")
     truth = dict(zip(shared, labels))
-    rows = [(name, classes[truth[name]], classes[x], classes[y], x == truth[name], y == truth[name]) for name, x, y in found.changed]
+    rows = [
+        (name, classes[truth[name]], classes[x], classes[y], x == truth[name], y == truth[name])
+        for name, x, y in found.changed
+    ]
     table = pd.DataFrame(rows, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic(job.path("compare.csv")) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
-    better, worse = int((~table["was_right"] & table["is_right"]).sum()), int((table["was_right"] & ~table["is_right"]).sum())
+    better, worse = (
+        int((~table["was_right"] & table["is_right"]).sum()),
+        int((table["was_right"] & ~table["is_right"]).sum()),
+    )
     job.say(f"  {len(table):,} rows changed: {better} corrected, {worse} corrupted: {shown(job.path('compare.csv'))}")
 
 
@@ -43,13 +49,20 @@ def kept(job: Job, name: str) -> Path:
     found = [folder for folder in folders if name and folder.name.startswith(Path(name).stem)]
     if len(found) != 1:
         known = ", ".join(folder.name for folder in folders) or "none"
-        raise Refusal(f"{name!r} names {len(found)} blends where one was expected (make compare A=... B=...); there are {known}")
+        raise Refusal(
+            f"{name!r} names {len(found)} blends where one was expected (make compare A=... B=...); there are {known}"
+        )
     return found[0]
 
 
 def said(folder: Path, ids: np.ndarray, as_labels: bool) -> np.ndarray:
     if as_labels:
-        return pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False).set_index("id")["label"].loc[ids].to_numpy()
+        return (
+            pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+            .set_index("id")["label"]
+            .loc[ids]
+            .to_numpy()
+        )
     return Predictions.load(folder / "honest_oof.npz").rows(ids)
 
 

@@ -25,7 +25,9 @@ def run(job: Job) -> None:
     raw = job.path("raw")
 
     def fetch(slug: str, folder: Path) -> None:
-        raise Refusal(f"{slug} must be fetched from Kaggle by hand for now: unpack it into a folder and set competition.source")
+        raise Refusal(
+            f"{slug} must be fetched from Kaggle by hand for now: unpack it into a folder and set competition.source"
+        )
 
     def make() -> tuple[Iterable[Path], Mapping[str, Any]]:
         start_tensorflow(job)  # some adapters write record files

@@ -12,15 +12,26 @@ def run(job: Job) -> None:
     job.needs(job.path("data", "manifest.json"), "download")
     solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
     if solution is None or not solution.exists():
-        raise Refusal(f"{job.params.competition.name} has no private solution here: Kaggle keeps it; `make submit` asks Kaggle")
+        raise Refusal(
+            f"{job.params.competition.name} has no private solution here: Kaggle keeps it; `make submit` asks Kaggle"
+        )
     entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
     competition = load_prepared(job.path("data")).competition
     grade = grading.grade(job.submissions / entry.file, solution, competition, job.path("looks.json"))
-    job.say(f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), private {grade.private:.4f} ({grade.private_rows} rows)")
+    job.say(
+        f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), "
+        f"private {grade.private:.4f} ({grade.private_rows} rows)"
+    )
     if entry.honest_score is not None and entry.standard_error:
         gap = grade.private - entry.honest_score
-        job.say(f"grade: the honest score said {entry.honest_score:.4f} ± {entry.standard_error:.4f}; the private one is {gap:+.4f} away, {abs(gap) / entry.standard_error:.1f} standard errors")
-    job.say(f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; a score that is looked at often is no estimate any more")
+        job.say(
+            f"grade: the honest score said {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
+            f"the private one is {gap:+.4f} away, {abs(gap) / entry.standard_error:.1f} standard errors"
+        )
+    job.say(
+        f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; "
+        "a score that is looked at often is no estimate any more"
+    )
 
 
 if __name__ == "__main__":

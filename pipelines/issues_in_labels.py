@@ -24,7 +24,9 @@ def run(job: Job) -> None:
     named = found.assign(label=classes[found["label"]], suggested=classes[found["suggested"]])
     with atomic(job.path("label_issues.csv")) as temporary:
         named.to_csv(temporary, index=False, lineterminator="\n")
-    job.say(f"issues-in-labels: {len(named):,} of {len(labels):,} labels are doubtful, the worst first: {shown(job.path('label_issues.csv'))}")
+    job.say(
+        f"issues-in-labels: {len(named):,} of {len(labels):,} labels are doubtful, the worst first: {shown(job.path('label_issues.csv'))}"
+    )
     if len(named):
         draw(job, prepared, named.head(SHOWN))
 

@@ -6,7 +6,17 @@ import numpy as np
 
 from competition.data.prepared import load_prepared
 from competition.lineage import training_parts, tuned_member
-from pipelines.stage import Job, add_debug_rows, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_backend
+from pipelines.stage import (
+    Job,
+    add_debug_rows,
+    add_pick,
+    main,
+    picked_folds,
+    picked_members,
+    progress_bar,
+    shown,
+    start_backend,
+)
 
 EPOCHS = 3  # at most: enough to see whether it learns
 SHOWN = 48  # images on a sheet
@@ -35,10 +45,25 @@ def look(job: Job, name: str, fold: int) -> None:
     prepared, params = load_prepared(job.path("data")), job.params
     member, _ = tuned_member(job.work, params, name, job.overrides)
     classes = prepared.competition.classes
-    images = few_rows(load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None), job.options.debug_rows, 0)
-    train = replace(member.train, epochs=min(member.train.epochs, EPOCHS), batch=min(member.train.batch, len(images.ids)))
+    images = few_rows(
+        load_images(
+            prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None
+        ),
+        job.options.debug_rows,
+        0,
+    )
+    train = replace(
+        member.train, epochs=min(member.train.epochs, EPOCHS), batch=min(member.train.batch, len(images.ids))
+    )
     member = replace(member, train=train)
-    shop = Workshop(member, images, len(classes), prepared.competition.metric, open_device(params.device, job.path("cache", "compiled")), params.predict.batch)
+    shop = Workshop(
+        member,
+        images,
+        len(classes),
+        prepared.competition.metric,
+        open_device(params.device, job.path("cache", "compiled")),
+        params.predict.batch,
+    )
     job.say(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; no result of it counts")
     pixels, targets, _ = shop.first_batch(fold, train)
     best = [f"{classes[t.argmax()]} {t.max():.2f}" for t in targets]
@@ -48,12 +73,17 @@ def look(job: Job, name: str, fold: int) -> None:
     with progress_bar(None, name) as bar:
         trained = shop.train(fold, train, None, lambda done, of, text: bar.update_to(done, of), lambda: False)
     for epoch in trained.history:
-        job.say(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {prepared.competition.metric} {epoch.held_out:.4f}")
+        job.say(
+            f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {prepared.competition.metric} {epoch.held_out:.4f}"
+        )
     rows = np.flatnonzero((images.folds == fold) & images.readable)
     probs = shop.predict(shop.engine.weights(), images, rows, ["identity"]).view("identity")
     own = probs[np.arange(len(rows)), images.labels[rows]]
     worst = np.argsort(own, kind="stable")[:SHOWN]
-    captions = [f"{images.ids[rows[n]]}\nis {classes[images.labels[rows[n]]]} {own[n]:.2f}\nsaid {classes[probs[n].argmax()]} {probs[n].max():.2f}" for n in worst]
+    captions = [
+        f"{images.ids[rows[n]]}\nis {classes[images.labels[rows[n]]]} {own[n]:.2f}\nsaid {classes[probs[n].argmax()]} {probs[n].max():.2f}"
+        for n in worst
+    ]
     sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
     contact_sheet(images.pixels[rows[worst]], captions, sheet)
     job.say(f"debug: the worst predicted held-out images: {shown(sheet)}")

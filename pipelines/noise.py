@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,15 @@ def run(job: Job) -> None:
     for seed in range(first.train.seed, first.train.seed + job.options.seeds):
         member = replace(first, train=replace(first.train, seed=seed))
         folder = job.path("noise", name, f"seed{seed}")
-        depends = [fold_depends(job.work, prepared, job.params, member, fold) for fold in range(job.params.prepare.folds)]
-        job.piece(f"noise {name} seed {seed}", folder / "manifest.json", {"folds": depends}, lambda m=member, f=folder: one_seed(job, m, f))
+        depends = [
+            fold_depends(job.work, prepared, job.params, member, fold) for fold in range(job.params.prepare.folds)
+        ]
+        job.piece(
+            f"noise {name} seed {seed}",
+            folder / "manifest.json",
+            {"folds": depends},
+            partial(one_seed, job, member, folder),
+        )
         said.append(ViewPredictions.load(folder / "oof.npz"))
     ids, metric = said[0].ids, metric_named(prepared.competition.metric)
     labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
@@ -42,8 +50,13 @@ def run(job: Job) -> None:
     path = job.path("noise", f"{name}.json")
     write_json(path, noise)
     told = ", ".join(f"{metric.shown(score):.4f}" for score in noise.scores)
-    job.say(f"noise {name}: {metric.name} of {len(said)} seeds {told}: spread {noise.spread:.4f}; two seeds differ on {noise.changed:.1%} of rows")
-    job.say(f"noise {name}: a change of this member counts from about {np.sqrt(2) * noise.spread:.4f} on: {shown(path)}")
+    job.say(
+        f"noise {name}: {metric.name} of {len(said)} seeds {told}: spread {noise.spread:.4f}; "
+        f"two seeds differ on {noise.changed:.1%} of rows"
+    )
+    job.say(
+        f"noise {name}: a change of this member counts from about {np.sqrt(2) * noise.spread:.4f} on: {shown(path)}"
+    )
 
 
 def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mapping[str, Any]]:
@@ -54,8 +67,17 @@ def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mappi
     prepared, params = load_prepared(job.path("data")), job.params
     competition = prepared.competition
     with progress_bar(params.prepare.folds, folder.name) as bar:
-        images = load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None)
-        shop = Workshop(member, images, len(competition.classes), competition.metric, open_device(params.device), params.predict.batch)
+        images = load_images(
+            prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None
+        )
+        shop = Workshop(
+            member,
+            images,
+            len(competition.classes),
+            competition.metric,
+            open_device(params.device),
+            params.predict.batch,
+        )
         parts = []
         for fold in range(params.prepare.folds):
             shop.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)

@@ -50,13 +50,21 @@ def trained_folds(job: Job, prepared: Prepared, name: str, member: Member) -> li
     return found
 
 
-def predict_member(job: Job, prepared: Prepared, name: str, member: Member, missing: Mapping[int, dict[str, Any]]) -> None:
+def predict_member(
+    job: Job, prepared: Prepared, name: str, member: Member, missing: Mapping[int, dict[str, Any]]
+) -> None:
     start_backend(job)
     from competition.training.device import open_device
     from competition.training.workshop import Workshop, load_images
 
-    device, params, competition = open_device(job.params.device, job.path("cache", "compiled")), job.params, prepared.competition
-    job.say(f"predict {name}: on {device.replicas} x {device.kind}; {len(params.predict.views)} views of {len(missing)} fold models")
+    device, params, competition = (
+        open_device(job.params.device, job.path("cache", "compiled")),
+        job.params,
+        prepared.competition,
+    )
+    job.say(
+        f"predict {name}: on {device.replicas} x {device.kind}; {len(params.predict.views)} views of {len(missing)} fold models"
+    )
     with progress_bar(None, f"{name}: decoding images") as bar:
         train, test = (
             load_images(prepared, (part,), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
@@ -66,7 +74,9 @@ def predict_member(job: Job, prepared: Prepared, name: str, member: Member, miss
     with progress_bar(len(missing), f"predict {name}") as bar:
         for fold, depends in missing.items():
             manifest = fold_views(job.work, name, fold)
-            make = partial(predict_fold, shop, train, test, fold_model(job.work, name, fold).parent, fold, params.predict.views)
+            make = partial(
+                predict_fold, shop, train, test, fold_model(job.work, name, fold).parent, fold, params.predict.views
+            )
             job.piece(f"predict {name} fold {fold}", manifest, depends, make)
             bar.update()
 

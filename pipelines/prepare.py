@@ -51,7 +51,11 @@ def prepare(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, An
     say_shape(job, table, support, described)
     files = [data / name for name in (*tables, "index.csv", "competition.json", "sample_submission.csv")]
     counts = {part: int(count) for part, count in table["part"].value_counts(sort=False).items()}
-    result = {"rows": counts, "found": {name: len(content) for name, content in tables.items()}, "share_error": folds.share_errors(support).max()}
+    result = {
+        "rows": counts,
+        "found": {name: len(content) for name, content in tables.items()},
+        "share_error": folds.share_errors(support).max(),
+    }
     return [*files, *(data / "records" / name for name in names)], result
 
 
@@ -75,7 +79,9 @@ def indexed(job: Job, wanted: Settings, described: Competition) -> tuple[pd.Data
     for name, folder in how.external.items():
         _, left_out = external_rows(external_folder(name, folder), described)
         if left_out:
-            job.say(f"prepare: external {name}: {len(left_out)} folders are no class and are left out: {first(left_out)}")
+            job.say(
+                f"prepare: external {name}: {len(left_out)} folders are no class and are left out: {first(left_out)}"
+            )
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(all_rows(job, wanted, described), len(described.classes), bar.update_to)
     same = duplicates.pairs(table, thumbs, bits=how.near_bits, pixels=how.near_pixels)
@@ -100,29 +106,41 @@ def say_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, described: C
     counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
     job.say(f"prepare: {counts}, {len(described.classes)} classes; metric {described.metric}")
     error = folds.share_errors(support).max()
-    job.say(f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv")
+    job.say(
+        f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
+    )
     if thin := folds.thin_classes(support):
-        job.say(f"prepare: {len(thin)} classes are missing from some fold, e.g. {described.classes[thin[0]]}: their score is a guess")
+        job.say(
+            f"prepare: {len(thin)} classes are missing from some fold, e.g. {described.classes[thin[0]]}: their score is a guess"
+        )
 
 
 def say_findings(job: Job, found: Mapping[str, pd.DataFrame], inflation: leaks.Inflation) -> None:
     pairs, conflicts, bad = found["duplicates.csv"], found["conflicts.csv"], found["unreadable.csv"]
     if len(pairs):
         exact = int(pairs["exact"].sum())
-        job.say(f"prepare: {len(pairs):,} pairs of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv")
+        job.say(
+            f"prepare: {len(pairs):,} pairs of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv"
+        )
     if len(conflicts):
         policy = job.params.prepare.label_conflicts
-        job.say(f"prepare: {conflicts['group'].nunique():,} photos stand under two labels (label_conflicts: {policy}): data/conflicts.csv")
+        job.say(
+            f"prepare: {conflicts['group'].nunique():,} photos stand under two labels (label_conflicts: {policy}): data/conflicts.csv"
+        )
     if inflation.touched:
         job.say(
             f"prepare: LEAK {inflation.touched:,} of {inflation.rows:,} test images are also labelled images: worth at most "
             f"{inflation.accuracy:.4f} of accuracy and {inflation.macro_recall:.4f} of macro recall: data/leaks.csv"
         )
     if removed := len(found["external_removed.csv"]):
-        job.say(f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv")
+        job.say(
+            f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv"
+        )
     test = bad["part"] == "test"
     if test.any():
-        job.say(f"prepare: WARNING {int(test.sum()):,} test images cannot be read and will get the mean prediction: data/unreadable.csv")
+        job.say(
+            f"prepare: WARNING {int(test.sum()):,} test images cannot be read and will get the mean prediction: data/unreadable.csv"
+        )
     if (~test).any():
         job.say(f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv")
 

@@ -21,7 +21,17 @@ from competition.manifest import Manifest, differences, is_current, read_manifes
 from competition.params import Override, Params, load_params, parse_overrides
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS_OF = ("numpy", "keras", "tensorflow-cpu", "tensorflow", "tensorflow-tpu", "jax", "pandas", "scikit-learn", "optuna")
+VERSIONS_OF = (
+    "numpy",
+    "keras",
+    "tensorflow-cpu",
+    "tensorflow",
+    "tensorflow-tpu",
+    "jax",
+    "pandas",
+    "scikit-learn",
+    "optuna",
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,11 @@ class Job:
         return made
 
     def piece(
-        self, name: str, manifest: Path, depends: Mapping[str, Any], make: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]]
+        self,
+        name: str,
+        manifest: Path,
+        depends: Mapping[str, Any],
+        make: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]],
     ) -> Manifest:
         """The result sealed by `manifest`: as it is when it is current, made now when it is not."""
         made = read_manifest(manifest)
@@ -70,7 +84,9 @@ class Job:
         with lock(manifest.with_suffix(".lock")):
             manifest.unlink(missing_ok=True)
             files, result = make()
-            return write_manifest(manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions())
+            return write_manifest(
+                manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions()
+            )
 
 
 @contextmanager
@@ -85,10 +101,12 @@ def lock(path: Path) -> Any:
         raise Refusal(f"{shown(path.parent)} is in use by another run; wait for it, or stop it") from None
 
 
-class Bar(tqdm):  # type: ignore[type-arg]
+class Bar(tqdm):
     """One line that moves on a terminal; where nobody watches, a whole line every half minute."""
 
     watched = sys.stderr.isatty()
+    disable: bool
+    total: float | None
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         if self.watched:
@@ -113,7 +131,14 @@ class Bar(tqdm):  # type: ignore[type-arg]
 
 def progress_bar(total: int | None, what: str) -> Bar:
     """Progress with the time left, on stderr."""
-    return Bar(total=total, desc=what, mininterval=0.2 if Bar.watched else 30, leave=False, delay=1, ncols=None if Bar.watched else 100)
+    return Bar(
+        total=total,
+        desc=what,
+        mininterval=0.2 if Bar.watched else 30,
+        leave=False,
+        delay=1,
+        ncols=None if Bar.watched else 100,
+    )
 
 
 def start_tensorflow(job: Job) -> None:
@@ -121,7 +146,7 @@ def start_tensorflow(job: Job) -> None:
     if job.debug:
         return
     kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
+    with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
         import tensorflow  # noqa: F401
@@ -165,8 +190,12 @@ def versions() -> dict[str, str]:
 def git_commit() -> str:
     """The commit this ran from, '+' behind it when files differ from it; '' outside a repository."""
     try:
-        commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=True)
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
     return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
@@ -178,6 +207,7 @@ def shown(path: Path) -> str:
         return path.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
         return str(path)
+
 
 def add_pick(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--member", default="", help="this member alone")
@@ -203,7 +233,9 @@ def newest_submission(job: Job, entries: Sequence[Any]) -> Any:
     there = [e for e in mine if (job.submissions / e.file).exists()]
     if not there:
         which = f" that begins with {named}" if named else ""
-        raise Refusal(f"no submission{which} of {job.params.competition.name} is in {shown(job.submissions)}; `make predict` writes one")
+        raise Refusal(
+            f"no submission{which} of {job.params.competition.name} is in {shown(job.submissions)}; `make predict` writes one"
+        )
     return there[-1]
 
 

@@ -16,7 +16,10 @@ def run(job: Job) -> None:
     for line in [*checked.mended, *checked.warnings]:
         job.say(f"submit: {line}")
     job.say(f"submit: {shown(file)} holds {checked.rows:,} rows in the order and with the columns of the sample")
-    job.say(f"submit: honest {entry.metric} {entry.honest_score:.4f} ± {entry.standard_error:.4f}{' (PARTIAL ' + entry.partial + ')' if entry.partial else ''}")
+    job.say(
+        f"submit: honest {entry.metric} {entry.honest_score:.4f} ± {entry.standard_error:.4f}"
+        + (f" (PARTIAL {entry.partial})" if entry.partial else "")
+    )
     if competition.slug:
         job.say(f"kaggle competitions submit {competition.slug} -f {shown(file)} -m 'goldfold {entry.digest[:12]}'")
     else:

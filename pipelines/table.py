@@ -18,7 +18,10 @@ def run(job: Job) -> None:
     rows = gather(job.work, params, prepared, sources(job.work, params, prepared, job.options.allow_partial))
     settings, honest = chain_settings(params, prepared.competition.metric), honest_settings(params)
     metric = metric_named(settings.metric)
-    job.say(f"table: {len(rows.ids):,} out-of-fold rows, {len(rows.oof)} members; every choice is cross-fitted over {len(rows.predicted_folds)} folds\n")
+    job.say(
+        f"table: {len(rows.ids):,} out-of-fold rows, {len(rows.oof)} members; "
+        f"every choice is cross-fitted over {len(rows.predicted_folds)} folds\n"
+    )
     blends = blend_table(rows.oof, rows.labels, rows.folds, settings, honest, METHODS)
     for line in markdown(blends, metric, ("equal", "best")):
         job.say(line)

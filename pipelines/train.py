@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from competition.errors import Refusal
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import Predictions, ViewPredictions, join
+from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, training_parts, tuned_member
 from competition.manifest import atomic, digest_of, is_current, read_manifest
 from competition.params import Member, in_training_order
@@ -46,7 +46,9 @@ def member_said(job: Job, name: str) -> Member:
 
 def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[int]:
     def current(fold: int) -> bool:
-        return not job.options.force and is_current(fold_model(job.work, name, fold), fold_depends(job.work, prepared, job.params, member, fold))
+        return not job.options.force and is_current(
+            fold_model(job.work, name, fold), fold_depends(job.work, prepared, job.params, member, fold)
+        )
 
     return [fold for fold in picked_folds(job) if not current(fold)]
 
@@ -57,12 +59,23 @@ def train_member(job: Job, prepared: Prepared, name: str, member: Member, missin
     from competition.training.workshop import Workshop, load_images
 
     device = open_device(job.params.device, job.path("cache", "compiled"))
-    job.say(f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(str, missing))}")
+    job.say(
+        f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(str, missing))}"
+    )
     with progress_bar(None, f"{name}: decoding images") as bar:
-        images = load_images(prepared, training_parts(member), member.image_size, job.params.prepare.fit, job.path("cache"), bar.update_to)
+        images = load_images(
+            prepared,
+            training_parts(member),
+            member.image_size,
+            job.params.prepare.fit,
+            job.path("cache"),
+            bar.update_to,
+        )
     competition = prepared.competition
     taught = teachers_say(job, member)
-    shop = Workshop(member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, taught)
+    shop = Workshop(
+        member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, taught
+    )
     with progress_bar(None, name) as bar:
         for done, fold in enumerate(missing):
             manifest = fold_model(job.work, name, fold)
@@ -137,7 +150,10 @@ def summary(job: Job, names: Iterable[str]) -> None:
         scores = np.array([m.result["held_out"] for m in made if m])
         if len(scores) > 1:
             # The spread over folds, not a standard error: folds share their training rows.
-            job.say(f"train {name}: {len(scores)} folds, held-out {scores.mean():.4f} (from {scores.min():.4f} to {scores.max():.4f}) in {shown(job.path('members', name))}")
+            job.say(
+                f"train {name}: {len(scores)} folds, held-out {scores.mean():.4f} "
+                f"(from {scores.min():.4f} to {scores.max():.4f}) in {shown(job.path('members', name))}"
+            )
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from competition.data.prepared import load_prepared
-from competition.manifest import digest_of, write_json
 from competition.lineage import training_parts, tune_depends, tuned
+from competition.manifest import digest_of, write_json
 from competition.training.tuning import Values, search
 from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_backend
 
@@ -26,7 +27,7 @@ def run(job: Job) -> None:
             continue
         depends = tune_depends(prepared, job.params, name)
         best = tuned(job.work, name)
-        job.piece(f"tune {name}", best.with_name("manifest.json"), depends, lambda name=name, d=depends: tune_member(job, name, d))
+        job.piece(f"tune {name}", best.with_name("manifest.json"), depends, partial(tune_member, job, name, depends))
 
 
 def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
@@ -38,7 +39,9 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
     params, prepared, member = job.params, load_prepared(job.path("data")), job.params.members[name]
     best = tuned(job.work, name)
     with progress_bar(None, f"tune {name}: reading images") as bar:
-        images = load_images(prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
+        images = load_images(
+            prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to
+        )
     competition = prepared.competition
     device = open_device(params.device, job.path("cache", "compiled"))
     shop = Workshop(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
@@ -72,7 +75,10 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
     found = {"values": values, "score": sign * score, "trials": done, "folds": list(params.tune.folds)}
     write_json(best, found)
     told = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
-    job.say(f"tune {name}: {told} ({competition.metric} {sign * score:.4f} on fold {list(params.tune.folds)}, best of {done} trials; {shown(best)})")
+    job.say(
+        f"tune {name}: {told} ({competition.metric} {sign * score:.4f} on fold {list(params.tune.folds)}, "
+        f"best of {done} trials; {shown(best)})"
+    )
     return [best], found
 
 

@@ -20,7 +20,7 @@ if "pip" not in sys.argv:
 
 
 @pytest.fixture
-def called(tmp_path: Path):  # noqa: ANN201
+def called(tmp_path: Path):
     """called("train", "FOLD=2") -> the stages make ran, each as its list of arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -54,35 +54,35 @@ def option(call: list[str], name: str) -> str | None:
     return call[call.index(name) + 1] if name in call else None
 
 
-def test_the_main_job_runs_its_stages_in_order(called) -> None:  # noqa: ANN001
+def test_the_main_job_runs_its_stages_in_order(called) -> None:
     expected = ["download", "prepare", "resolve", "tune", "train", "predict", "blend"]
     assert stages(called("download", "train", "predict")) == expected
 
 
-def test_a_stage_that_fails_ends_the_job(called) -> None:  # noqa: ANN001
+def test_a_stage_that_fails_ends_the_job(called) -> None:
     assert stages(called("download", "train", "predict", fails="tune")) == ["download", "prepare", "resolve", "tune"]
 
 
-def test_every_stage_gets_the_same_parameters(called) -> None:  # noqa: ANN001
+def test_every_stage_gets_the_same_parameters(called) -> None:
     sets = """train.epochs=3 predict.views="[identity, flip_lr]" competition.slug='a;b' """
     calls = called("download", "train", "predict", f"SET={sets}", "PARAMS=recipes/my own.yaml")
     assert {option(call, "--set") for call in calls} == {sets}
     assert {option(call, "--params") for call in calls} == {"recipes/my own.yaml"}
 
 
-def test_member_fold_and_force_reach_training(called) -> None:  # noqa: ANN001
+def test_member_fold_and_force_reach_training(called) -> None:
     train = called("train", "MEMBER=cnn", "FOLD=2", "FORCE=1")[-1]
     assert (option(train, "--member"), option(train, "--fold"), "--force" in train) == ("cnn", "2", True)
     train = called("train")[-1]
     assert "--member" not in train and "--fold" not in train and "--force" not in train
 
 
-def test_partial_predictions_are_asked_for_in_both_stages(called) -> None:  # noqa: ANN001
+def test_partial_predictions_are_asked_for_in_both_stages(called) -> None:
     assert all("--allow-partial" in call for call in called("predict", "ALLOW_PARTIAL=1"))
     assert not any("--allow-partial" in call for call in called("predict"))
 
 
-def test_debug_reaches_every_stage(called) -> None:  # noqa: ANN001
+def test_debug_reaches_every_stage(called) -> None:
     calls = called("train", "DEBUG=1", "DEBUG_ROWS=64")
     assert all("--debug" in call and call[-1] == "1" for call in calls)
     assert option(calls[-1], "--debug-rows") == "64"

@@ -67,7 +67,7 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
         ("temperature: true", "temperature: yes", 'blend.temperature: "yes" was found'),
         ("weight_decay: 0.05", "weight_decay: -0.05", "train.weight_decay: -0.05 was found; input should be greater"),
         ("dropout: 0.2", "dropout: 1.0", "train.dropout: 1.0 was found; input should be less than 1"),
-        ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found; input should be a finite number"),
+        ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found"),
         ("learning_rate: 4.0e-3", "learning_rate: .inf", "train.learning_rate: Infinity was found"),
         ("learning_rate: 4.0e-3", "learning_rate: 1e999", "train.learning_rate: Infinity was found"),
         (
@@ -160,7 +160,7 @@ def test_a_number_is_a_number_as_in_yaml_1_2(tmp_path: Path, written: str, read:
 
 
 @pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t + "# end"])
-def test_byte_order_marks_line_ends_and_remarks_change_nothing(tmp_path: Path, change) -> None:  # noqa: ANN001
+def test_byte_order_marks_line_ends_and_remarks_change_nothing(tmp_path: Path, change) -> None:
     assert load(tmp_path, change(TEXT)) == load_params(PROJECT)
 
 
@@ -273,7 +273,7 @@ PLACES = ["train", "train.epochs", "members", "members.cnn", "tune.search", "pre
 
 @settings(max_examples=60, deadline=None)
 @given(place=st.sampled_from(PLACES), value=PLAIN)
-def test_whatever_stands_anywhere_gives_params_or_a_refusal(tmp_path_factory, place, value) -> None:  # noqa: ANN001
+def test_whatever_stands_anywhere_gives_params_or_a_refusal(tmp_path_factory, place, value) -> None:
     from ruamel.yaml import YAML
 
     tree = YAML(typ="safe", pure=True).load(TEXT)

@@ -99,7 +99,7 @@ def _mix(
     images: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor, which: tf.Tensor, how: Augmentation
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of every image with its neighbour in the shuffled batch."""
-    batch, height, width = images.shape[:3]
+    batch = images.shape[0]
     either = tf.random.stateless_uniform((), which) < 0.5 if how.mixup and how.cutmix else tf.constant(bool(how.mixup))
     draws = tf.random.experimental.stateless_split(seed, 4)
     alpha = tf.where(either, how.mixup or 1.0, how.cutmix or 1.0)
@@ -108,7 +108,9 @@ def _mix(
     other, other_targets = tf.roll(images, 1, axis=0), tf.roll(targets, 1, axis=0)
 
     blend = share[:, None, None, None]
-    mixed = tf.saturate_cast(tf.round(tf.cast(images, tf.float32) * blend + tf.cast(other, tf.float32) * (1 - blend)), tf.uint8)
+    mixed = tf.saturate_cast(
+        tf.round(tf.cast(images, tf.float32) * blend + tf.cast(other, tf.float32) * (1 - blend)), tf.uint8
+    )
     side = tf.sqrt(1 - share)
     middle_y, middle_x = (tf.random.stateless_uniform((batch,), draws[n]) for n in (2, 3))
     inside = _box(images, side, side, middle_y, middle_x)

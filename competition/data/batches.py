@@ -24,7 +24,9 @@ class TrainingRows:
     weights: np.ndarray
     seed: int
     fold: int
-    balance: np.ndarray | None = None  # (n,) int classes of `rows`: draw every class equally often; None = every row once
+    balance: np.ndarray | None = (
+        None  # (n,) int classes of `rows`: draw every class equally often; None = every row once
+    )
 
 
 def steps_per_epoch(rows: int, batch: int) -> int:

@@ -9,6 +9,7 @@ from competition.data.competition import Competition
 from competition.data.index import load
 from competition.manifest import sha256
 
+
 @dataclass(frozen=True)
 class Prepared:
     folder: Path
@@ -31,4 +32,9 @@ class Prepared:
 
 def load_prepared(folder: Path) -> Prepared:
     competition = Competition.load(folder / "competition.json")
-    return Prepared(folder, competition, load(folder / "index.csv"), sha256(folder / "index.csv") + sha256(folder / "competition.json"))
+    return Prepared(
+        folder,
+        competition,
+        load(folder / "index.csv"),
+        sha256(folder / "index.csv") + sha256(folder / "competition.json"),
+    )

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 OPERATIONS = 2
-Operation = Callable[[tf.Tensor, tf.Tensor, float], tf.Tensor]  # (H, W, 3) float32 of 0..255, sign -1 or 1, strength 0..1
+Operation = Callable[
+    [tf.Tensor, tf.Tensor, float], tf.Tensor
+]  # (H, W, 3) float32 of 0..255, sign -1 or 1, strength 0..1
 
 
 def rand_augment(images: tf.Tensor, seed: tf.Tensor, magnitude: int) -> tf.Tensor:
@@ -61,10 +63,14 @@ def _grey(p: tf.Tensor) -> tf.Tensor:
 def _equalize(p: tf.Tensor, *_: object) -> tf.Tensor:
     """Every channel stretched so that its levels are used equally often."""
     levels = tf.cast(p, tf.int32)
-    counts = tf.stack([tf.math.bincount(levels[..., c], minlength=256, maxlength=256, dtype=tf.float32) for c in range(3)])
+    counts = tf.stack(
+        [tf.math.bincount(levels[..., c], minlength=256, maxlength=256, dtype=tf.float32) for c in range(3)]
+    )
     share = tf.cumsum(counts, axis=1)
     low, total = tf.reduce_min(tf.where(counts > 0, share, share[:, -1:]), axis=1, keepdims=True), share[:, -1:]
-    table = tf.where(total > low, (share - low) / tf.maximum(total - low, 1) * 255, tf.range(256, dtype=tf.float32)[None])
+    table = tf.where(
+        total > low, (share - low) / tf.maximum(total - low, 1) * 255, tf.range(256, dtype=tf.float32)[None]
+    )
     return tf.stack([tf.gather(table[c], levels[..., c]) for c in range(3)], axis=-1)
 
 

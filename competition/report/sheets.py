@@ -12,7 +12,9 @@ TILE = 128  # pixels of one image on the sheet
 LINE = 14  # pixels of one line of text
 
 
-def contact_sheet(images: np.ndarray | Sequence[np.ndarray], captions: Sequence[str], path: Path, columns: int = 8) -> None:
+def contact_sheet(
+    images: np.ndarray | Sequence[np.ndarray], captions: Sequence[str], path: Path, columns: int = 8
+) -> None:
     """images: N of (H, W, 3) uint8.  captions: N texts; '\\n' starts another line. Small images keep their hard pixels."""
     lines = max((caption.count("\n") + 1 for caption in captions), default=1)
     rows = -(-len(images) // columns)

@@ -26,7 +26,9 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
     for name, single in scores["members"].items():
         views = ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items())
         weight = chain.blend.weights.get(name, 0.0)
-        lines.append(f"  {name:<16} {single['score']:.4f} ± {single['standard_error']:.4f}  weight {weight:.2f}; views {views}")
+        lines.append(
+            f"  {name:<16} {single['score']:.4f} ± {single['standard_error']:.4f}  weight {weight:.2f}; views {views}"
+        )
     lines += [
         f"  {'blend':<16} {scores['chosen_on']:.4f}           on the rows it was chosen on ({chain.blend.method}, {chain.decision.rule})",
         f"  {'honest':<16} {scores['honest']:.4f} ± {scores['standard_error']:.4f}  on rows that took no part in the choice",
@@ -34,7 +36,9 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
     for name, difference in over.items():
         lines.append(f"  {'over ' + name:<22} {difference.value:+.4f} ± {difference.error:.4f}: {verdict(difference)}")
     low, high = scores["leaderboard_band"]
-    lines.append(f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 of 100, if they are like the training rows)")
+    lines.append(
+        f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 of 100, if they are like the training rows)"
+    )
     return lines
 
 
@@ -50,7 +54,12 @@ def diversity_lines(found: Diversity) -> list[str]:
 
 def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> list[str]:
     """A table for a README: name, chosen on, honest with its standard error, honest gains."""
-    head = ["", "on the rows it was chosen on", f"honest {metric.name}", *(f"honest gain over {name}" for name in references)]
+    head = [
+        "",
+        "on the rows it was chosen on",
+        f"honest {metric.name}",
+        *(f"honest gain over {name}" for name in references),
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
         gains = [_gain(row.over[name]) if name in row.over else "" for name in references]
@@ -60,4 +69,8 @@ def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> 
 
 
 def _gain(difference: Difference) -> str:
-    return f"{difference.value:+.4f} ± {difference.error:.4f}, {verdict(difference)}" if np.isfinite(difference.value) else ""
+    return (
+        f"{difference.value:+.4f} ± {difference.error:.4f}, {verdict(difference)}"
+        if np.isfinite(difference.value)
+        else ""
+    )

@@ -31,7 +31,17 @@ from competition.training.engine import (
     weights_of,
     with_weights,
 )
-from competition.training.optimizer import Now, StepValues, adamw, averaged, clipped, losses, rows, taken_apart
+from competition.training.optimizer import (
+    Now,
+    StepValues,
+    adamw,
+    averaged,
+    clipped,
+    losses,
+    own_rates,
+    rows,
+    taken_apart,
+)
 
 AHEAD = 2  # batches on their way to the devices, and steps in flight on them
 Arrays = dict[str, Any]  # name -> jax.Array
@@ -133,9 +143,9 @@ class JaxEngine:
         now = taken_apart(row)
         gradients, other, loss = self._gradients(state, batch, now)
         after = state | dict(zip(self._other, other, strict=True))
-        named = zip(self._trainable, self._moments, clipped(gradients, now), strict=True)
-        for n, (name, (m, v), gradient) in enumerate(named):
-            after[name], after[m], after[v] = adamw(state[name], gradient, state[m], state[v], now.shares[n], now)
+        named = zip(self._trainable, self._moments, clipped(gradients, now), own_rates(now), strict=True)
+        for name, (m, v), gradient, rate in named:
+            after[name], after[m], after[v] = adamw(state[name], gradient, state[m], state[v], rate, now)
         for name, average in self._averages.items():
             after[average] = averaged(state[average], after[name], now)
         return after, loss

@@ -26,7 +26,17 @@ from competition.training.engine import (
     weights_of,
     with_weights,
 )
-from competition.training.optimizer import Now, StepValues, adamw, averaged, clipped, losses, rows, taken_apart
+from competition.training.optimizer import (
+    Now,
+    StepValues,
+    adamw,
+    averaged,
+    clipped,
+    losses,
+    own_rates,
+    rows,
+    taken_apart,
+)
 
 
 class TensorFlowEngine:
@@ -51,6 +61,8 @@ class TensorFlowEngine:
         self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
         self._depths, self._head = place_of(self.model)
         self._start = self.state()
+        # Autograph is for the loop over steps alone: it would go through all that is called from it.
+        self._one_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         self._run = tf.function(self._steps)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
         self._ask = tf.function(self._probabilities, autograph=False)
@@ -116,7 +128,7 @@ class TensorFlowEngine:
     def _steps(self, batches: Any, numbers: tf.Tensor) -> tf.Tensor:
         total = tf.constant(0.0)
         for n in tf.range(tf.shape(numbers)[0]):
-            parts = self._strategy.run(self._replica_step, (*next(batches), numbers[n]))
+            parts = self._strategy.run(self._one_step, (*next(batches), numbers[n]))
             total += self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
         return total
 
@@ -127,7 +139,7 @@ class TensorFlowEngine:
         context = tf.distribute.get_replica_context()
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         # Clipped after the sum, by the norm of the whole gradient; Keras clips what each replica has.
-        context.merge_call(self._update, (clipped(gradients, now), row))
+        context.merge_call(self._update, (clipped(gradients, now), own_rates(now), now))
         return loss
 
     def _gradients(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, now: Now) -> tuple[list[Any], Any]:
@@ -151,23 +163,22 @@ class TensorFlowEngine:
             loss += part
         return total, loss
 
-    def _update(self, strategy: Any, gradients: list[Any], row: Any) -> None:
+    def _update(self, strategy: Any, gradients: list[Any], rates: list[Any], now: Now) -> None:
         """On every replica's own copy of each variable."""
 
-        def step(x: Any, g: Any, m: Any, v: Any, row: Any, place: int) -> None:
-            now = taken_apart(row)
-            after = adamw(x.read_value(), g, m.read_value(), v.read_value(), now.shares[place], now)
+        def step(x: Any, g: Any, m: Any, v: Any, rate: Any, now: Now) -> None:
+            after = adamw(x.read_value(), g, m.read_value(), v.read_value(), rate, now)
             for variable, value in zip((x, m, v), after, strict=True):
                 variable.assign(value)
 
-        def follow(average: Any, x: Any, row: Any) -> None:
-            average.assign(averaged(average.read_value(), x.read_value(), taken_apart(row)))
+        def follow(average: Any, x: Any, now: Now) -> None:
+            average.assign(averaged(average.read_value(), x.read_value(), now))
 
-        learned = zip(self.model.trainable_variables, gradients, self._moments, strict=True)
-        for n, (variable, gradient, (m, v)) in enumerate(learned):
-            strategy.extended.update(variable.value, step, (gradient, m, v, row, n), group=True)
+        learned = zip(self.model.trainable_variables, gradients, self._moments, rates, strict=True)
+        for variable, gradient, (m, v), rate in learned:
+            strategy.extended.update(variable.value, step, (gradient, m, v, rate, now), group=True)
         for (_, variable), average in zip(self._saved, self._averages, strict=False):
-            strategy.extended.update(average, follow, (variable, row), group=True)
+            strategy.extended.update(average, follow, (variable, now), group=True)
 
     def _exchange_averages(self) -> None:
         """The averages into the model and back: what evaluates the model need not know of them."""

@@ -27,7 +27,7 @@ def draw_initial(layers: Iterable[Any], seed: int) -> None:
 def _drawn(how: Any, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Glorot & Bengio 2010, He et al. 2015; fans as Keras counts them."""
     field = int(np.prod(shape[:-2]))
-    fans = {"fan_in": shape[-2] * field, "fan_out": shape[-1] * field}
+    fans: dict[str, float] = {"fan_in": shape[-2] * field, "fan_out": shape[-1] * field}
     fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
     deviation = (how.scale / max(1.0, fans[how.mode])) ** 0.5
     if how.distribution == "uniform":

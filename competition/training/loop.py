@@ -54,7 +54,9 @@ def train_fold(
     """
     if engine.averaged != (train.ema > 0):
         own = "above 0" if engine.averaged else "0"
-        raise Refusal(f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side")
+        raise Refusal(
+            f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side"
+        )
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
     values = step_values(train, per_epoch)
@@ -135,4 +137,6 @@ def _resumed(engine: Engine, checkpoints: Checkpoints | None) -> _Run:
     step, arrays, facts, _ = found
     best = {name.removeprefix("best/"): value for name, value in arrays.items() if name.startswith("best/")}
     engine.load({name: value for name, value in arrays.items() if not name.startswith("best/")})
-    return _Run(step, float(facts["total"]), [Epoch(**epoch) for epoch in facts["history"]], best, int(facts["best_at"]))
+    return _Run(
+        step, float(facts["total"]), [Epoch(**epoch) for epoch in facts["history"]], best, int(facts["best_at"])
+    )

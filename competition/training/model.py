@@ -11,7 +11,17 @@ from competition.training.initial import draw_initial
 
 # How each family of keras.applications wants its pixels; families not named here scale inside their own graph.
 # Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
-PLUS_MINUS_ONE = ("MobileNet", "MobileNetV2", "InceptionV3", "InceptionResNetV2", "Xception", "NASNet", "ResNet50V2", "ResNet101V2", "ResNet152V2")
+PLUS_MINUS_ONE = (
+    "MobileNet",
+    "MobileNetV2",
+    "InceptionV3",
+    "InceptionResNetV2",
+    "Xception",
+    "NASNet",
+    "ResNet50V2",
+    "ResNet101V2",
+    "ResNet152V2",
+)
 IMAGENET_STATISTICS = ("DenseNet",)
 BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
 
@@ -66,9 +76,7 @@ def _backbone(images: Any, member: Member) -> Any:
     constructor = getattr(keras.applications, member.architecture, None)
     if not member.architecture[:1].isupper() or not callable(constructor):
         known = [name for name in dir(keras.applications) if name[0].isupper()]
-        raise Refusal(
-            f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}"
-        )
+        raise Refusal(f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}")
     weights = None if member.weights == "none" else member.weights
     if weights not in (None, "imagenet") and not Path(str(weights)).is_file():
         raise Refusal(f"weights {member.weights!r}: no such file; expected none, imagenet or a .weights.h5 file")
@@ -78,7 +86,9 @@ def _backbone(images: Any, member: Member) -> Any:
     try:
         backbone = constructor(**options)
     except (ValueError, OSError) as error:
-        raise Refusal(f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}") from None
+        raise Refusal(
+            f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"
+        ) from None
     return backbone(_normalised(images, member.architecture))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 BETA_1, BETA_2 = 0.9, 0.999  # AdamW as Keras has it
+NO_LIMIT = float(np.finfo(np.float32).max)  # an infinity would set off the numeric checks of DEBUG=1
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def rows(rates: np.ndarray, first: int, values: StepValues, depths: np.ndarray, 
     steps = np.arange(first, first + len(rates), dtype=np.float64)
     correction = np.sqrt(1 - BETA_2 ** (steps + 1)) / (1 - BETA_1 ** (steps + 1))
     keep = np.minimum(values.ema, (1 + steps) / (10 + steps))
-    limits = [values.clip_norm or np.inf, values.clip_value or np.inf]
+    limits = [values.clip_norm or NO_LIMIT, values.clip_value or NO_LIMIT]
     fixed = [values.weight_decay, *limits, values.focal_gamma, values.epsilon]
     shares = np.where(head | (steps[:, None] >= values.freeze_steps), values.layer_decay ** (1 - depths), 0.0)
     return np.column_stack([rates, correction, keep, np.tile(fixed, (len(rates), 1)), shares]).astype(np.float32)
@@ -61,6 +62,11 @@ def rows(rates: np.ndarray, first: int, values: StepValues, depths: np.ndarray, 
 def taken_apart(row: Any) -> Now:
     *scalars, last = Now._fields
     return Now(**{name: row[n] for n, name in enumerate(scalars)}, **{last: row[len(scalars) :]})
+
+
+def own_rates(now: Now) -> list[Any]:
+    """T scalars: the learning rate of each trainable variable."""
+    return list(ops.unstack(now.rate * now.shares))
 
 
 def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
@@ -76,20 +82,20 @@ def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
 def clipped(gradients: Sequence[Any], now: Now) -> list[Any]:
     """By value, then by the norm of the whole gradient of what is not frozen. Give it the sum over all replicas."""
     limited = [ops.clip(g, -now.clip_value, now.clip_value) for g in gradients]
-    squares = [ops.sum(ops.square(g)) * ops.sign(now.shares[n]) for n, g in enumerate(limited)]
-    norm = ops.sqrt(ops.sum(ops.stack(squares)))
+    squares = ops.stack([ops.sum(ops.square(g)) for g in limited])
+    norm = ops.sqrt(ops.sum(squares * ops.sign(now.shares)))
     scale = ops.minimum(1.0, now.clip_norm / ops.maximum(norm, 1e-12))
     return [g * scale for g in limited]
 
 
-def adamw(x: Any, gradient: Any, m: Any, v: Any, share: Any, now: Now) -> tuple[Any, Any, Any]:
+def adamw(x: Any, gradient: Any, m: Any, v: Any, rate: Any, now: Now) -> tuple[Any, Any, Any]:
     """(x, m, v) after one step (Loshchilov & Hutter 2019); matrices decay, biases, scales and offsets do not.
 
+    rate: this variable's own.
     The moments of a frozen variable are kept up to date, so that its first step after the thaw is no leap.
     """
     m = m + (gradient - m) * (1 - BETA_1)
     v = v + (ops.square(gradient) - v) * (1 - BETA_2)
-    rate = now.rate * share
     change = rate * now.correction * m / (ops.sqrt(v) + now.epsilon)
     if len(x.shape) > 1:
         change = change + rate * now.weight_decay * x

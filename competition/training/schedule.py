@@ -8,7 +8,7 @@ def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
 
     Returns (steps,) float32. The last rate is above 0, so no step is wasted.
     """
-    rise = int(round(steps * warmup))
+    rise = round(steps * warmup)
     up = peak * np.arange(1, rise + 1) / max(rise, 1)
     rest = max(steps - rise, 1)
     down = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, steps - rise + 1) / (rest + 1)))

@@ -9,7 +9,7 @@ from typing import Any
 from competition.manifest import digest_of
 from competition.params import Interval, Member, Override
 
-Values = dict[str, float]
+Values = dict[str, Any]  # numbers
 
 
 def search(
@@ -36,7 +36,10 @@ def search(
     mend_journal(journal)
     name = digest_of([made_from, space])[:16]
     study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(journal))), study_name=name, direction="maximize", load_if_exists=True
+        storage=JournalStorage(JournalFileBackend(str(journal))),
+        study_name=name,
+        direction="maximize",
+        load_if_exists=True,
     )
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(left.number, state=TrialState.FAIL)  # its process is gone: the stage holds the folder's lock
@@ -79,7 +82,9 @@ def mend_journal(path: Path) -> None:
             file.truncate(whole)
 
 
-def with_values(member: Member, found: Mapping[str, float], overrides: Sequence[Override]) -> tuple[Member, dict[str, str]]:
+def with_values(
+    member: Member, found: Mapping[str, Any], overrides: Sequence[Override]
+) -> tuple[Member, dict[str, str]]:
     """The member with tuned values in, and key -> "value (where from)". What is said by hand (SET) wins."""
     by_hand = {o.path[-1] for o in overrides if "train" in o.path[:-1]}
     used = {key: value for key, value in found.items() if key not in by_hand}

@@ -39,7 +39,9 @@ class Images:
     readable: np.ndarray
 
 
-def load_images(prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, cache: Path, progress: Progress) -> Images:
+def load_images(
+    prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, cache: Path, progress: Progress
+) -> Images:
     """All images of some parts (train, external, test) at one size, decoded once and kept in `cache`."""
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
     ids, readable = rows["id"].to_numpy(str), (rows["problem"] == "").to_numpy()
@@ -52,7 +54,13 @@ class Workshop:
     """Built once for a member; then any number of folds, trials and predictions without compiling again."""
 
     def __init__(
-        self, member: Member, images: Images, classes: int, metric: str, device: Device, predict_batch: int,
+        self,
+        member: Member,
+        images: Images,
+        classes: int,
+        metric: str,
+        device: Device,
+        predict_batch: int,
         taught: Predictions | None = None,
     ) -> None:
         """images: train rows, and external ones behind them.  taught: out-of-fold probabilities of the member's teachers."""

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from stages import MAIN_JOB, Place, new_place
 
-
 HERE = Path(__file__).parent
 
 

@@ -102,13 +102,13 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
     assert not np.array_equal(views[:, 0], views[:, 1])
 
 
-def _batches(rows: np.ndarray):  # noqa: ANN202
+def _batches(rows: np.ndarray):
     from competition.data.batches import in_order
 
     return in_order(IMAGES.pixels, rows, shop_on().engine.predict_batch)
 
 
-def _views(*names: str):  # noqa: ANN202
+def _views(*names: str):
     from competition.ensemble.views import views_named
 
     return views_named(names)

@@ -1,0 +1,82 @@
+"""How long a new MobileNetV2 waits for its first step: our loop, Keras `fit` around our step, `fit` alone, JAX.
+
+    python benchmarks/first_step.py          # 96 px, batch 16; every way in a process of its own, in turn
+
+Prints seconds, and seconds of processor time (which other programs on the machine disturb less), until the first step
+is done, their ratio against the own loop, and the same of the next ten steps.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZE, BATCH, CLASSES, STEPS = 96, 16, 104, 10
+WAYS = {"custom": "tensorflow", "fit": "tensorflow", "plain fit": "tensorflow", "custom on jax": "jax"}
+
+
+def timed(way: str) -> dict[str, list[float]]:
+    import numpy as np
+    import tensorflow as tf
+
+    from competition.params import load_params
+    from competition.training.device import open_device
+    from competition.training.engine import CompiledIn
+    from competition.training.engines import make_engine
+    from competition.training.loop import step_values
+    from competition.training.model import build
+
+    params = load_params(ROOT / "params.yaml")
+    train = replace(params.train, batch=BATCH, precision="float32")
+    member = replace(params.members["mobilenet"], image_size=SIZE, alpha=1.0, train=train)
+    images = np.random.default_rng(0).integers(0, 256, (BATCH, SIZE, SIZE, 3)).astype(np.uint8)
+    targets, weights = np.eye(CLASSES, dtype=np.float32)[np.arange(BATCH)], np.ones(BATCH, np.float32)
+    device = open_device(params.device)
+    dataset = tf.data.Dataset.from_tensors((images, targets, weights)).repeat()
+    moments = [now()]
+    if way == "plain fit":
+        import keras
+
+        model = build(member, CLASSES)
+        model.compile(keras.optimizers.AdamW(1e-3), keras.losses.CategoricalCrossentropy(from_logits=True))
+        note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: moments.append(now()))
+        model.fit(dataset, steps_per_epoch=STEPS + 1, verbose=0, callbacks=[note])
+    else:
+        engine = make_engine(lambda: build(member, CLASSES), BATCH, BATCH, device, CompiledIn(1, False, way == "fit"))
+        batches = engine.distributed(dataset)
+        for step in range(STEPS + 1):
+            engine.train(batches, np.array([1e-3], np.float32), step, step_values(train, 100))
+            moments.append(now())
+    gaps = np.diff(np.array(moments), axis=0)
+    return {"first": gaps[0].tolist(), "step": np.median(gaps[1:], axis=0).tolist()}
+
+
+def now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def main() -> None:
+    found: dict[str, dict[str, list[float]]] = {}
+    for way, backend in WAYS.items():
+        environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, __file__, way]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found[way] = json.loads(done.stdout.splitlines()[-1])
+        (wall, work), (step_wall, step_work) = found[way]["first"], found[way]["step"]
+        ratio = work / found["custom"]["first"][1]
+        print(
+            f"{way:14} first step after {wall:5.1f} s ({work:5.1f} s of processor time, {ratio:.2f} x custom), "
+            f"then {step_wall:.2f} s ({step_work:.2f}) a step",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(timed(sys.argv[1])))
+    else:
+        main()
