@@ -10,7 +10,7 @@ from small_engines import TRAIN, State, both_ways, engine_of, held_out, outcome,
 
 from competition.errors import Refusal
 from competition.training import loop
-from competition.training.optimizer import StepValues, losses, rows
+from competition.training.optimizer import NO_LIMIT, StepValues, losses, rows
 
 STEPS = 8
 
@@ -80,7 +80,7 @@ def test_numbers_of_a_step_are_worked_out_on_the_host() -> None:
         np.array([1e-3, 2e-3], np.float32), 0, values, np.array([0.0, 0.5, 1.0]), np.array([False, False, True])
     )
     first, second = table
-    np.testing.assert_allclose(first[:8], [1e-3, 0.001**0.5 / 0.1, 0.1, 0.1, np.inf, 2.0, 1.0, 1e-7], rtol=1e-6)
+    np.testing.assert_allclose(first[:8], [1e-3, 0.001**0.5 / 0.1, 0.1, 0.1, NO_LIMIT, 2.0, 1.0, 1e-7], rtol=1e-6)
     np.testing.assert_allclose(second[1], (1 - 0.999**2) ** 0.5 / (1 - 0.9**2), rtol=1e-6)
     np.testing.assert_allclose(first[8:], [0, 0, 1])
     np.testing.assert_allclose(second[8:], [0.01, 0.1, 1], rtol=1e-6)
