@@ -1,6 +1,9 @@
 """The engine on TensorFlow: one replica step under the device's strategy, driven by our own loop or by Keras `fit`.
 
-Both run the same `_replica_step` and give the same weights.
+Both run the same `_replica_step` and give the same weights. `loop: auto` is the own loop, by measurement: for a new
+MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time) the first step is done after 9.9 and each of the next
+takes 0.15; `fit` around the same step 10.0 and 0.22; `fit` with an optimizer of Keras 16.5 and 0.13; the own loop on JAX
+29.3 and 1.06 (benchmarks/first_step.py). Nearly all of the first is TensorFlow building and optimizing the graph.
 """
 
 from collections.abc import Callable, Iterator, Sequence
