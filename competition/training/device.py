@@ -169,7 +169,7 @@ def _jax(logical: int, cache: Path | None) -> Device:
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
     if _several_hosts() and not jax.distributed.is_initialized():
-        jax.distributed.initialize()
+        jax.distributed.initialize(**_named_hosts())
     kind = {"cpu": "cpu", "tpu": "tpu"}.get(jax.default_backend(), "gpu")
     devices = jax.devices()
     if kind == "cpu" and jax.process_count() == 1:
@@ -193,3 +193,14 @@ def _cut_cpu(jax: Any, logical: int) -> None:
 def _several_hosts() -> bool:
     hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     return len(hosts) > 1 or "JAX_COORDINATOR_ADDRESS" in os.environ
+
+
+def _named_hosts() -> dict[str, Any]:
+    """Who is in it, from the environment; nothing where a TPU pod or a cluster tells JAX by itself."""
+    if "JAX_NUM_PROCESSES" not in os.environ:
+        return {}
+    return {
+        "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
+        "num_processes": int(os.environ["JAX_NUM_PROCESSES"]),
+        "process_id": int(os.environ["JAX_PROCESS_ID"]),
+    }

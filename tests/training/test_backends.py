@@ -1,6 +1,7 @@
 """Both backends, on any number of devices, give the same losses, weights and out-of-fold probabilities."""
 
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,18 +28,26 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
     folder, found, before = tmp_path_factory.mktemp("engines"), {}, []
     for backend in ("tensorflow", "jax"):
         path = folder / f"{backend}.npz"
-        environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, str(Path(__file__).with_name("small_engines.py")), str(path), *before]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        before = [str(path)]
-        cases: Cases = {}
-        with np.load(path) as stored:
-            for key in stored.files:
-                case, name = key.split("|")
-                cases.setdefault(case, {})[name] = stored[key]
-        found[backend] = cases
+        process = started(backend, [str(path), *before], {})
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
+        before, found[backend] = [str(path)], cases_in(path)
     return found
+
+
+def started(backend: str, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    told = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    command = [sys.executable, str(Path(__file__).with_name("small_engines.py")), *arguments]
+    return subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def cases_in(path: Path) -> Cases:
+    cases: Cases = {}
+    with np.load(path) as stored:
+        for key in stored.files:
+            case, name = key.split("|")
+            cases.setdefault(case, {})[name] = stored[key]
+    return cases
 
 
 def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -84,6 +93,24 @@ def test_weights_trained_on_jax_predict_the_same_on_tensorflow(outcomes: dict[st
     trained, engine = outcomes["jax"]["devices1"], engine_of(TRAIN)
     engine.load_weights({name: value for name, value in trained.items() if name.startswith("model/")})
     np.testing.assert_allclose(held_out(engine), trained["oof"], rtol=0, atol=1e-6)
+
+
+def test_two_hosts_with_a_device_each_agree_with_one_device(outcomes: dict[str, Cases], tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    hosts = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}
+    paths = [tmp_path / f"{n}.npz" for n in range(2)]
+    running = [started("jax", [str(path)], {**hosts, "JAX_PROCESS_ID": str(n)}) for n, path in enumerate(paths)]
+    try:
+        for process in running:
+            _, errors = process.communicate(timeout=240)
+            assert process.returncode == 0, errors[-3000:]
+    finally:
+        for process in running:
+            process.kill()
+    for path in paths:
+        assert_same(cases_in(path)["hosts"], outcomes["jax"]["devices1"])
 
 
 def test_training_learns_at_all(outcomes: dict[str, Cases]) -> None:
