@@ -186,6 +186,37 @@ class Honest:
 
 
 @dataclass(frozen=True)
+class KaggleParams:
+    tries: Positive
+    first_wait: AboveZero
+    longest_wait: AboveZero
+    stall: AboveZero
+    unpack_ratio: AboveZero
+    score_wait: NonNegative
+    score_pause: AboveZero
+    public_share: Annotated[float, Field(gt=0, le=1)]
+
+
+@dataclass(frozen=True)
+class KernelParams:
+    owner: str
+    slug: str
+    machine: str
+    devices: Positive
+    internet: bool
+    hours: AboveZero
+    reserve: NonNegative
+    pause: AboveZero
+    datasets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StorageParams:
+    bucket: str
+    seconds: AboveZero
+
+
+@dataclass(frozen=True)
 class Params:
     competition: CompetitionParams
     prepare: Prepare
@@ -199,6 +230,9 @@ class Params:
     blend: Blend
     decision: Decision
     honest: Honest
+    kaggle: KaggleParams
+    kernel: KernelParams
+    storage: StorageParams
 
 
 @dataclass(frozen=True)

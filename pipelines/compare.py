@@ -1,6 +1,5 @@
 """Two blends on the same rows: the paired honest difference with its interval, and which rows changed."""
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from competition.ensemble.predictions import Predictions
 from competition.errors import Refusal
 from competition.manifest import atomic
 from competition.report.words import verdict
-from pipelines.stage import Job, main, shown
+from pipelines.stage import Job, add_two, main, shown
 
 
 def run(job: Job) -> None:
@@ -64,11 +63,6 @@ def said(folder: Path, ids: np.ndarray, as_labels: bool) -> np.ndarray:
             .to_numpy()
         )
     return Predictions.load(folder / "honest_oof.npz").rows(ids)
-
-
-def add_two(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--a", default="", help="the first digits of a submission's name")
-    parser.add_argument("--b", default="", help="of another one")
 
 
 if __name__ == "__main__":

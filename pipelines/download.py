@@ -1,9 +1,10 @@
 """Fetch the raw files of the competition, check each, and seal them with their digests."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +12,54 @@ from competition.data.adapters import ADAPTERS
 from competition.data.competition import Settings
 from competition.errors import Refusal
 from competition.manifest import digest_of
-from pipelines.stage import Job, main, shown, start_tensorflow
-
-
-def settings(job: Job) -> Settings:
-    return Settings(**asdict(job.params.competition), seed=job.params.prepare.seed)
+from competition.remote import download, storage
+from pipelines.stage import Job, kaggle_client, main, progress_bar, shown, start_tensorflow
 
 
 def run(job: Job) -> None:
     """params -> raw/, raw.json"""
-    wanted = settings(job)
-    adapter = ADAPTERS[wanted.adapter]
-    raw = job.path("raw")
+    wanted = Settings(**asdict(job.params.competition), seed=job.params.prepare.seed)
+    depends = {"competition": wanted, "source": source_digest(wanted.source)}
+    job.piece("download", job.path("raw.json"), depends, lambda: get(job, wanted))
+
+
+def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    raw, archive = job.path("raw"), job.path("raw.archive")
 
     def fetch(slug: str, folder: Path) -> None:
-        raise Refusal(
-            f"{slug} must be fetched from Kaggle by hand for now: unpack it into a folder and set competition.source"
-        )
+        """From Kaggle. The archive stays until what is in it is in place, so a killed run need not fetch it again."""
+        client, how = kaggle_client(job), job.params.kaggle
+        with progress_bar(None, "downloading") as bar:
+            download.fetch(client, slug, folder, archive, how.unpack_ratio, bar.update_to)
 
-    def make() -> tuple[Iterable[Path], Mapping[str, Any]]:
-        start_tensorflow(job)  # some adapters write record files
-        temporary = Path(tempfile.mkdtemp(prefix=".raw.", dir=job.work))
-        try:
-            adapter.download(temporary, wanted, fetch)
-            shutil.rmtree(raw, ignore_errors=True)
-            temporary.rename(raw)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        files = sorted(path for path in raw.rglob("*") if path.is_file())
-        megabytes = sum(path.stat().st_size for path in files) / 1e6
-        job.say(f"download: {len(files):,} files, {megabytes:,.1f} MB in {shown(raw)}")
-        return files, {"files": len(files), "megabytes": round(megabytes, 1)}
+    if wanted.miniature:
+        start_tensorflow(job)  # drawn images go into record files
+    if attached := attached_input(job, wanted):
+        wanted = replace(wanted, source=attached)
+    temporary = Path(tempfile.mkdtemp(prefix=".raw.", dir=job.work))
+    try:
+        ADAPTERS[wanted.adapter].download(temporary, wanted, fetch)
+        shutil.rmtree(raw, ignore_errors=True)
+        temporary.rename(raw)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(archive, ignore_errors=True)
+    files = sorted(path for path in raw.rglob("*") if path.is_file())
+    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    job.say(f"download: {len(files):,} files, {megabytes:,.1f} MB in {shown(raw)}")
+    return files, {"files": len(files), "megabytes": round(megabytes, 1)}
 
-    job.piece("download", job.path("raw.json"), {"competition": wanted, "source": source_digest(wanted.source)}, make)
+
+def attached_input(job: Job, wanted: Settings) -> str:
+    """In a Kaggle notebook: the folder of the attached competition, which needs no download. "" elsewhere."""
+    if wanted.source or wanted.miniature or not wanted.slug:
+        return ""
+    if not storage.machine(os.environ, os.path.exists).startswith("kaggle"):
+        return ""
+    found = storage.find_inputs("sample_submission.csv")
+    if found:
+        job.say(f"download: {found[0]} is attached to this notebook; nothing need be fetched")
+    return found[0] if found else ""
 
 
 def source_digest(source: str) -> str:

@@ -1,30 +1,45 @@
-"""Say where the data is for the device in use, and why, after looking that it is really there."""
+"""Say where the records are for the device in use, and why, after looking that they are really there."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from competition.data.prepared import load_prepared
 from competition.errors import Refusal
 from competition.manifest import write_json
-from pipelines.stage import Job, main, shown
+from competition.remote import storage
+from pipelines.stage import Job, bucket_of, main, shown
 
 
 def run(job: Job) -> None:
-    """data/ -> resolve.json: path, reason"""
+    """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
     data = job.needs(job.path("data", "manifest.json"), "download")
+    local, how = job.path("data", "records"), job.params.storage
 
     def make() -> tuple[Iterable[Path], Mapping[str, Any]]:
-        place = job.path("data", "records")
-        records = load_prepared(job.path("data")).records("train")
-        if not records or not records[0].read_bytes()[:1]:
-            raise Refusal(f"{shown(place)}: no training records could be read there; run `make download FORCE=1`")
-        found = {"path": shown(place), "reason": "the devices of this machine read its own disk"}
+        place = storage.decide(
+            os.environ,
+            os.path.exists,
+            str(local),
+            f"{bucket_of(job)}/data/records" if how.bucket else "",
+            job.params.competition.slug,
+            lambda: storage.kaggle_gcs_path(job.params.competition.slug),
+            list,  # what Kaggle attaches are raw files; the records made of them are on the machine's disk
+        )
+        try:
+            tried = storage.try_place(place.path, os.environ, how.seconds)
+        except Refusal as refusal:
+            mend = "`make bucket` copies the records there" if how.bucket else "`make download FORCE=1` makes them anew"
+            raise Refusal(f"{str(refusal).rstrip('.')}; {mend}") from None
+        path = place.path if "://" in place.path else shown(local)
+        found = {"path": path, "reason": place.reason, "machine": place.machine}
         write_json(job.path("resolve.json"), found)
-        job.say(f"resolve: {found['path']}: {found['reason']}")
+        job.say(f"resolve: {path}: {place.reason}; {tried.files} entries, read in {tried.seconds:.1f} s")
         return [job.path("resolve.json")], found
 
-    job.piece("resolve", job.path("resolve.manifest.json"), {"data": data.digest, "device": job.params.device}, make)
+    depends = {"data": data.digest, "device": job.params.device, "bucket": how.bucket}
+    depends["machine"] = storage.machine(os.environ, os.path.exists)
+    job.piece("resolve", job.path("resolve.manifest.json"), depends, make)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from tqdm import tqdm
 from competition.errors import Refusal
 from competition.manifest import Manifest, differences, is_current, read_manifest, write_manifest
 from competition.params import Override, Params, load_params, parse_overrides
+from competition.remote import credentials
+from competition.remote.kaggle_client import Client, Patience
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS_OF = (
@@ -141,6 +143,21 @@ def progress_bar(total: int | None, what: str) -> Bar:
     )
 
 
+def kaggle_client(job: Job, tries: int = 0) -> Client:
+    """Kaggle by the credential of this machine, said (where from, never what). tries: 0 = as params say."""
+    found, how = credentials.find(os.environ), job.params.kaggle
+    job.say(f"kaggle: {found.kind} from {found.source}" + (f" ({found.username})" if found.username else ""))
+    for warning in found.warnings:
+        job.say(f"kaggle: {warning}")
+    patience = Patience(tries or how.tries, how.first_wait, how.longest_wait, how.stall)
+    return Client(os.environ, patience, job.say)
+
+
+def bucket_of(job: Job) -> str:
+    """Where this competition's results are in storage.bucket."""
+    return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
+
+
 def start_tensorflow(job: Job) -> None:
     """Import it without its lines about itself, which no log level silences; a failing import still raises."""
     if job.debug:
@@ -222,8 +239,23 @@ def add_debug_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug-rows", type=int, default=256, help="rows to train on, at most")
 
 
+def add_two(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--a", default="", help="the first digits of a submission's name")
+    parser.add_argument("--b", default="", help="of another one")
+
+
 def add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", default="", help="this submission, not the newest")
+
+
+def submission_named(job: Job, name: str) -> Path:
+    """The one file in submissions/ that begins with `name`."""
+    files = sorted(job.submissions.glob("*.csv"))
+    found = [file for file in files if name and file.name.startswith(Path(name).stem)]
+    if len(found) != 1:
+        known = ", ".join(file.stem for file in files) or "none"
+        raise Refusal(f"{name!r} names {len(found)} submissions where one was expected; there are {known}")
+    return found[0]
 
 
 def newest_submission(job: Job, entries: Sequence[Any]) -> Any:

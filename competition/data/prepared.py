@@ -1,5 +1,6 @@
 """What `make download` leaves for every later stage: the competition, its rows, and a digest of both."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pandas as pd
 from competition.data.competition import Competition
 from competition.data.index import load
 from competition.manifest import sha256
+from competition.remote import bucket
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Prepared:
     competition: Competition
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
     digest: str  # of the index and the competition: ids, labels, folds, image bytes
+    elsewhere: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
 
     def part(self, name: str) -> pd.DataFrame:
         """Rows of one part (train, test, external, val), numbered from 0 in index order."""
@@ -25,9 +28,13 @@ class Prepared:
     def sample(self) -> Path:
         return self.folder / "sample_submission.csv"
 
-    def records(self, part: str) -> list[Path]:
+    def records(self, part: str) -> list[str]:
+        """Paths of the record files of one part, in order, as TensorFlow reads them: local or gs://."""
         prefix = "fold" if part == "train" else f"{part}-"
-        return sorted((self.folder / "records").glob(f"{prefix}*.tfrec"))
+        if self.elsewhere:
+            names = bucket.names(self.elsewhere)
+            return [f"{self.elsewhere}/{n}" for n in names if n.startswith(prefix) and n.endswith(".tfrec")]
+        return sorted(map(str, (self.folder / "records").glob(f"{prefix}*.tfrec")))
 
 
 def load_prepared(folder: Path) -> Prepared:
@@ -37,4 +44,13 @@ def load_prepared(folder: Path) -> Prepared:
         competition,
         load(folder / "index.csv"),
         sha256(folder / "index.csv") + sha256(folder / "competition.json"),
+        _elsewhere(folder.parent / "resolve.json"),
     )
+
+
+def _elsewhere(resolved: Path) -> str:
+    try:
+        path = str(json.loads(resolved.read_text(encoding="utf-8"))["path"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return path if "://" in path else ""

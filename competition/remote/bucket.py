@@ -1,6 +1,7 @@
 """Files on gs:// and on the local disk through one door: TensorFlow's gfile, which the input pipeline uses as well."""
 
 import posixpath
+from collections.abc import Sequence
 from typing import Any
 
 from competition.errors import Refusal
@@ -45,10 +46,16 @@ def copy_folder(source: str, target: str, progress: Progress | None = None) -> i
 
     Every file is read back and compared. Manifests come last, so that a copy cut short never looks finished.
     """
-    found = sorted(names(source), key=lambda name: (posixpath.basename(name) == LAST, name))
+    found = names(source)
     if not found:
         raise Refusal(f"{source} holds no files: check the path.")
-    for done, name in enumerate(found, 1):
+    copy_files(source, target, found, progress)
+    return len(found)
+
+
+def copy_files(source: str, target: str, found: Sequence[str], progress: Progress | None = None) -> None:
+    """Some files of a folder, by their names in it; otherwise as `copy_folder`."""
+    for done, name in enumerate(sorted(found, key=lambda name: (posixpath.basename(name) == LAST, name)), 1):
         data = read_bytes(f"{source.rstrip('/')}/{name}")
         there = f"{target.rstrip('/')}/{name}"
         write_bytes(there, data)
@@ -56,7 +63,6 @@ def copy_folder(source: str, target: str, progress: Progress | None = None) -> i
             raise Refusal(f"{there} is not what was written to it: copy the folder again.")
         if progress:
             progress(done, len(found))
-    return len(found)
 
 
 def _gfile(path: str) -> Any:

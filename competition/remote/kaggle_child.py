@@ -372,10 +372,9 @@ def dataset(api: Any, emit: Emit, folder: str, ref: str, note: str, wait: float)
         if failure.get("status") not in {403, 404}:
             raise
         exists = False
-    if exists:
-        answer = api.dataset_create_version(folder, note, quiet=True)
-    else:
-        answer = api.dataset_create_new(folder, quiet=True)
+    answer = (
+        api.dataset_create_version(folder, note, quiet=True) if exists else api.dataset_create_new(folder, quiet=True)
+    )
     if answer is None or answer.error or (answer.status or "ok").lower() == "error":
         raise Told("dataset", (answer.error if answer is not None else "") or "Kaggle gave no reason")
     until = time.monotonic() + wait
