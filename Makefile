@@ -13,6 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 # A value reaches the shell through the environment, so no quote in it can end the command early.
 export GOLDFOLD_SET := $(SET)
+export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines.$(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
@@ -32,8 +33,8 @@ predict: $(BIN)/.ready ## probabilities of every view, once; then views, blend, 
 	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
-submit: $(BIN)/.ready ## check the submission and show how to hand it in
-	@$(call STAGE,submit) $(FILES)
+submit: $(BIN)/.ready ## check the submission, hand it in once, wait for its score (AGAIN=1: although Kaggle has it)
+	@$(call STAGE,submit) $(FILES) $(if $(AGAIN),--again)
 
 ##@ One stage alone
 prepare resolve: $(BIN)/.ready
@@ -47,6 +48,22 @@ blend: $(BIN)/.ready ## views, blend and decision again from cached probabilitie
 
 grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (counts how often)
 	@$(call STAGE,grade) $(FILES)
+
+##@ Elsewhere
+kernel: $(BIN)/.ready ## train and predict on a Kaggle TPU what is missing here, and bring it home (MEMBER=cnn FOLD=2)
+	@$(call STAGE,kernel) $(PICK)
+
+bucket: $(BIN)/.ready ## keep data, fold models and predictions in storage.bucket, and bring what is there and not here
+	@$(call STAGE,bucket)
+
+submissions: $(BIN)/.ready ## every submission with what was expected, its scores, and what chance allows; how many are left today
+	@$(call STAGE,submissions)
+
+diff: $(BIN)/.ready ## two submissions: the ids and classes in which they differ (A=3f8c B=91aa)
+	@$(call STAGE,diff) --a "$(A)" --b "$(B)"
+
+doctor: $(BIN)/.ready ## what is here, what is wrong, and how to mend it (EXPLAIN="pasted error": what it means)
+	@$(call STAGE,doctor) $(if $(value EXPLAIN),--explain="$$GOLDFOLD_EXPLAIN")
 
 ##@ Looking closer
 table: $(BIN)/.ready ## every way to blend and to use views, by one yardstick
@@ -77,6 +94,7 @@ help: ## this page
 	@printf '\nVariables\n'
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters; several with blanks between' \
 	  'MEMBER=cnn FOLD=2' 'train that fold model alone' 'FORCE=1' 'do it again although it is current' \
+	  'AGAIN=1' 'submit the same file once more' \
 	  'ALLOW_PARTIAL=1' 'predict although a fold model is missing (the submission says so)' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
 
@@ -95,4 +113,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: download train predict submit prepare resolve tune blend grade table compare noise issues-in-labels test clean fresh help
+.PHONY: download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise issues-in-labels test clean fresh help
