@@ -1,0 +1,186 @@
+"""What is here and what is wrong, each with its fix; or what a pasted error means."""
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from competition.data.prepared import load_prepared
+from competition.errors import Refusal
+from competition.lineage import fold_depends, fold_model, tuned_member
+from competition.manifest import is_current, is_whole, read_manifest
+from competition.remote import credentials, kernels, storage
+from competition.remote.explain import explain
+from competition.remote.kaggle_client import Client, Patience
+from competition.remote.secrets import redact
+from pipelines.stage import Job, is_installed, main, shown, versions
+
+ROOM = 10.0  # GB that a real competition with its records and decoded images needs, about
+LOOK = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+if sys.argv[1] == "tensorflow":
+    import tensorflow as tf
+    print(json.dumps([device.device_type for device in tf.config.list_physical_devices()]))
+else:
+    import jax
+    print(json.dumps([device.platform.upper() for device in jax.devices()]))
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    fix: str = ""  # "" = nothing is wrong
+
+
+def run(job: Job) -> None:
+    """This machine, work/, Kaggle -> lines on the screen; exit code 1 when something must be mended"""
+    if job.options.explain:
+        say_explained(job, job.options.explain)
+        return
+    wrong = 0
+    for name, look in LOOKS.items():
+        for found in look(job):
+            job.say(f"{'ok   ' if not found.fix else 'WRONG'} {name}: {found.what}")
+            if found.fix:
+                wrong += 1
+                job.say(f"      {found.fix}")
+    if wrong:
+        raise Refusal(f"{wrong} thing{'s' if wrong > 1 else ''} to mend, each with its fix above")
+
+
+def say_explained(job: Job, text: str) -> None:
+    found = explain(text)
+    if found is None:
+        raise Refusal(
+            "this error is not known here; paste its last lines whole, or search for them with the names of the packages"
+        )
+    job.say(f"found: {redact(found.error)}\nwhy:   {found.cause}\nfix:   {found.fix}")
+
+
+def python(job: Job) -> Iterator[Finding]:
+    told = versions()
+    fix = "" if sys.version_info >= (3, 11) else "goldfold needs Python 3.11 to 3.13: make PYTHON=python3.12"
+    yield Finding(", ".join(f"{name} {number}" for name, number in told.items()), fix)
+    own = [name for name in ("tensorflow-cpu", "tensorflow", "tensorflow-tpu") if is_installed(name)]
+    if len(own) > 1:
+        yield Finding(f"{' and '.join(own)} share one folder", f"remove all but one: pip uninstall {' '.join(own)}")
+
+
+def devices(job: Job) -> Iterator[Finding]:
+    machine = storage.machine(os.environ, os.path.exists)
+    yield Finding(f"this is: {machine}")
+    seen = {}
+    for package in ("tensorflow", "jax"):
+        if importlib.util.find_spec(package) is None:
+            continue
+        asked = subprocess.run([sys.executable, "-c", LOOK, package], capture_output=True, text=True)
+        if asked.returncode:
+            text = " ".join(redact(asked.stderr).split())
+            known = explain(text)
+            yield Finding(f"{package} does not start: {text[-200:]}", known.fix if known else "install it anew")
+            continue
+        seen[package] = json.loads(asked.stdout.splitlines()[-1])
+        kinds = sorted(set(seen[package]))
+        yield Finding(f"{package} sees " + ", ".join(f"{seen[package].count(kind)} x {kind}" for kind in kinds))
+    if "tpu" in machine and not any("TPU" in found for found in seen.values()):
+        yield Finding(
+            "a TPU machine whose TPU nobody sees; Kaggle's and Colab's images bring a TensorFlow for CPUs",
+            "pip install 'jax[tpu]' (device.backend: auto then takes JAX), or tensorflow-tpu==2.19.1 alone",
+        )
+    elif "tpu" in machine and "TPU" not in seen.get("tensorflow", []):
+        yield Finding("TensorFlow here is the one for CPUs: it feeds, JAX trains on the TPU")
+
+
+def kaggle(job: Job) -> Iterator[Finding]:
+    """The credential, and whether Kaggle takes it. A competition that is not on Kaggle needs none."""
+    needed = bool(job.params.competition.slug) and not job.params.competition.miniature
+    try:
+        found = credentials.find(os.environ)
+    except Refusal as refusal:
+        yield Finding("no credential", str(refusal)) if needed else Finding("no credential, and none is needed")
+        return
+    yield Finding(f"{found.kind} from {found.source}" + (f" ({found.username})" if found.username else ""))
+    for warning in found.warnings:
+        yield Finding("the credential", warning)
+    how = job.params.kaggle
+    try:
+        quota = kernels.quota(Client(os.environ, Patience(1, how.first_wait, how.longest_wait, how.stall), job.say))
+    except Refusal as refusal:
+        yield Finding("Kaggle was asked", str(refusal)) if needed else Finding(f"not reached: {refusal}")
+        return
+    yield Finding(
+        f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
+        f"{quota.gpu_allowed:.1f} h of GPU are used, renewed {quota.refresh[:16]}"
+    )
+
+
+def disk(job: Job) -> Iterator[Finding]:
+    free = shutil.disk_usage(job.work).free / 1e9
+    small = job.params.competition.adapter == "digits" or job.params.competition.miniature > 0
+    need = 1.0 if small else ROOM
+    fix = f"{need:.0f} GB are needed, about: make room, or link work/ to a larger disk" if free < need else ""
+    yield Finding(f"{free:.1f} GB free for {shown(job.work)}", fix)
+
+
+def data(job: Job) -> Iterator[Finding]:
+    for name, manifest in (("raw files", job.path("raw.json")), ("index and folds", job.path("data", "manifest.json"))):
+        made = read_manifest(manifest)
+        if made is None:
+            yield Finding(f"{name}: none yet; `make download` brings them")
+            return
+        whole = is_whole(manifest, made)
+        fix = "" if whole else "make download FORCE=1"
+        yield Finding(f"{name}: {len(made.files):,} files, {'whole' if whole else 'damaged'}", fix)
+    prepared = load_prepared(job.path("data"))
+    counts = prepared.part("train")["fold"].value_counts().sort_index()
+    yield Finding(
+        f"{len(prepared.part('train')):,} training and {len(prepared.part('test')):,} test images, "
+        f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
+    )
+    for name in job.params.members:
+        member, _ = tuned_member(job.work, job.params, name, job.overrides)
+        folds = range(job.params.prepare.folds)
+        done = [
+            fold
+            for fold in folds
+            if is_current(fold_model(job.work, name, fold), fold_depends(job.work, prepared, job.params, member, fold))
+        ]
+        yield Finding(f"{name}: {len(done)} of {len(folds)} fold models trained and current")
+
+
+def place(job: Job) -> Iterator[Finding]:
+    """Where `make resolve` would find the records."""
+    bucket, how = job.params.storage.bucket, job.params.storage
+    if not bucket:
+        yield Finding("the local disk")
+        return
+    try:
+        tried = storage.try_place(bucket, os.environ, how.seconds)
+        yield Finding(f"{bucket}: {tried.files} entries, answers in {tried.seconds:.1f} s")
+    except Refusal as refusal:
+        yield Finding(bucket, str(refusal))
+
+
+LOOKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
+    "python": python,
+    "devices": devices,
+    "kaggle": kaggle,
+    "disk": disk,
+    "data": data,
+    "storage": place,
+}
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--explain", default="", help="an error message, pasted")
+
+
+if __name__ == "__main__":
+    main(run, add_explain)

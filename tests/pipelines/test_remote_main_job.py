@@ -1,0 +1,282 @@
+"""`make download train predict submit`, and the same through `make kernel`, against a Kaggle on loopback and its real client."""
+
+import base64
+import csv
+import io
+import json
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from stages import Place
+from world import ROOT
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fake_kaggle.gcs import FakeGcs
+from fake_kaggle.server import SIGNATURE, Contest, FakeKaggle
+
+from competition.data.adapters import drawn
+from competition.data.adapters.flowers import NAMES
+
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small, adapter: flowers, slug: flowers, image_size: 32}}
+prepare: {{folds: 2}}
+train: {{epochs: 1, batch: 100, steps_per_call: 5}}
+members:
+  slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
+predict: {{batch: 100, views: [identity]}}
+policy: {{rounds: 1}}
+blend: {{methods: [equal], rounds: 1, bags: 1}}
+decision: {{rules: [argmax]}}
+honest: {{resamples: 20}}
+kaggle: {{tries: 3, first_wait: 0.05, longest_wait: 3.0, stall: 60.0, score_wait: 60.0, score_pause: 0.05}}
+kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, pause: 0.1}}
+"""
+# Not in Kaggle's image, or not needed there: a kernel must do without.
+NOT_ON_KAGGLE = ("jupytext", "pytest", "hypothesis", "xdist", "mypy", "ruff", "cleanlab", "kaggle", "kagglesdk")
+FROM_TRAIN_ON = ("resolve", "tune", "train", "predict", "blend")
+
+
+@dataclass
+class World:
+    """A Kaggle with one competition, and a place that talks to it."""
+
+    kaggle: FakeKaggle
+    place: Place
+    home: Path
+    heard: list[str] = field(default_factory=list)  # all that stages said
+
+    def at(self, folder: Path) -> "World":
+        return World(self.kaggle, self.place.copy_to(folder), self.home, self.heard)
+
+    def run(self, stage: str, *arguments: str, sets: str = "", **more: str):
+        around = self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **more)
+        ran = self.place.run(stage, *arguments, sets=sets, **around)
+        self.heard.append(ran.out + ran.err)
+        return ran
+
+    def do(self, stage: str, *arguments: str, sets: str = "", **more: str) -> str:
+        ran = self.run(stage, *arguments, sets=sets, **more)
+        assert ran.code == 0, f"{stage}: {ran.out}\n{ran.err}"
+        return ran.out
+
+    def refused(self, stage: str, *arguments: str, sets: str = "", **more: str) -> str:
+        ran = self.run(stage, *arguments, sets=sets, **more)
+        assert ran.code == 1 and "goldfold: " in ran.err and "Traceback" not in ran.err, f"{ran.out}\n{ran.err}"
+        return ran.err
+
+    def ledger(self) -> list[dict]:
+        return [json.loads(line) for line in (self.place.submissions / "ledger.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def downloaded(tmp_path_factory):
+    """The world after `make download`. Not to be changed."""
+    folder = tmp_path_factory.mktemp("remote")
+    drawn.flowers(folder / "raw", NAMES, 0.001, (32,), 42)
+    shutil.move(folder / "raw" / "private" / "solution.csv", folder / "solution.csv")
+    truth = {row["id"]: row["label"] for row in csv.DictReader((folder / "solution.csv").open())}
+
+    def score(data: bytes) -> tuple[str, str, str, str]:
+        told = {row["id"]: row["label"] for row in csv.DictReader(io.StringIO(data.decode()))}
+        if told.keys() != truth.keys():
+            return "ERROR", "", "", f"Submission must have {len(truth)} rows"
+        return "COMPLETE", f"{sum(told[name] == truth[name] for name in truth) / len(truth):.5f}", "", ""
+
+    files = {p.relative_to(folder / "raw").as_posix(): p for p in sorted((folder / "raw").rglob("*")) if p.is_file()}
+    for name in ("server", "home", "place"):
+        (folder / name).mkdir()
+    (folder / "place" / "params.yaml").write_text(PARAMS)
+    with FakeKaggle(folder / "server") as kaggle:
+        kaggle.contests["flowers"] = Contest({name: path.read_bytes() for name, path in files.items()}, score=score)
+        kaggle.hidden_modules = NOT_ON_KAGGLE
+        world = World(kaggle, Place(folder / "place"), folder / "home")
+        kaggle.contests["flowers"].entered = False
+        assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in world.refused("download")
+        assert not (world.place.work / "raw.json").exists()
+        kaggle.contests["flowers"].entered = True
+        kaggle.faults["archive"] = ["cut"]
+        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in world.do("download")
+        world.do("prepare")
+        yield world
+
+
+@pytest.fixture(scope="module")
+def submitted(downloaded, tmp_path_factory):
+    """The world after `make download train predict submit`. Not to be changed."""
+    world = downloaded.at(tmp_path_factory.mktemp("submitted"))
+    for stage in FROM_TRAIN_ON:
+        world.do(stage)
+    world.first = world.do("submit")
+    return world
+
+
+@pytest.fixture
+def world(submitted, tmp_path):
+    """A copy, to be changed."""
+    return submitted.at(tmp_path)
+
+
+def test_what_came_is_what_kaggle_has_and_needs_no_network_again(downloaded) -> None:
+    raw, files = downloaded.place.work / "raw", downloaded.kaggle.contests["flowers"].files
+    assert {p.relative_to(raw).as_posix(): p.read_bytes() for p in raw.rglob("*") if p.is_file()} == files
+    assert not (downloaded.place.work / "raw.archive").exists()  # or it would lie on the disk twice
+    assert "download: current" in downloaded.place.do("download", HTTP_PROXY="http://127.0.0.1:9", KAGGLE_KEY="")
+
+
+def test_from_download_to_a_scored_line_of_the_ledger(submitted) -> None:
+    (made,) = [made for made in submitted.kaggle.submissions if made["slug"] == "flowers"][:1]
+    entry, *events = submitted.ledger()
+    assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
+    assert made["sha256"] == entry["digest"] and made["message"].endswith(f"goldfold {entry['digest'][:16]}")
+    assert events[-1]["ref"] == str(made["ref"]) and events[-1]["public_score"] == float(made["final"][1])
+    assert f"kaggle competitions submit flowers -f {submitted.place.submissions}/{entry['file']}" in submitted.first
+    assert "5 submissions to flowers are left today" in submitted.first
+
+
+def test_the_same_file_is_sent_again_only_when_asked_for(world) -> None:
+    before = len(world.kaggle.submissions)
+    assert "scored before as" in world.do("submit")
+    assert len(world.kaggle.submissions) == before
+    world.do("submit", "--again")
+    assert len(world.kaggle.submissions) == before + 1
+
+
+def test_a_file_changed_by_hand_is_not_sent(world) -> None:
+    (file,) = world.place.submissions.glob("*.csv")
+    head, first, *rest = file.read_text().splitlines()
+    file.write_text("\n".join([head, first.split(",")[0] + ",103", *rest]))
+    before = len(world.kaggle.calls)
+    assert "holds other predictions than it was made with" in world.refused("submit", "--again")
+    assert len(world.kaggle.calls) == before
+
+
+def test_a_score_that_comes_late_is_found_by_the_table(world) -> None:
+    world.kaggle.pending_polls = 10**9
+    assert "has no score yet" in world.do("submit", "--again", sets="kaggle.score_wait=0")
+    assert world.ledger()[-1]["what"] == "submitted"
+    world.kaggle.pending_polls = 0
+    said = world.do("submissions")
+    assert world.ledger()[-1]["what"] == "scored"
+    entry, public = world.ledger()[0], world.ledger()[-1]["public_score"]
+    (row,) = [line for line in said.splitlines() if line.startswith(entry["digest"][:12])]
+    assert f"{public:.5f}" in row and f"{public - entry['honest_score']:+.4f}" in row and row.endswith("scored")
+    assert "left today" in said
+    assert "is not known: Kaggle does not accept" in world.do("submissions", KAGGLE_KEY="wrong")
+
+
+def test_two_submissions_are_compared_row_by_row(world) -> None:
+    (file,) = world.place.submissions.glob("*.csv")
+    head, first, *rest = file.read_text().splitlines()
+    name, label = first.split(",")
+    other = str((int(label) + 1) % 104)
+    (world.place.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
+    said = world.do("diff", "--a", file.stem[:6], "--b", "other")
+    assert f"differs from {file.stem} in 1 of {len(rest) + 1} rows" in said
+    assert f"{name}: {NAMES[int(label)]} -> {NAMES[int(other)]}" in said
+    (table,) = (world.place.work / "diff").glob("*.csv")
+    assert table.read_text() == f"id,a,b\n{name},{NAMES[int(label)]},{NAMES[int(other)]}\n"
+    assert "'zz' names 0 submissions" in world.refused("diff", "--a", "zz", "--b", "other")
+
+
+def test_the_kernel_does_the_same_work_for_all_folds(downloaded, submitted, tmp_path) -> None:
+    world = downloaded.at(tmp_path)
+    said = world.do("kernel")
+    assert "19.0 h of TPU and 30.0 h of GPU are left" in said and "kernel: done after" in said
+    assert world.place.weights() == submitted.place.weights()  # to the bit, from a clean folder on "another machine"
+    loaded = world.run("predict", PYTHONPROFILEIMPORTTIME="1").err
+    assert " tensorflow\n" not in loaded  # the predictions came with the fold models
+    world.do("blend")
+    assert world.place.submission() == submitted.place.submission()
+    assert "kernel: current" in world.do("kernel")
+    notebook = json.loads((world.place.work / "kernel" / "notebook" / "goldfold-small.ipynb").read_text())
+    assert {cell["cell_type"] for cell in notebook["cells"]} == {"markdown", "code"}
+
+
+def test_the_kernel_makes_one_stale_fold_again_and_can_be_followed_later(world) -> None:
+    sets, old = "train.learning_rate=0.002", world.place.weights()
+    pushes = world.kaggle.count("SaveKernel")
+    world.kaggle.faults["GetKernelSessionStatus"] = ["403"]
+    world.refused("kernel", "--fold", "1", sets=sets)
+    said = world.do("kernel", "--fold", "1", sets=sets)
+    assert "kernel: going on with run" in said and world.kaggle.count("SaveKernel") == pushes + 1
+    new = world.place.weights()
+    assert new["slim/fold0"] == old["slim/fold0"] and new["slim/fold1"] != old["slim/fold1"]
+    assert "WARNING" not in said
+    assert "train slim: fold 1 current" in world.do("train", "--fold", "1", sets=sets)
+
+
+def test_a_kernel_without_its_accelerator_leaves_everything_as_it_was(world) -> None:
+    before = world.place.weights()
+    told = world.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
+    assert "the kernel failed: expected 1 tpu devices, found:" in told
+    assert world.place.weights() == before
+    world.kaggle.quota["tpuQuota"] = (72000, 72000)
+    try:
+        told = world.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
+    finally:
+        world.kaggle.quota["tpuQuota"] = (3600, 72000)
+    assert "no hours on TpuV5E8 are left this week" in told
+
+
+def test_what_a_kernel_cannot_read_is_refused_before_it_is_pushed(world) -> None:
+    pushes = world.kaggle.count("SaveKernel")
+    told = world.refused("kernel", sets="members.slim.weights=mine.weights.h5")
+    assert "members.slim.weights: mine.weights.h5 is a file of this machine" in told
+    assert world.kaggle.count("SaveKernel") == pushes
+
+
+def test_the_doctor_says_what_is_here_and_what_errors_mean(world) -> None:
+    said = world.run("doctor").out
+    for line in ("kaggle: key from KAGGLE_USERNAME", "Kaggle answers", "tensorflow sees 1 x CPU", "slim: 2 of 2 fold"):
+        assert f"{line}" in said, said
+    assert "Kaggle does not accept the credential" in world.run("doctor", KAGGLE_KEY="wrong").out
+    assert "accept them on the Rules page" in world.do("doctor", "--explain=You must accept this competition's rules")
+    assert "is not known here" in world.refused("doctor", "--explain=the cat sat on the keyboard")
+
+
+def test_results_live_in_a_bucket_and_records_are_read_there(world, tmp_path_factory) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not here")
+    sets, train_on_gs = "storage.bucket=gs://mine/x", "storage.bucket=gs://mine/x device.require=any"
+    with FakeGcs(tmp_path_factory.mktemp("gcs")) as gcs:
+        gcs.buckets["mine"] = {}
+        around = gcs.environment()
+        assert "`make bucket` copies the records there" in world.refused("resolve", sets=sets, **around)
+        assert " results sent to gs://mine/x/small, 0 brought" in world.do("bucket", sets=sets, **around)
+        assert "0 results sent" in world.do("bucket", sets=sets, **around)
+        folder = tmp_path_factory.mktemp("fresh")
+        (folder / "params.yaml").write_text(PARAMS)
+        fresh = World(world.kaggle, Place(folder), world.home, world.heard)
+        assert "0 results sent to gs://mine/x/small, 5 brought" in fresh.do("bucket", sets=sets, **around)
+        assert not (fresh.place.work / "data" / "records").exists()
+        assert fresh.place.weights() == world.place.weights()
+        assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh.do("resolve", sets=sets, **around)
+        old = {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/fold0/views/*.npz")}
+        read = sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
+        fresh.do("predict", "--force", sets=train_on_gs, **around)
+        assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > read
+        assert {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/fold0/views/*.npz")} == old
+        name = "x/small/members/slim/fold0/weights.npz"
+        gcs.buckets["mine"][name] = gcs.buckets["mine"][name][:-1] + b"?"
+        shutil.rmtree(fresh.place.work / "members" / "slim" / "fold0")
+        assert "is not what its manifest says" in fresh.refused("bucket", sets=sets, **around)
+        assert not (fresh.place.work / "members" / "slim" / "fold0" / "manifest.json").exists()
+
+
+def test_no_planted_secret_is_anywhere(submitted) -> None:
+    """Runs last: what every stage said here, and every file that any of them left."""
+    kaggle = submitted.kaggle
+    basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
+    planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
+    assert sum(headers.get("Authorization") == f"Basic {basic}" for _, headers in kaggle.headers) > 10
+    base = submitted.place.folder.parent
+    files = [p for p in base.rglob("*") if p.is_file() and p.stat().st_size < 5_000_000]
+    assert any(p.name == "ledger.jsonl" for p in files) and len(submitted.heard) > 10
+    seen = "".join(submitted.heard) + "".join(p.read_text(errors="replace") for p in files)
+    assert [secret for secret in planted if secret in seen or quote(secret) in seen] == []
