@@ -15,7 +15,7 @@ from competition.ensemble.chain import apply_chain, member_probs
 from competition.ensemble.diversity import diversity
 from competition.ensemble.honest import Honest, honest_chain
 from competition.ensemble.metrics import Metric, metric_named
-from competition.ensemble.predictions import Predictions, ViewPredictions
+from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.gather import Gathered, gather, sources
 from competition.manifest import digest_of, write_json
@@ -51,8 +51,8 @@ def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Itera
     scores = scores_of(job, found, metric, rows)
     probs, decided = apply_chain(found.chain, rows.test)
     found.chain.save(folder / "chain.json")
-    Predictions(rows.test_ids, probs).save(folder / "test.npz")
-    Predictions(rows.ids, found.cross_fitted.probs).save(folder / "honest_oof.npz")
+    save_scores(folder / "test.npz", rows.test_ids, probs)
+    save_scores(folder / "honest_oof.npz", rows.ids, found.cross_fitted.probs)
     pd.DataFrame({"id": rows.ids, "label": found.cross_fitted.labels}).to_csv(folder / "honest_oof.csv", index=False)
     write_json(folder / "scores.json", scores)
     predictions = decided if competition.predicts == "label" else probs

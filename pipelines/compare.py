@@ -8,7 +8,7 @@ import pandas as pd
 from competition.data.prepared import load_prepared
 from competition.ensemble.compare import compare
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import Predictions
+from competition.ensemble.predictions import load_scores
 from competition.errors import Refusal
 from competition.manifest import atomic
 from competition.report.words import verdict
@@ -19,7 +19,8 @@ def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
     prepared, (a, b) = load_prepared(job.path("data")), (kept(job, job.options.a), kept(job, job.options.b))
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
-    shared = np.intersect1d(Predictions.load(a / "honest_oof.npz").ids, Predictions.load(b / "honest_oof.npz").ids)
+    ids_a, ids_b = (load_scores(folder / "honest_oof.npz")[0] for folder in (a, b))
+    shared = np.intersect1d(ids_a, ids_b)
     labels = prepared.part("train").set_index("id")["label"].loc[shared].to_numpy()
     before, after = (said(folder, shared, metric.of_tally is not None) for folder in (a, b))
     honest = job.params.honest
@@ -62,7 +63,7 @@ def said(folder: Path, ids: np.ndarray, as_labels: bool) -> np.ndarray:
             .loc[ids]
             .to_numpy()
         )
-    return Predictions.load(folder / "honest_oof.npz").rows(ids)
+    return load_scores(folder / "honest_oof.npz", ids)[1]
 
 
 if __name__ == "__main__":

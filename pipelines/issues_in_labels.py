@@ -6,7 +6,7 @@ import pandas as pd
 from competition.data import label_issues, records
 from competition.data.images import BadImage, decode
 from competition.data.prepared import Prepared, load_prepared
-from competition.ensemble.predictions import Predictions
+from competition.ensemble.predictions import load_scores
 from competition.manifest import atomic
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.stage import Job, main, shown, start_tensorflow
@@ -17,9 +17,10 @@ SHOWN = 48  # images on the sheet
 def run(job: Job) -> None:
     """blend/honest_oof.npz -> label_issues.csv, label_issues.png"""
     job.needs(job.path("blend", "manifest.json"), "predict")
-    prepared, said = load_prepared(job.path("data")), Predictions.load(job.path("blend", "honest_oof.npz"))
-    labels = prepared.part("train").set_index("id")["label"].loc[said.ids].to_numpy()
-    found = label_issues.find(said.ids, labels, said.probs)
+    prepared = load_prepared(job.path("data"))
+    ids, scores = load_scores(job.path("blend", "honest_oof.npz"))
+    labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
+    found = label_issues.find(ids, labels, scores)
     classes = np.array(prepared.competition.classes)
     named = found.assign(label=classes[found["label"]], suggested=classes[found["suggested"]])
     with atomic(job.path("label_issues.csv")) as temporary:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from competition.ensemble.settings import checked
 from competition.errors import Refusal
 from competition.manifest import Manifest, differences, is_current, read_manifest, write_manifest
 from competition.params import Override, Params, load_params, parse_overrides
@@ -304,7 +305,7 @@ def main(run: Callable[[Job], None], *arguments: Callable[[argparse.ArgumentPars
     logging.captureWarnings(True)
     try:
         overrides = tuple(parse_overrides(options.set))
-        params = load_params(options.params, overrides)
+        params = checked(load_params(options.params, overrides))
         work = options.work / params.competition.name
         work.mkdir(parents=True, exist_ok=True)
         run(Job(params, overrides, options, work, options.submissions))

@@ -95,6 +95,21 @@ class ViewPredictions:
             return ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), file["probs"])
 
 
+def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
+    """(N, C) finite numbers that order rows but need not sum to 1: what a blend of ranks gives."""
+    if len(ids) != len(scores) or not np.isfinite(scores).all():
+        raise Refusal(f"{len(ids)} ids and scores of shape {scores.shape}: expected finite scores, a row for each id")
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
+
+
+def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(ids, scores): as they were saved, or for exactly `ids` in their order."""
+    with _open(path) as file:
+        have, scores = file["ids"], file["scores"]
+    return (have, scores) if ids is None else (ids, scores[places(have, ids)])
+
+
 def join(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """One member's out-of-fold predictions from its fold models: different rows, the same views. Ids may not repeat."""
     _same_views(parts)

@@ -1,13 +1,42 @@
 """The blocks of params.yaml as the settings of the chain, one to one."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from difflib import get_close_matches
 
-from competition.ensemble.blend import BlendSettings
+from competition.ensemble.blend import BLENDS, BlendSettings
 from competition.ensemble.chain import ChainSettings
-from competition.ensemble.decision import DecisionSettings
+from competition.ensemble.decision import RULES, DecisionSettings
 from competition.ensemble.honest import HonestSettings
+from competition.ensemble.metrics import METRICS
 from competition.ensemble.policy import PolicySettings
+from competition.ensemble.views import expand_views
+from competition.errors import Refusal
 from competition.params import Params
+
+
+def checked(params: Params) -> Params:
+    """The parameters with groups of views written out. Raises Refusal for a name that nothing here has: before hours of
+    training, not after them.
+    """
+    for key, given, known in (
+        ("blend.methods", params.blend.methods, BLENDS),
+        ("decision.rules", params.decision.rules, RULES),
+        ("competition.metric", (params.competition.metric,) if params.competition.metric else (), METRICS),
+    ):
+        for name in given:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+                raise Refusal(f"{key}: {name!r} is not known; {hint}")
+    try:
+        views = expand_views(params.predict.views)
+    except Refusal as refusal:
+        raise Refusal(f"predict.views: {refusal}") from None
+    if "identity" not in views:
+        raise Refusal(
+            "predict.views: 'identity' was not found; the plain view is what every other one is measured against"
+        )
+    return replace(params, predict=replace(params.predict, views=views))
 
 
 def chain_settings(params: Params, metric: str) -> ChainSettings:
