@@ -10,14 +10,13 @@ from typing import Any
 from competition.errors import Refusal
 from competition.lineage import tuned_member
 from competition.manifest import write_json
-from competition.params import Member
 from competition.training.device import TPU_FILES, TPU_SIGNS, whole_batch
 from competition.training.lowering import Shapes
 from competition.training.planning import sizes_of
-from competition.training.preflight import Answer, Question, ask, installed, largest_batch, require_compiler
+from competition.training.preflight import GRAIN, Answer, Question, ask, installed, largest_batch, require_compiler
 from competition.training.topology import GIB, Topology, topology_named
 from competition.yaml_text import line_of, read_text, read_yaml
-from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown
+from pipelines.stage import Job, add_pick, is_installed, main, picked_members, progress_bar, shown
 
 STEPS = ("train", "predict")
 VERDICTS = {
@@ -32,8 +31,8 @@ VERDICTS = {
 def run(job: Job) -> None:
     """params.yaml -> work/<competition>/preflight/<topology>.json, and a table on the screen"""
     options = job.options
-    if options.if_tpu and not tpu_is_here():
-        return
+    if options.if_tpu and (not tpu_is_here() or is_installed("tensorflow-tpu")):
+        return  # TensorFlow's TPU wheel cannot lower for a CPU; its own first step says the same
     topology, backend = topology_named(options.topology), backend_of(job)
     require_compiler(options.mode, backend)
     steps = [options.step] if options.step else list(STEPS)
@@ -98,11 +97,7 @@ def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topo
         keys: Sequence[Any] = ("members", name, "architecture")
         what = f"{', '.join(answer.operations) or 'an operation'} has no form there"
         if answer.verdict == "too_big":
-            keys = (
-                batch_key(job.params.members[name], job.options.params, name)
-                if step == "train"
-                else ("predict", "batch")
-            )
+            keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
             share = f"{answer.memory / answer.limit:.1f} times what is there" if answer.memory else "more than is there"
             what = f"needs {share}; " + advice(answer, found.get("train_largest"), topology)
         elif answer.verdict == "unsupported" and step == "predict":
@@ -116,8 +111,10 @@ def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topo
 def advice(answer: Answer, largest: Answer | None, topology: Topology) -> str:
     if largest is not None and largest.good:
         return f"a batch of {largest.batch} is the largest that fits"
-    about = int(answer.batch * answer.limit / answer.memory) // topology.devices if answer.memory else 0
-    return f"about {about * topology.devices} images would fit (SEARCH=1 finds out)" if about else "not one image fits"
+    about = int(answer.batch * answer.limit / answer.memory) if answer.memory else 0
+    unit = topology.devices * GRAIN if about >= topology.devices * GRAIN else topology.devices
+    about = about // unit * unit
+    return f"about {about} images would fit (SEARCH=1 finds out)" if about else "perhaps not one image fits"
 
 
 def guilty_view(job: Job, name: str, topology: Topology, backend: str) -> Sequence[Any]:
@@ -130,7 +127,7 @@ def guilty_view(job: Job, name: str, topology: Topology, backend: str) -> Sequen
     return ("predict", "views")
 
 
-def batch_key(member: Member, params: Path, name: str) -> Sequence[str]:
+def batch_key(params: Path, name: str) -> Sequence[str]:
     """Where this member's training batch is said: with the member, or for all."""
     own = ("members", name, "train", "batch")
     return own if line_of(read_text(params), own)[0] == len(own) else ("train", "batch")

@@ -183,7 +183,7 @@ def _next_guess(known: dict[int, Answer], low: int, high: int) -> int:
 
 def remedy_for(answer: Answer, operations: Sequence[str]) -> str:
     if answer.verdict == "too_big":
-        return "lower train.batch (or predict.batch), the member's image_size, or set train.precision: bfloat16"
+        return f"lower {answer.step}.batch or the member's image_size, or set train.precision: bfloat16"
     if answer.verdict == "unsupported":
         return next((REMEDIES[name] for name in operations if name in REMEDIES), REMEDIES[""])
     if answer.verdict == "crashed":
