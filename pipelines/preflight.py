@@ -40,6 +40,8 @@ def run(job: Job) -> None:
     for name in picked_members(job):
         question = question_of(job, name, topology, backend)
         answers[name] = answered(job, name, question, steps)
+        told = ", ".join(f"{step} {VERDICTS[answer.verdict]}" for step, answer in answers[name].items())
+        job.say(f"preflight {name}: {told}")
         if options.search and answers[name].get("train"):
             answers[name]["train_largest"] = searched(job, name, question, answers[name]["train"])
     changes = [change for name in answers for change in what_to_change(job, name, answers[name], topology, backend)]
@@ -72,7 +74,7 @@ def answered(job: Job, name: str, question: Question, steps: Sequence[str]) -> d
             bar.update(0)
             bar.refresh()
 
-        return ask(question, steps, job.path("preflight", "answers"), say, job.options.limit)
+        return ask(question, steps, job.path("preflight", "answers"), say, job.options.limit, job.options.force)
 
 
 def searched(job: Job, name: str, question: Question, first: Answer) -> Answer:

@@ -23,7 +23,7 @@ from competition.training.lowering import Shapes, one_line
 from competition.training.topology import Topology, roofline_seconds
 
 ROOT = Path(competition.__file__ or "").parent.parent
-INSTALL = "python -m pip install 'goldfold[preflight]'  (in this project: make preflight does it)"
+INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
 GRAIN = 8  # images per device: a TPU lays a batch out in rows of eight, what lies between is padding
 
 # Operation -> what to do about it. Any other gets the sentence under "".
@@ -89,7 +89,9 @@ def require_compiler(mode: str, backend: str) -> None:
     missing = [package for package in wanted if not installed(package)]
     if missing:
         also = "; MODE=ops answers without it on the TensorFlow backend" if mode == "compile" else ""
-        raise Refusal(f"{' and '.join(missing)} not found, preflight compiles with it; install it by `{INSTALL}`{also}")
+        raise Refusal(
+            f"{' and '.join(missing)} not found, preflight compiles with it; `{INSTALL}` installs it (`make preflight` does){also}"
+        )
 
 
 def compiled_in(question: Question) -> dict[str, Any]:
@@ -120,14 +122,16 @@ NOT_COMPILED_IN = {
 }
 
 
-def ask(question: Question, steps: Sequence[str], cache: Path, say: Say, limit_seconds: float) -> dict[str, Answer]:
+def ask(
+    question: Question, steps: Sequence[str], cache: Path, say: Say, limit_seconds: float, again: bool = False
+) -> dict[str, Answer]:
     """An answer for each of `steps`, from `cache` where the same was asked before; what is found is kept there.
 
-    limit_seconds: a child that takes longer is ended, and its step counts as crashed.
+    limit_seconds: a child that takes longer is ended, and its step counts as crashed.  again: whatever the cache has.
     """
     depends = compiled_in(question)
     places = {step: cache / f"{digest_of({**depends, 'step': step})[:32]}.json" for step in steps}
-    found = {step: _kept(place) for step, place in places.items()}
+    found = {step: None if again else _kept(place) for step, place in places.items()}
     missing = [step for step in steps if found[step] is None]
     if missing:
         require_compiler(question.mode, question.backend)

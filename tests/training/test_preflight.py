@@ -74,9 +74,9 @@ def test_what_does_not_fit_says_how_much_it_needs_and_what_to_do(backend: str, t
 @with_libtpu
 def test_the_largest_batch_fits_and_eight_more_per_device_overflow(tmp_path: Path) -> None:
     def asked(batch: int) -> Answer:
-        return ask(question("v2-8", "tensorflow", batch, size=96), ["train"], tmp_path, silent, LIMIT)["train"]
+        return ask(question("v2-8", "tensorflow", batch, size=256), ["train"], tmp_path, silent, LIMIT)["train"]
 
-    found = largest_batch(asked, 8, 8 * 512, 8 * 16384)
+    found = largest_batch(asked, 8, 8 * 512, 8 * 4096)
     assert found is not None and found.verdict == "fits"
     assert asked(found.batch + 64).verdict == "too_big"
 
@@ -142,5 +142,5 @@ def test_a_process_that_dies_is_a_crash_and_is_asked_again(tmp_path: Path) -> No
 
 def test_without_libtpu_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(preflight, "installed", lambda package: False)
-    with pytest.raises(Refusal, match=r"jax and libtpu not found.*goldfold\[preflight\].*MODE=ops"):
+    with pytest.raises(Refusal, match=r"jax and libtpu not found.*\[preflight\].*MODE=ops"):
         ask(question("v3-8", "tensorflow", 64), ["train"], tmp_path, silent, LIMIT)
