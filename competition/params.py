@@ -93,6 +93,8 @@ class Train:
     class_weights: Literal["none", "sqrt", "balanced"]
     sampling: Literal["natural", "balanced"]
     patience: Count
+    probe: bool
+    freeze_norm: bool
     small_epochs: Share
     small_size: Annotated[float, Field(gt=0, le=1)]
     precision: Literal["auto", "float32", "bfloat16"]
@@ -409,6 +411,8 @@ def _check_members(params: Params) -> None:
                     ("members", name, "teacher", place),
                     f"no other member {teacher!r}{_did_you_mean(teacher, list(params.members))}",
                 )
+        if member.train.probe and member.weights == "none":
+            raise _Wrong(("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from")
         for place, source in enumerate(member.external):
             if source not in params.prepare.external:
                 known = list(params.prepare.external)

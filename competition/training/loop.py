@@ -46,11 +46,14 @@ def train_fold(
     sign: int,
     progress: Callable[[int, int, str], None],
     stop: Callable[[], bool],
+    start: Callable[[], State] | None = None,
 ) -> Trained:
     """Leaves the trained weights in `engine`. Goes on from the newest whole checkpoint (None: keeps none).
 
     feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or nan; sign: -1 where less is better.
-    progress(steps done, steps in all, text).  stop() -> True asks to end.  Raises Diverged, Stopped.
+    progress(steps done, steps in all, text).  stop() -> True asks to end.
+    start() -> weights to begin with, asked for after the engine was reset; None: the engine's initial ones.
+    Raises Diverged, Stopped.
     """
     if engine.averaged != (train.ema > 0):
         own = "above 0" if engine.averaged else "0"
@@ -61,6 +64,8 @@ def train_fold(
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
     values = step_values(train, per_epoch)
     engine.reset(plan.seed)
+    if start is not None:
+        engine.load_weights(start())
     run = _resumed(engine, checkpoints)
     feeder: Feeder | None = None
     while run.step < len(rates) and not run.out_of_patience(train.patience):

@@ -51,6 +51,7 @@ def build(member: Member, classes: int) -> keras.Model:
     for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = member.train.norm_momentum
+            layer.trainable = not member.train.freeze_norm  # Keras then computes as in inference
             # Statistics of the global batch, whatever the number of replicas; on JAX they are that by themselves.
             layer.synchronized = keras.backend.backend() == "tensorflow"
     return model

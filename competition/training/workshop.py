@@ -24,6 +24,7 @@ from competition.training.device import Device, whole_batch
 from competition.training.engine import CompiledIn, State
 from competition.training.engines import make_engine
 from competition.training.model import build
+from competition.training.probe import linear_probe, pooled_features, with_head
 
 Progress = Callable[[int, int], None]
 
@@ -79,6 +80,7 @@ class Workshop:
             CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit"),
         )
         self._feeders: dict[tuple[Augmentation, int], Feeder] = {}
+        self._features: np.ndarray | None = None  # (N, F) of the initial weights
 
     def train(
         self,
@@ -104,7 +106,18 @@ class Workshop:
             return self.score(fold) if watch or train.patience or epoch == train.epochs else float("nan")
 
         plan, sign = self.plan(fold, train), self.metric.sign
-        return loop.train_fold(self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop)
+        start = (lambda: self._probed(plan)) if train.probe else None
+        return loop.train_fold(self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start)
+
+    def _probed(self, plan: TrainingRows) -> State:
+        """The initial weights, with a last layer fitted to what they make of this fold's training rows."""
+        if self._features is None:
+            rows = np.arange(len(self.images.ids))
+            self._features = pooled_features(self.engine.model, self.images.pixels, rows, self.engine.predict_batch)
+        rows = plan.rows
+        labels, weights = self.images.labels[rows], plan.weights[rows]
+        head = linear_probe(self._features[rows], labels, weights, self._classes)
+        return with_head(self.engine.weights(), *head)
 
     def plan(self, fold: int, train: Train) -> TrainingRows:
         """What the model of this fold learns from: all other folds, and the external images the member names."""
