@@ -1,7 +1,10 @@
 """Files on gs:// and on the local disk through one door: TensorFlow's gfile, which the input pipeline uses as well."""
 
 import posixpath
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from competition.errors import Refusal
@@ -11,21 +14,32 @@ LAST = "manifest.json"  # copied last: its existence says that the rest is there
 
 
 def read_bytes(path: str) -> bytes:
-    with _gfile(path).GFile(path, "rb") as file:
+    with _refusing(path, "read"), _gfile(path).GFile(path, "rb") as file:
         return bytes(file.read())
 
 
 def write_bytes(path: str, data: bytes) -> None:
     """Whole or not at all: an object on gs:// appears when it is complete, a local file is renamed into place."""
     gfile = _gfile(path)
-    gfile.makedirs(posixpath.dirname(path))
-    if "://" in path:
-        with gfile.GFile(path, "wb") as file:
+    with _refusing(path, "written"):
+        gfile.makedirs(posixpath.dirname(path))
+        whole = path if "://" in path else f"{path}.part"
+        with gfile.GFile(whole, "wb") as file:
             file.write(data)
+        if whole != path:
+            gfile.rename(whole, path, overwrite=True)
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """The path itself, or of a gs:// file a copy that ends with the block, for what reads the local disk only."""
+    if "://" not in path:
+        yield path
         return
-    with gfile.GFile(f"{path}.part", "wb") as file:
-        file.write(data)
-    gfile.rename(f"{path}.part", path, overwrite=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / posixpath.basename(path)
+        copy.write_bytes(read_bytes(path))
+        yield str(copy)
 
 
 def names(folder: str) -> list[str]:
@@ -63,6 +77,18 @@ def copy_files(source: str, target: str, found: Sequence[str], progress: Progres
             raise Refusal(f"{there} is not what was written to it: copy the folder again.")
         if progress:
             progress(done, len(found))
+
+
+@contextmanager
+def _refusing(path: str, what: str) -> Iterator[None]:
+    """What TensorFlow's file systems raise, in one sentence."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        why = " ".join(str(error.message).split())[:300]
+        raise Refusal(f"{path} cannot be {what}: {why}; check the path, and who may use the bucket.") from None
 
 
 def _gfile(path: str) -> Any:

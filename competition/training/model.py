@@ -7,6 +7,7 @@ import keras
 
 from competition.errors import Refusal
 from competition.params import Member
+from competition.remote import bucket
 from competition.training.initial import draw_initial
 
 # How each family of keras.applications wants its pixels; families not named here scale inside their own graph.
@@ -78,14 +79,15 @@ def _backbone(images: Any, member: Member) -> Any:
     if not member.architecture[:1].isupper() or not callable(constructor):
         known = [name for name in dir(keras.applications) if name[0].isupper()]
         raise Refusal(f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}")
-    weights = None if member.weights == "none" else member.weights
-    if weights not in (None, "imagenet") and not Path(str(weights)).is_file():
-        raise Refusal(f"weights {member.weights!r}: no such file; expected none, imagenet or a .weights.h5 file")
-    options: dict[str, Any] = {"include_top": False, "weights": weights, "input_shape": images.shape[1:]}
+    told = member.weights
+    if told not in ("none", "imagenet") and "://" not in told and not Path(told).is_file():
+        raise Refusal(f"weights {told!r}: no such file; expected none, imagenet or a .weights.h5 file")
+    options: dict[str, Any] = {"include_top": False, "input_shape": images.shape[1:]}
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
     try:
-        backbone = constructor(**options)
+        with bucket.local_copy(told) as weights:
+            backbone = constructor(weights=None if told == "none" else weights, **options)
     except (ValueError, OSError) as error:
         raise Refusal(
             f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"

@@ -166,10 +166,13 @@ print("back", bucket.copy_folder("gs://mine/member", folder + "/back"))
 print("weights", float(np.load(folder + "/back/fold0/weights.npz")["w"].sum()))
 bucket.write_bytes("gs://mine/probs.npy", b"123")
 print("bytes", bucket.read_bytes("gs://mine/probs.npy"))
-try:
-    bucket.read_bytes("s4://mine/x")
-except ValueError as error:
-    print("refused", error)
+with bucket.local_copy("gs://mine/probs.npy") as copy:
+    print("copy", copy.endswith("/probs.npy"), open(copy, "rb").read())
+for wrong in ("gs://mine/absent", "s4://mine/x"):
+    try:
+        bucket.read_bytes(wrong)
+    except ValueError as error:
+        print("refused", str(error)[:60])
 """
 
 
@@ -189,7 +192,9 @@ def test_records_weights_and_predictions_live_on_a_bucket(gcs, tmp_path):
         "back 3",
         "weights 499500.0",
         "bytes b'123'",
-        "refused s4://mine/x: expected a local path or gs://, this TensorFlow does not read s4://.",
+        "copy True b'123'",
+        "refused gs://mine/absent cannot be read: The specified path gs://min",
+        "refused s4://mine/x: expected a local path or gs://, this TensorFlow",
     ], done.stderr[-2000:]
     for file in fold.iterdir():
         assert (tmp_path / "back" / "fold0" / file.name).read_bytes() == file.read_bytes()
