@@ -412,7 +412,9 @@ def _check_members(params: Params) -> None:
                     f"no other member {teacher!r}{_did_you_mean(teacher, list(params.members))}",
                 )
         if member.train.probe and member.weights == "none":
-            raise _Wrong(("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from")
+            raise _Wrong(
+                ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
+            )
         for place, source in enumerate(member.external):
             if source not in params.prepare.external:
                 known = list(params.prepare.external)
