@@ -58,7 +58,9 @@ def fetch(
     """Download and unpack a competition into the empty `folder`. cache: where the archive is kept between runs."""
     slug = slug_of(slug)
     if _sealed(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # what is here and whole needs no Kaggle
-        preflight(client, slug)
+        found = preflight(client, slug)
+        until = f" until {found.deadline[:10]}" if found.deadline else ""
+        client.say(f"Kaggle: {found.title}: rules accepted; {found.daily} submissions a day{until}")
     done = download(client, slug, cache, max_ratio, progress)
     archive.extract(done.archive, folder, max_ratio, progress)
 

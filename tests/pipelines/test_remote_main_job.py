@@ -101,7 +101,8 @@ def downloaded(tmp_path_factory):
         assert not (world.place.work / "raw.json").exists()
         kaggle.contests["flowers"].entered = True
         kaggle.faults["archive"] = ["cut"]
-        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in world.do("download")
+        said = world.do("download")
+        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in said and "rules accepted; 5 submissions a day" in said
         world.do("prepare")
         yield world
 
