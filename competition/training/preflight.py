@@ -173,15 +173,21 @@ def _next_guess(known: dict[int, Answer], low: int, high: int) -> int:
     if high - low <= 1:
         return low
     points = sorted((units, answer.memory, answer.limit) for units, answer in known.items())
-    if len(points) < 2:
-        guess = min(2 * low, high - 1) if low else high // 2
-        if points:
-            units, memory, limit = points[0]
-            guess = int(units * limit / memory)
+    if not points:
+        return (low + high) // 2
+    if len(points) == 1:
+        units, memory, limit = points[0]
+        guess = int(units * limit / memory)
     else:
         (u1, m1, limit), (u2, m2, _) = sorted(points, key=lambda p: abs(p[1] - p[2]))[:2]
         slope = (m2 - m1) / (u2 - u1)
         guess = int(u1 + (limit - m1) / slope) if slope > 0 else (low + high) // 2
+    # A line that points outside is off by little at first; where it stays outside, the steps grow.
+    reach = 2 ** max(len(points) - 3, 0)
+    if guess <= low:
+        guess = low + reach
+    elif guess >= high:
+        guess = high - reach
     return min(max(guess, low + 1), high - 1)
 
 

@@ -51,6 +51,18 @@ def test_where_memory_is_a_line_few_compilations_do() -> None:
     assert len(seen) == len(set(seen)) <= 5
 
 
+def test_where_the_numbers_are_off_it_does_not_creep() -> None:
+    seen: list[int] = []
+
+    def asked(batch: int) -> Answer:  # the compiler finds room where its own numbers say there is none
+        seen.append(batch)
+        return Answer("train", batch, "fits" if batch <= 2048 else "too_big", LIMIT + batch, LIMIT)
+
+    found = largest_batch(asked, 8, 128, 4096)
+    assert found is not None and found.batch == 2048
+    assert len(seen) <= 16
+
+
 def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
     seen: list[int] = []
 
