@@ -7,7 +7,8 @@ from typing import Any
 
 from competition.data.prepared import Prepared
 from competition.manifest import is_current, read_manifest, sha256
-from competition.params import Member, Override, Params
+from competition.params import Member, Params
+from competition.params_file import Override
 from competition.training.tuning import with_values
 
 

@@ -15,7 +15,8 @@ from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, tuned_member
 from competition.manifest import differences, is_current, plain, read_manifest, write_json
-from competition.params import Member, Params, in_training_order
+from competition.params import Member, Params
+from competition.params_file import in_training_order
 from competition.remote import credentials, kernels
 from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
 from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown

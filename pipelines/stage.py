@@ -16,10 +16,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from competition.data.cache import Budget
 from competition.ensemble.settings import checked
 from competition.errors import Refusal
 from competition.manifest import Manifest, differences, is_current, read_manifest, write_manifest
-from competition.params import Override, Params, load_params, parse_overrides
+from competition.params import Params
+from competition.params_file import Override, load_params, parse_overrides
 from competition.remote import credentials
 from competition.remote.kaggle_client import Client, Patience
 
@@ -157,6 +159,13 @@ def kaggle_client(job: Job, tries: int = 0) -> Client:
 def bucket_of(job: Job) -> str:
     """Where this competition's results are in storage.bucket."""
     return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
+
+
+def image_cache(job: Job) -> Budget:
+    """Where decoded images are kept, and how many bytes of them."""
+    wanted = job.params.cache
+    folder = Path(wanted.folder).expanduser() if wanted.folder else job.path("cache")
+    return Budget(folder, round(wanted.ram_gigabytes * 1e9), round(wanted.disk_gigabytes * 1e9))
 
 
 def start_tensorflow(job: Job) -> None:

@@ -15,8 +15,20 @@ from competition.ensemble.predictions import Predictions, ViewPredictions, join
 from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, training_parts, tuned_member
 from competition.manifest import atomic, digest_of, is_current, read_manifest
-from competition.params import Member, in_training_order
-from pipelines.stage import Bar, Job, add_pick, main, picked_folds, picked_members, progress_bar, shown, start_backend
+from competition.params import Member
+from competition.params_file import in_training_order
+from pipelines.stage import (
+    Bar,
+    Job,
+    add_pick,
+    image_cache,
+    main,
+    picked_folds,
+    picked_members,
+    progress_bar,
+    shown,
+    start_backend,
+)
 
 SIGTERM_EXIT = 143
 
@@ -68,7 +80,7 @@ def train_member(job: Job, prepared: Prepared, name: str, member: Member, missin
             training_parts(member),
             member.image_size,
             job.params.prepare.fit,
-            job.path("cache"),
+            image_cache(job),
             bar.update_to,
         )
     competition = prepared.competition

@@ -10,7 +10,7 @@ from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.lineage import fold_depends, fold_model, tune_depends, tuned, tuned_member, views_depends
 from competition.manifest import digest_of, write_json, write_manifest
-from competition.params import load_params
+from competition.params_file import load_params
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.errors import Refusal
-from competition.params import Params, load_params, parse_overrides
+from competition.params import Params
+from competition.params_file import load_params, parse_overrides
 
 PROJECT = Path(__file__).resolve().parents[1] / "params.yaml"
 TEXT = PROJECT.read_text(encoding="utf-8")

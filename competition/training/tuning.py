@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from competition.manifest import digest_of
-from competition.params import Interval, Member, Override
+from competition.params import Interval, Member
+from competition.params_file import Override
 
 Values = dict[str, Any]  # numbers
 

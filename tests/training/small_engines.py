@@ -18,7 +18,8 @@ import numpy as np
 
 from competition.data.augment import Augmentation
 from competition.data.batches import Feeder, TrainingRows, in_order
-from competition.params import DeviceParams, Member, Train, load_params
+from competition.params import Member, Train
+from competition.params_file import load_params
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
@@ -60,7 +61,7 @@ def network(norm: bool, dropout: float) -> keras.Model:
 
 
 def engine_of(train: Train, devices: int = 1, norm: bool = True) -> Engine:
-    device = open_device(DeviceParams("auto", "any", devices, PARAMS.device.tpu))
+    device = open_device(replace(PARAMS.device, logical_devices=devices))
     compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit")
     return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from competition.errors import Refusal
-from competition.params import load_params
+from competition.params_file import load_params
 from competition.training import preflight
 from competition.training.lowering import Shapes
 from competition.training.preflight import Answer, Question, ask, compiled_in, largest_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from competition.errors import Refusal
-from competition.params import load_params
+from competition.params_file import load_params
 from competition.training.planning import KNOWN, Load, Sizes, Speed, bills, cost_of, load_of, sessions_for, sizes_of
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
