@@ -19,7 +19,8 @@ FILES = {
 FLOORS: list[tuple[str, ...]] = [
     ("competition.errors",),
     ("competition.yaml_text", "competition.manifest"),
-    ("competition.params", "competition.params_file"),
+    ("competition.params",),
+    ("competition.params_file",),
     ("competition.ensemble", "competition.remote", "competition.data.competition"),
     ("competition.data", "competition.submission"),
     ("competition.training",),
