@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -14,31 +13,14 @@ from competition.data.adapters import ADAPTERS
 from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, tuned_member
-from competition.manifest import differences, is_current, plain, read_manifest, write_json
-from competition.params import Member, Params
+from competition.manifest import differences, is_current, read_manifest, write_json
+from competition.params import Member
 from competition.params_file import in_training_order
-from competition.remote import credentials, kernels
+from competition.remote import credentials, kernels, packing
 from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
 from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
 
 HOUR = 3600
-TRAVELS = ("competition/**/*.py", "pipelines/**/*.py")  # what the stages need; everything else stays here
-PARAMS = "kernel-params.json"  # JSON is YAML
-# What the stages import, by module; pyproject.toml says which version at least.
-NEEDS = {
-    "filelock": "filelock",
-    "keras": "keras",
-    "numpy": "numpy",
-    "optuna": "optuna",
-    "pandas": "pandas",
-    "PIL": "pillow",
-    "pydantic": "pydantic",
-    "ruamel.yaml": "ruamel.yaml",
-    "scipy": "scipy",
-    "sklearn": "scikit-learn",
-    "tensorflow": "tensorflow-cpu",
-    "tqdm": "tqdm",
-}
 
 
 def run(job: Job) -> None:
@@ -89,7 +71,7 @@ def start(
     how, owner = job.params.kernel, job.params.kernel.owner or username(client)
     slug = how.slug or re.sub(r"[^a-z0-9]+", "-", f"goldfold-{job.params.competition.name}".lower()).strip("-")
     plan = plan_for(job, missing, to_tune)
-    text = kernels.pack(packed_files(job, members), plan)
+    text = kernels.pack(packing.files(ROOT, job.params, members), plan)
     kernel = kernels.Kernel(
         owner,
         slug,
@@ -123,15 +105,13 @@ def username(client: Client) -> str:
 
 def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str]) -> kernels.Plan:
     how, work = job.params.kernel, job.options.work.name
-    kind = how.machine.lower()
-    accelerator = "tpu" if kind.startswith("tpu") else "gpu" if kind.startswith("nvidia") else ""
     # Overrides are in the parameters already; said again, they win over what is tuned there, as they do here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
     if job.params.competition.slug and not job.params.competition.miniature:
         sets.append(f"competition.source={{input:{known_file(job)}}}")
 
     def stage(name: str, *more: str) -> tuple[str, ...]:
-        return ("-m", f"pipelines.{name}", "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *more)
+        return ("-m", f"pipelines.{name}", "--params", packing.PARAMS, "--work", work, "--set", shlex.join(sets), *more)
 
     training = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))
@@ -144,9 +124,9 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str]) -> ker
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
         commands=tuple(commands),
         collect=tuple(f"{work}/{names}/{what}" for what in ("members/*/fold*", "tune/*")),
-        needs=needs(),
+        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8")),
         environment={},
-        accelerator=accelerator,
+        accelerator=packing.accelerator(how.machine),
         devices=how.devices,
         seconds=round(how.hours * HOUR),
         grace=round(how.reserve * HOUR),
@@ -157,43 +137,6 @@ def known_file(job: Job) -> str:
     """A name at the top of the raw files, by which the kernel finds where Kaggle has put them."""
     raw = job.path("raw")
     return ADAPTERS[job.params.competition.adapter].sample(raw).relative_to(raw).parts[0]
-
-
-def needs() -> dict[str, str]:
-    """Module -> requirement, as pyproject.toml has it."""
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*told["dependencies"], *told["optional-dependencies"]["cpu"]]
-    asked = {re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in lines}
-    return {module: asked[name] for module, name in NEEDS.items()}
-
-
-def packed_files(job: Job, members: dict[str, Member]) -> dict[str, bytes]:
-    """The project, and the parameters as they are meant here: overrides and tuned values put in."""
-    return {
-        **kernels.project_files(ROOT, TRAVELS),
-        PARAMS: json.dumps(plain(there(job.params, members)), indent=1).encode(),
-    }
-
-
-def there(params: Params, members: dict[str, Member]) -> Params:
-    """Nothing of this machine: its folders and files are not on Kaggle's."""
-    if params.prepare.external:
-        raise Refusal("prepare.external names folders of this machine, which a kernel cannot read; empty it to use one")
-    for name, member in members.items():
-        if member.weights not in ("none", "imagenet") and "://" not in member.weights:
-            raise Refusal(
-                f"members.{name}.weights: {member.weights} is a file of this machine, which a kernel cannot read; "
-                "put it on gs://, or use none or imagenet"
-            )
-    require: Any = "tpu" if params.kernel.machine.lower().startswith("tpu") else "any"
-    return replace(
-        params,
-        members=members,
-        foreign={},
-        device=replace(params.device, backend="auto", require=require),
-        storage=replace(params.storage, bucket=""),
-        competition=replace(params.competition, source=""),
-    )
 
 
 def carried(job: Job, members: dict[str, Member], missing: dict[str, list[int]]) -> list[str]:
@@ -217,7 +160,7 @@ def show_quota(job: Job, client: Client) -> None:
         return
     tpu, gpu = quota.tpu_allowed - quota.tpu_used, quota.gpu_allowed - quota.gpu_used
     job.say(f"kernel: {tpu:.1f} h of TPU and {gpu:.1f} h of GPU are left this week (renewed {quota.refresh[:16]})")
-    left = {"tpu": tpu, "nvi": gpu}.get(job.params.kernel.machine.lower()[:3])
+    left = {"tpu": tpu, "gpu": gpu}.get(packing.accelerator(job.params.kernel.machine))
     if left is not None and left <= 0:
         raise Refusal(
             f"no hours on {job.params.kernel.machine} are left this week; they are renewed {quota.refresh[:16]} UTC"

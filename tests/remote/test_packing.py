@@ -1,0 +1,77 @@
+import ast
+import json
+import sys
+
+import pytest
+from world import ROOT, params
+
+from competition.errors import Refusal
+from competition.params import load_params
+from competition.remote import packing
+
+STAGES = ("download", "prepare", "resolve", "tune", "train", "predict")
+
+
+def imported(module):
+    """Names that a module of this project imports, in functions too where they are of this project."""
+    file = ROOT / (module.replace(".", "/") + ".py")
+    tree = ast.parse(file.read_text() if file.exists() else "")
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
+        yield from (n for n in names if id(node) in top or n.startswith(("competition", "pipelines")))
+
+
+def reached(modules):
+    seen, waiting = set(), list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += imported(name)
+    return seen
+
+
+def test_the_kernel_looks_for_every_package_that_its_stages_import():
+    tops = {name.split(".")[0] for name in reached(f"pipelines.{stage}" for stage in STAGES)}
+    others = tops - {"competition", "pipelines"} - set(sys.stdlib_module_names)
+    assert {"keras", "numpy", "sklearn"} <= others  # the walk went all the way
+    assert others <= {module.split(".")[0] for module in packing.NEEDS}
+
+
+def test_requirements_are_those_of_the_project():
+    found = packing.requirements((ROOT / "pyproject.toml").read_text())
+    assert found.keys() == packing.NEEDS.keys()
+    assert found["PIL"].startswith("pillow>=") and found["tensorflow"].startswith("tensorflow-cpu>=")
+
+
+def test_the_parameters_that_travel_mean_the_same_and_name_nothing_of_this_machine(tmp_path):
+    here = params("kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip train.epochs=3")
+    packed = packing.files(ROOT, here, here.members)
+    assert {"competition/errors.py", "pipelines/train.py"} <= packed.keys()
+    assert all(name.endswith(".py") or name == packing.PARAMS for name in packed)
+    (tmp_path / packing.PARAMS).write_bytes(packed[packing.PARAMS])
+    there = load_params(tmp_path / packing.PARAMS)
+    assert (there.members, there.train, there.predict) == (here.members, here.train, here.predict)
+    assert (there.competition.source, there.storage.bucket, there.device.require) == ("", "", "tpu")
+    assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ("prepare.external={more: /pictures}", "prepare.external names folders of this machine"),
+        ("members.cnn.weights=mine.weights.h5", "members.cnn.weights: mine.weights.h5 is a file of this machine"),
+    ],
+)
+def test_what_a_kernel_cannot_read_is_refused(sets, message):
+    here = params(f"'{sets}'")
+    with pytest.raises(Refusal, match=message):
+        packing.files(ROOT, here, here.members)
+
+
+@pytest.mark.parametrize(("machine", "kind"), [("TpuV5E8", "tpu"), ("NvidiaTeslaT4", "gpu"), ("", ""), ("None", "")])
+def test_machines_have_a_kind(machine, kind):
+    assert packing.accelerator(machine) == kind
