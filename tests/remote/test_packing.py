@@ -6,7 +6,7 @@ import pytest
 from world import ROOT, params
 
 from competition.errors import Refusal
-from competition.params import load_params
+from competition.params_file import load_params
 from competition.remote import packing
 
 STAGES = ("download", "prepare", "resolve", "tune", "train", "predict")
@@ -37,7 +37,7 @@ def reached(modules):
 def test_the_kernel_looks_for_every_package_that_its_stages_import():
     tops = {name.split(".")[0] for name in reached(f"pipelines.{stage}" for stage in STAGES)}
     others = tops - {"competition", "pipelines"} - set(sys.stdlib_module_names)
-    assert {"keras", "numpy", "sklearn"} <= others  # the walk went all the way
+    assert {"keras", "numpy", "pydantic"} <= others  # the walk went all the way
     assert others <= {module.split(".")[0] for module in packing.NEEDS}
 
 
