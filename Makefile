@@ -26,6 +26,7 @@ download: $(BIN)/.ready ## fetch the competition, check every file, index it, ma
 
 train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: that one)
 	@$(call STAGE,resolve)
+	@$(call STAGE,preflight) --mode ops --if-tpu $(PICK)
 	@$(call STAGE,tune) $(PICK)
 	@$(call STAGE,$(if $(DEBUG),look,train)) $(PICK) $(if $(DEBUG),$(ROWS))
 
@@ -48,6 +49,16 @@ blend: $(BIN)/.ready ## views, blend and decision again from cached probabilitie
 
 grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (counts how often)
 	@$(call STAGE,grade) $(FILES)
+
+##@ Before a TPU is paid for
+preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## would the members run on that TPU? (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=ops)
+	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
+
+plan: $(BIN)/.ready ## hours, sessions, dollars before they are spent (TOPOLOGY=v5e-8; without it: this machine)
+	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)")
+
+test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
+	@$(BIN)/python -m pytest tests/training/test_preflight.py
 
 ##@ Elsewhere
 kernel: $(BIN)/.ready ## train and predict on a Kaggle TPU what is missing here, and bring it home (MEMBER=cnn FOLD=2)
@@ -109,8 +120,12 @@ $(BIN)/.ready-labels: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels]"
 	@touch $@
 
+$(BIN)/.ready-preflight: $(BIN)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),preflight]"
+	@touch $@
+
 $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise issues-in-labels test clean fresh help
+.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise issues-in-labels test clean fresh help

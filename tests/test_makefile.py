@@ -55,12 +55,18 @@ def option(call: list[str], name: str) -> str | None:
 
 
 def test_the_main_job_runs_its_stages_in_order(called) -> None:
-    expected = ["download", "prepare", "resolve", "tune", "train", "predict", "blend"]
+    expected = ["download", "prepare", "resolve", "preflight", "tune", "train", "predict", "blend"]
     assert stages(called("download", "train", "predict")) == expected
 
 
 def test_a_stage_that_fails_ends_the_job(called) -> None:
-    assert stages(called("download", "train", "predict", fails="tune")) == ["download", "prepare", "resolve", "tune"]
+    assert stages(called("download", "train", "predict", fails="tune")) == [
+        "download",
+        "prepare",
+        "resolve",
+        "preflight",
+        "tune",
+    ]
 
 
 def test_every_stage_gets_the_same_parameters(called) -> None:
