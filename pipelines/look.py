@@ -10,6 +10,7 @@ from pipelines.stage import (
     Job,
     add_debug_rows,
     add_pick,
+    image_cache,
     main,
     picked_folds,
     picked_members,
@@ -47,7 +48,7 @@ def look(job: Job, name: str, fold: int) -> None:
     classes = prepared.competition.classes
     images = few_rows(
         load_images(
-            prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None
+            prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), lambda *_: None
         ),
         job.options.debug_rows,
         0,

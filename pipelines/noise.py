@@ -16,7 +16,7 @@ from competition.ensemble.predictions import ViewPredictions, join
 from competition.errors import Refusal
 from competition.lineage import fold_depends, training_parts, tuned_member
 from competition.manifest import write_json
-from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_tensorflow
+from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_tensorflow
 
 
 def run(job: Job) -> None:
@@ -68,7 +68,7 @@ def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mappi
     competition = prepared.competition
     with progress_bar(params.prepare.folds, folder.name) as bar:
         images = load_images(
-            prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), lambda *_: None
+            prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), lambda *_: None
         )
         shop = Workshop(
             member,

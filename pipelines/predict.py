@@ -12,7 +12,7 @@ from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, fold_views, tuned_member, views_depends
 from competition.manifest import differences, is_current, read_manifest
 from competition.params import Member
-from pipelines.stage import Job, add_partial, main, progress_bar, start_backend
+from pipelines.stage import Job, add_partial, image_cache, main, progress_bar, start_backend
 
 
 def run(job: Job) -> None:
@@ -67,7 +67,7 @@ def predict_member(
     )
     with progress_bar(None, f"{name}: decoding images") as bar:
         train, test = (
-            load_images(prepared, (part,), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to)
+            load_images(prepared, (part,), member.image_size, params.prepare.fit, image_cache(job), bar.update_to)
             for part in ("train", "test")
         )
     shop = Workshop(member, train, len(competition.classes), competition.metric, device, params.predict.batch)

@@ -10,7 +10,7 @@ from competition.data.prepared import load_prepared
 from competition.lineage import training_parts, tune_depends, tuned
 from competition.manifest import digest_of, write_json
 from competition.training.tuning import Values, search
-from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_backend
+from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_backend
 
 
 def run(job: Job) -> None:
@@ -40,7 +40,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
     best = tuned(job.work, name)
     with progress_bar(None, f"tune {name}: reading images") as bar:
         images = load_images(
-            prepared, training_parts(member), member.image_size, params.prepare.fit, job.path("cache"), bar.update_to
+            prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), bar.update_to
         )
     competition = prepared.competition
     device = open_device(params.device, job.path("cache", "compiled"))

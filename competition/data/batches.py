@@ -4,13 +4,15 @@ The order of rows and every random number follow from (seed, fold, epoch) alone,
 uninterrupted one would have seen, and the number of replicas changes nothing.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from competition.data.augment import Augmentation, augment
+from competition.data.cache import Pixels
 
 FILLER = -1  # the row number of an image that only fills the last batch
 
@@ -55,8 +57,11 @@ def epoch_order(plan: TrainingRows, batch: int, epoch: int) -> np.ndarray:
 class Feeder:
     """One tf.data pipeline for all folds of a member: `start` points it at other rows without building it again."""
 
-    def __init__(self, pixels: np.ndarray, classes: int, batch: int, augmentation: Augmentation, size: int) -> None:
-        """pixels: (N, H, W, 3) uint8, in memory or memory-mapped.  size: side of the images it gives, H or less."""
+    waited: float = 0.0  # seconds for which whoever takes the batches has stood and waited for one
+
+    def __init__(self, pixels: Pixels, classes: int, batch: int, augmentation: Augmentation, size: int) -> None:
+        """pixels: (N, H, W, 3) uint8.  size: side of the images it gives, H or less."""
+        self._asked = 0.0
         self._cursor: _Cursor | None = None
         height, width = pixels.shape[1:3]
 
@@ -67,7 +72,8 @@ class Feeder:
 
         def one(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             kinds = (tf.uint8, tf.float32, tf.float32, tf.int32)
-            images, targets, weights, seed = tf.numpy_function(look_up, [step], kinds, stateful=True)
+            # A step's number says all: no state. TensorFlow, made deterministic, lets nothing with state work ahead.
+            images, targets, weights, seed = tf.numpy_function(look_up, [step], kinds, stateful=False)
             images = tf.ensure_shape(images, (batch, height, width, 3))
             targets, weights = tf.ensure_shape(targets, (batch, classes)), tf.ensure_shape(weights, (batch,))
             images, targets = augment(images, targets, tf.ensure_shape(seed, (2,)), augmentation)
@@ -75,7 +81,10 @@ class Feeder:
 
         self._batch = batch
         steps = tf.data.Dataset.counter()
-        self._batches = steps.map(one, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(4)
+        ahead = steps.map(one, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(4)
+        # Inputs of a zip are asked one after the other, so the two clocks enclose the wait for a batch and nothing else.
+        clocked = tf.data.Dataset.zip((steps.map(self._clock(False)), ahead, steps.map(self._clock(True))))
+        self._batches = clocked.map(lambda _, batch, __: batch)
 
     def start(self, plan: TrainingRows, first_step: int = 0) -> tf.data.Dataset:
         """An endless dataset of (images uint8, targets, weights), from global step `first_step` on.
@@ -84,6 +93,16 @@ class Feeder:
         """
         self._cursor = _Cursor(plan, self._batch, first_step)
         return self._batches
+
+    def _clock(self, ends: bool) -> Callable[[tf.Tensor], tf.Tensor]:
+        def look(step: np.ndarray) -> np.ndarray:
+            now = time.monotonic()
+            if ends:
+                self.waited += now - self._asked
+            self._asked = now
+            return step
+
+        return lambda step: tf.numpy_function(look, [step], tf.int64, stateful=False)
 
 
 def _shrunk(images: tf.Tensor, size: int) -> tf.Tensor:
@@ -110,7 +129,7 @@ class _Cursor:
         return known[1][within], plan, seed
 
 
-def in_order(pixels: np.ndarray, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def in_order(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); the last batch is filled up with FILLER."""
     for start in range(0, len(rows), batch):
         part = rows[start : start + batch]

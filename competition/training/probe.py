@@ -10,12 +10,13 @@ import keras
 import numpy as np
 
 from competition.data.batches import in_order
+from competition.data.cache import Pixels
 
 INVERSE_STRENGTH = 0.01  # C of the logistic regression on standardised features
 ITERATIONS = 200
 
 
-def pooled_features(model: keras.Model, pixels: np.ndarray, rows: np.ndarray, batch: int) -> np.ndarray:
+def pooled_features(model: keras.Model, pixels: Pixels, rows: np.ndarray, batch: int) -> np.ndarray:
     """(len(rows), F) float32: what the last layer is given, at the weights the model has now, without augmentation."""
     below = keras.Model(model.inputs, model.get_layer("logits").input)
     found = []

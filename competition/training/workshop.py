@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from competition.data import records
 from competition.data.augment import Augmentation
 from competition.data.batches import Feeder, TrainingRows, class_weights, in_order, smoothed
-from competition.data.cache import decoded
+from competition.data.cache import Budget, Joined, Pixels, decoded
 from competition.data.images import Fit
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
@@ -34,21 +32,30 @@ class Images:
     """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels, folds: (N,) int.  readable: (N,) bool."""
 
     ids: np.ndarray
-    pixels: np.ndarray
+    pixels: Pixels
     labels: np.ndarray
     folds: np.ndarray
     readable: np.ndarray
 
 
 def load_images(
-    prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, cache: Path, progress: Progress
+    prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, budget: Budget, progress: Progress
 ) -> Images:
-    """All images of some parts (train, external, test) at one size, decoded once and kept in `cache`."""
+    """All images of some parts (train, external, test) at one size, decoded once and kept as `budget` allows."""
+    pixels: list[Pixels] = []
+    for part in parts:
+        rows = prepared.part(part)
+        ids, unreadable = rows["id"].to_numpy(str), (rows["problem"] != "").to_numpy()
+        files = prepared.records(part)
+        pixels.append(decoded(files, ids, unreadable, size, fit, budget, prepared.digest, progress))
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
-    ids, readable = rows["id"].to_numpy(str), (rows["problem"] == "").to_numpy()
-    files = [str(path) for part in parts for path in prepared.records(part)]
-    pixels = decoded(lambda: records.read(files), ids, ~readable, size, fit, cache, prepared.digest, progress)
-    return Images(ids, pixels, rows["label"].to_numpy(), rows["fold"].to_numpy(), readable)
+    return Images(
+        rows["id"].to_numpy(str),
+        pixels[0] if len(pixels) == 1 else Joined(pixels),
+        rows["label"].to_numpy(),
+        rows["fold"].to_numpy(),
+        (rows["problem"] == "").to_numpy(),
+    )
 
 
 class Workshop:
