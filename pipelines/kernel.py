@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from competition.data.adapters import ADAPTERS
+from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, tuned_member
-from competition.manifest import differences, is_current, read_manifest, write_json
+from competition.manifest import atomic, differences, is_current, read_manifest, write_json
 from competition.params import Member
 from competition.params_file import in_training_order
 from competition.remote import credentials, kernels, packing
@@ -21,6 +23,8 @@ from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
 from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
 
 HOUR = 3600
+INDEX = ("kernel", "index", "index.csv")
+INLINE = 350_000  # bytes: a larger index does not fit into the kernel's one file, and goes as a dataset
 
 
 def run(job: Job) -> None:
@@ -71,7 +75,12 @@ def start(
     how, owner = job.params.kernel, job.params.kernel.owner or username(client)
     slug = how.slug or re.sub(r"[^a-z0-9]+", "-", f"goldfold-{job.params.competition.name}".lower()).strip("-")
     plan = plan_for(job, missing, to_tune)
-    text = kernels.pack(packing.files(ROOT, job.params, members), plan)
+    index = index_to_follow(job, prepared)
+    fits = len(zlib.compress(index.read_bytes())) <= INLINE
+    files = packing.files(ROOT, job.params, members)
+    if fits:
+        files[there(job, index)] = index.read_bytes()
+    text = kernels.pack(files, plan)
     kernel = kernels.Kernel(
         owner,
         slug,
@@ -85,11 +94,12 @@ def start(
     kernels.write_folder(kernel, text, folder, as_notebook=True)
     job.say(f"kernel: for the browser, the same as a notebook: {shown(folder / f'{slug}.ipynb')}")
     show_quota(job, client)
-    if units := carried(job, members, missing):
+    units = carried(job, members, missing) + ([] if fits else [there(job, index.parent)])
+    if units:
         name = f"{owner}/{slug}-carried"
         job.say(f"kernel: {len(units)} results of earlier runs go with it, as the private dataset {name}")
-        files = kernels.carry(job.options.work.resolve().parent, units, job.path("kernel", "carried"))
-        kernels.share(client, name, files, plan.run, job.params.kaggle.score_wait)
+        packs = kernels.carry(job.options.work.resolve().parent, units, job.path("kernel", "carried"))
+        kernels.share(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
     pushed = kernels.push(client, kernel, text)
     job.say(f"kernel: run {plan.run} is version {pushed.version} of {pushed.url}")
@@ -118,7 +128,9 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str]) -> ker
         for name, folds in missing.items()
         for verb in (("tune", "train") if name in to_tune else ("train",))
     ]
-    commands = [*map(stage, ("download", "prepare", "resolve")), *training, stage("predict", "--allow-partial")]
+    like = there(job, job.path(*INDEX))
+    before = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
+    commands = [*before, *training, stage("predict", "--allow-partial")]
     names = job.params.competition.name
     return kernels.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
@@ -131,6 +143,19 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str]) -> ker
         seconds=round(how.hours * HOUR),
         grace=round(how.reserve * HOUR),
     )
+
+
+def index_to_follow(job: Job, prepared: Prepared) -> Path:
+    """Groups and folds as they were made here: other versions of the packages there would make others."""
+    path = job.path(*INDEX)
+    with atomic(path) as temporary:
+        save(choices(prepared.index), temporary)
+    return path
+
+
+def there(job: Job, path: Path) -> str:
+    """A path below work/ as it is in the kernel, from the project's root."""
+    return path.relative_to(job.options.work.parent).as_posix()
 
 
 def known_file(job: Job) -> str:
@@ -147,8 +172,7 @@ def carried(job: Job, members: dict[str, Member], missing: dict[str, list[int]])
     for name in sorted(teachers):
         folds = set(range(job.params.prepare.folds)) - set(missing.get(name, ()))
         units += [fold_model(job.work, name, fold).parent for fold in sorted(folds)]
-    top = job.options.work.parent
-    return [folder.relative_to(top).as_posix() for folder in units if folder.is_dir()]
+    return [there(job, folder) for folder in units if folder.is_dir()]
 
 
 def show_quota(job: Job, client: Client) -> None:

@@ -1,5 +1,6 @@
 """Index every image, group duplicates, make the folds once, and write the images into one set of records per fold."""
 
+import argparse
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -13,8 +14,8 @@ from competition.data.adapters import ADAPTERS
 from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
 from competition.errors import Refusal, first
-from competition.manifest import atomic
-from pipelines.stage import Job, main, progress_bar, start_tensorflow
+from competition.manifest import atomic, sha256
+from pipelines.stage import Job, main, progress_bar, shown, start_tensorflow
 
 
 def run(job: Job) -> None:
@@ -24,9 +25,13 @@ def run(job: Job) -> None:
     job.piece(
         "prepare",
         job.path("data", "manifest.json"),
-        {"raw": raw.files, "prepare": params.prepare, "competition": wanted},
+        {"raw": raw.files, "prepare": params.prepare, "competition": wanted, **same_as(job)},
         lambda: prepare(job, wanted),
     )
+
+
+def same_as(job: Job) -> dict[str, str]:
+    return {"like": sha256(Path(job.options.like))} if job.options.like else {}
 
 
 def prepare(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
@@ -84,6 +89,9 @@ def indexed(job: Job, wanted: Settings, described: Competition) -> tuple[pd.Data
             )
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(all_rows(job, wanted, described), len(described.classes), bar.update_to)
+    if job.options.like:
+        job.say(f"prepare: groups and folds as in {shown(Path(job.options.like))}")
+        return index.like(table, Path(job.options.like)), {}
     same = duplicates.pairs(table, thumbs, bits=how.near_bits, pixels=how.near_pixels)
     table["group"] = duplicates.groups(same, len(table))
     ids = table["id"].to_numpy()
@@ -145,5 +153,9 @@ def say_findings(job: Job, found: Mapping[str, pd.DataFrame], inflation: leaks.I
         job.say(f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv")
 
 
+def add_like(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--like", default="", help="an index whose groups and folds are taken over")
+
+
 if __name__ == "__main__":
-    main(run)
+    main(run, add_like)

@@ -86,6 +86,34 @@ def load(path: Path) -> pd.DataFrame:
     return found
 
 
+def choices(index: pd.DataFrame) -> pd.DataFrame:
+    """What `like` needs of an index; digests are taken anew from the bytes, and do not compress."""
+    return index.drop(columns="sha256")
+
+
+def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The rows, groups, folds and hashes of `choices` saved at `path`, with the digests of this index.
+
+    Another version of Pillow hashes otherwise, another scikit-learn makes other folds: a machine that goes on with
+    work begun elsewhere must not choose again. Raises Refusal when `index` is of other images.
+    """
+    kinds = {column: kind for column, kind in COLUMNS.items() if column != "sha256"}
+    told = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+    here = index.set_index("id")
+    absent = [name for name in told["id"] if name not in here.index]
+    if absent:
+        raise Refusal(f"{len(absent)} of {len(told)} images of {path.name} are not in the raw files: {first(absent)}")
+    rows = here.loc[told["id"]]
+    changed = (rows["bytes"].to_numpy() != told["bytes"].to_numpy()) | (
+        rows["label"].to_numpy() != told["label"].to_numpy()
+    )
+    if changed.any():
+        raise Refusal(
+            f"{int(changed.sum())} of {len(told)} images differ from those of {path.name}: {first(told['id'][changed])}"
+        )
+    return told.assign(sha256=rows["sha256"].to_numpy())[list(COLUMNS)]
+
+
 def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(kept, bad): the rows to go on with, and every row that cannot be decoded.
 

@@ -122,3 +122,18 @@ def test_a_flipped_byte_that_still_decodes_changes_the_digest(world):
     flipped[len(data) // 2] ^= 1
     made, _ = index.build([world.row("a", 0, data=data), world.row("b", 0, data=bytes(flipped))], classes=1)
     assert made["sha256"].nunique() == 2
+
+
+def test_an_index_made_like_another_one_is_that_one_whatever_was_chosen_here(world, tmp_path):
+    rows = [world.row(f"i{n}", n, n % 2) for n in range(6)]
+    made, _ = index.build(rows, classes=2)
+    there = made.drop(index=1).assign(group=[0, 0, 3, 4, 5], fold=[1, 1, 0, 1, 0], phash="00000000000000ff")
+    index.save(index.choices(there), tmp_path / "there.csv")
+    assert "sha256" not in (tmp_path / "there.csv").read_text()
+    index.save(there, tmp_path / "expected.csv")
+    index.save(index.like(made, tmp_path / "there.csv"), tmp_path / "got.csv")
+    assert (tmp_path / "got.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+    with pytest.raises(Refusal, match="1 of 5 images of there.csv are not in the raw files: 'i3'"):
+        index.like(made.drop(index=3), tmp_path / "there.csv")
+    with pytest.raises(Refusal, match="1 of 5 images differ from those of there.csv: 'i4'"):
+        index.like(made.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
