@@ -93,6 +93,13 @@ issues-in-labels: $(BIN)/.ready-labels ## labels that are probably wrong, with a
 test: $(BIN)/.ready-dev ## lint, types, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n 2 --dist loadfile tests
 
+test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
+	@$(PYTHON) -m venv .venv/oldest
+	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
+	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/test_params.py tests/test_lineage.py tests/test_manifest.py --ignore tests/data/test_label_issues.py
+	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines.$$stage --force \
+	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=2 tune.trials=1"; done
+
 clean: ## remove what was computed, keep downloads and submissions
 	@for f in work/*/; do if [ -d "$$f" ]; then find "$$f" -mindepth 1 -maxdepth 1 ! -name raw ! -name 'raw.*' -exec rm -rf {} +; fi; done
 
@@ -128,4 +135,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise issues-in-labels test clean fresh help
+.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise issues-in-labels test test-oldest clean fresh help
