@@ -32,8 +32,8 @@ def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
         with progress_bar(None, "downloading") as bar:
             download.fetch(client, slug, folder, archive, how.unpack_ratio, bar.update_to)
 
-    if wanted.miniature:
-        start_tensorflow(job)  # drawn images go into record files
+    if wanted.miniature or not (wanted.slug or wanted.source):
+        start_tensorflow(job)  # what is made here goes into record files
     if attached := attached_input(job, wanted):
         wanted = replace(wanted, source=attached)
     temporary = Path(tempfile.mkdtemp(prefix=".raw.", dir=job.work))

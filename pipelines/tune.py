@@ -17,6 +17,7 @@ def run(job: Job) -> None:
     """data/ -> tune/<member>/best.json, beside it the study"""
     tune = job.params.tune
     if tune.trials == 0:
+        job.say("tune: not asked for (tune.trials is 0)")
         return
     job.needs(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
