@@ -1,15 +1,21 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights reset between folds."""
 
 import csv
+import faulthandler
+import os
 import signal
-from collections.abc import Iterable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import Predictions, ViewPredictions, join
 from competition.errors import Refusal
@@ -30,7 +36,8 @@ from pipelines.stage import (
     start_backend,
 )
 
-SIGTERM_EXIT = 143
+SIGTERM_EXIT, HUNG_EXIT = 143, 5
+FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later try
 
 
 def run(job: Job) -> None:
@@ -45,7 +52,7 @@ def run(job: Job) -> None:
         if current:
             job.say(f"train {name}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
         if missing:
-            train_member(job, prepared, name, member, missing)
+            train_persistently(job, name, partial(train_member, job, prepared, name, member, missing))
     summary(job, names)
 
 
@@ -65,9 +72,51 @@ def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> li
     return [fold for fold in picked_folds(job) if not current(fold)]
 
 
-def train_member(job: Job, prepared: Prepared, name: str, member: Member, missing: list[int]) -> None:
+def train_persistently(job: Job, name: str, train: Callable[[Callable[[], None]], None]) -> None:
+    """train(alive), watched, and again from its checkpoints when the device was lost."""
     start_backend(job)
+    from competition.training.survival import Watch, forget_devices, is_lost, persistently
+
+    limits = job.params.device
+
+    def again(number: int, error: Exception) -> None:
+        job.say(
+            f"train {name}: the device was lost ({in_one_line(error)}); opening it again, try {number} of {limits.retries}"
+        )
+        forget_devices()
+        time.sleep(FIRST_PAUSE * 3 ** (number - 1))
+
+    def hung() -> None:
+        print(
+            f"goldfold: no step for {limits.hang_seconds:g} s (device.hang_seconds); this is where it stands:",
+            file=sys.stderr,
+        )
+        faulthandler.dump_traceback()
+        print("goldfold: ended; the same command goes on from the last checkpoint", file=sys.stderr, flush=True)
+        os._exit(HUNG_EXIT)
+
+    try:
+        with Watch(limits.hang_seconds, hung) as alive:
+            persistently(lambda: train(alive), limits.retries, again)
+    except Exception as error:
+        if not is_lost(error):
+            raise
+        raise Refusal(
+            f"the device was lost {limits.retries + 1} times, in the end with: {in_one_line(error)}; "
+            "the same command goes on from the last checkpoint (device.retries says how often it is opened again)"
+        ) from error
+
+
+def in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def train_member(
+    job: Job, prepared: Prepared, name: str, member: Member, missing: list[int], alive: Callable[[], None]
+) -> None:
+    """Each fold leaves the list `missing` when it is done."""
     from competition.training.device import open_device
+    from competition.training.pace import Pace, Waiting
     from competition.training.workshop import Workshop, load_images
 
     device = open_device(job.params.device, job.path("cache", "compiled"))
@@ -83,22 +132,49 @@ def train_member(job: Job, prepared: Prepared, name: str, member: Member, missin
             image_cache(job),
             bar.update_to,
         )
+    streamed = is_streamed(images.pixels)
+    if streamed:
+        job.say(
+            f"train {name}: {prod(images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither cache.ram_gigabytes nor "
+            "cache.disk_gigabytes (nor the free disk): every image is decoded again each time"
+        )
     competition = prepared.competition
     taught = teachers_say(job, member)
     shop = Workshop(
-        member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, taught
+        member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, taught, alive
     )
     with progress_bar(None, name) as bar:
-        for done, fold in enumerate(missing):
+
+        def slow(waiting: Waiting) -> None:
+            bar.clear()
+            job.say(f"train {name}: {told_of(waiting, member, streamed)}")
+
+        pace = Pace(slow)
+        for done, fold in enumerate(folds := tuple(missing)):
             manifest = fold_model(job.work, name, fold)
             depends = fold_depends(job.work, prepared, job.params, member, fold)
-            make = partial(train_fold, job, shop, depends, manifest.parent, bar, (done, len(missing)))
+            make = partial(train_fold, job, shop, depends, manifest.parent, bar, (done, len(folds)), alive, pace)
             made = job.piece(f"train {name} fold {fold}", manifest, depends, make)
+            missing.remove(fold)
             bar.clear()
             said = f"{competition.metric} {made.result['held_out']:.4f} on its held-out rows, {made.result['seconds']:.0f} s"
             if member.train.patience:
                 said += f"; epoch {made.result['epoch']}, chosen on these rows (the last epoch: {made.result['held_out_last']:.4f})"
             job.say(f"train {name} fold {fold}: {said}")
+
+
+def told_of(waiting: Any, member: Member, streamed: bool) -> str:
+    """The share of the time that the device waits for data, and what helps."""
+    if streamed:
+        remedy = "let the decoded images fit: cache.ram_gigabytes, cache.disk_gigabytes, cache.folder on a larger disk"
+    elif member.train.rand_augment:
+        remedy = "train.rand_augment: 0 is the greatest help, or a host with more cores"
+    else:
+        remedy = "fewer augmentations (train.rotate, zoom, shift: 0) or a host with more cores; `make bench` shows both"
+    return (
+        f"the device waits for data in {waiting.share:.0%} of the time ({waiting.step * 1000:.0f} ms a step, "
+        f"{waiting.alone * 1000:.0f} on data that is there); {remedy}"
+    )
 
 
 def teachers_say(job: Job, member: Member) -> Predictions | None:
@@ -117,7 +193,14 @@ def teachers_say(job: Job, member: Member) -> Predictions | None:
 
 
 def train_fold(
-    job: Job, shop: Any, depends: Mapping[str, Any], folder: Path, bar: Bar, place: tuple[int, int]
+    job: Job,
+    shop: Any,
+    depends: Mapping[str, Any],
+    folder: Path,
+    bar: Bar,
+    place: tuple[int, int],
+    alive: Callable[[], None],
+    pace: Any,
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """place: (fold models of this member done in this run, of how many), for the time left."""
     from competition.training.checkpoint import Checkpoints, save_arrays
@@ -129,11 +212,12 @@ def train_fold(
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
 
     def progress(step: int, steps: int, text: str) -> None:
+        alive()
         bar.set_postfix_str(f"fold {fold}, {text}", refresh=False)
         bar.update_to(place[0] * steps + step, place[1] * steps)
 
     try:
-        trained = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked))
+        trained = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked), pace=pace)
     except Stopped as stopped:
         job.say(f"train: {stopped}, its checkpoint is on disk; the same command goes on from there")
         raise SystemExit(SIGTERM_EXIT) from None

@@ -86,6 +86,11 @@ class Feeder:
         clocked = tf.data.Dataset.zip((steps.map(self._clock(False)), ahead, steps.map(self._clock(True))))
         self._batches = clocked.map(lambda _, batch, __: batch)
 
+    @property
+    def spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec, tf.TensorSpec]:
+        """Shapes and types of a batch: images, targets, weights."""
+        return self._batches.element_spec
+
     def start(self, plan: TrainingRows, first_step: int = 0) -> tf.data.Dataset:
         """An endless dataset of (images uint8, targets, weights), from global step `first_step` on.
 

@@ -169,7 +169,7 @@ def _write(handle: int, image: np.ndarray, where: int) -> None:
 def _alone(folder: Path) -> Iterator[None]:
     """Only one process writes here at a time, so temporary files found now were left behind by a killed one."""
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    with FileLock(folder / "images.lock"):
         for left in [*folder.glob(".*.npy"), *folder.glob(".*.tfrec")]:
             left.unlink(missing_ok=True)
         yield

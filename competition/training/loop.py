@@ -1,5 +1,6 @@
 """Train one fold model: epochs of full batches, a checkpoint after each, the same bits whether or not it was interrupted."""
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
@@ -10,6 +11,7 @@ from competition.errors import Refusal
 from competition.params import Train
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State, StepValues
+from competition.training.pace import Pace
 from competition.training.schedule import warmup_cosine
 
 
@@ -47,12 +49,14 @@ def train_fold(
     progress: Callable[[int, int, str], None],
     stop: Callable[[], bool],
     start: Callable[[], State] | None = None,
+    pace: Pace | None = None,
 ) -> Trained:
     """Leaves the trained weights in `engine`. Goes on from the newest whole checkpoint (None: keeps none).
 
     feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or nan; sign: -1 where less is better.
     progress(steps done, steps in all, text).  stop() -> True asks to end.
     start() -> weights to begin with, asked for after the engine was reset; None: the engine's initial ones.
+    pace: is told how long the steps take and wait for data.
     Raises Diverged, Stopped.
     """
     if engine.averaged != (train.ema > 0):
@@ -74,7 +78,11 @@ def train_fold(
             batches = engine.distributed(feeder.start(plan, run.step))
         ahead = min(train.steps_per_call, per_epoch - run.step % per_epoch)
         engine.reseed(plan.seed * 1_000 + plan.fold, run.step)
-        loss = engine.train(batches, rates[run.step : run.step + ahead], run.step, values)
+        now = rates[run.step : run.step + ahead]
+        began, waited = time.monotonic(), feeder.waited
+        loss = engine.train(batches, now, run.step, values)
+        if pace is not None:
+            pace.note(engine, feeder, now, values, time.monotonic() - began, feeder.waited - waited)
         run.step, run.total = run.step + ahead, run.total + loss * ahead
         if not isfinite(loss):
             raise Diverged(

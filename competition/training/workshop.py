@@ -1,6 +1,6 @@
 """One member on one device: its compiled engine, its decoded images, its targets. Tuning, training and prediction share it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
@@ -22,6 +22,7 @@ from competition.training.device import Device, whole_batch
 from competition.training.engine import CompiledIn, State
 from competition.training.engines import make_engine
 from competition.training.model import build
+from competition.training.pace import Pace
 from competition.training.probe import linear_probe, pooled_features, with_head
 
 Progress = Callable[[int, int], None]
@@ -70,10 +71,14 @@ class Workshop:
         device: Device,
         predict_batch: int,
         taught: Predictions | None = None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """images: train rows, and external ones behind them.  taught: out-of-fold probabilities of the member's teachers."""
+        """images: train rows, and external ones behind them.  taught: out-of-fold probabilities of the member's teachers.
+
+        alive: called before every batch that is asked for its probabilities.
+        """
         self.member, self.images, self.metric = member, images, metric_named(metric)
-        self._classes, self._taught = classes, taught
+        self._classes, self._taught, self._alive = classes, taught, alive
         train = member.train
         batch = whole_batch(train.batch, device.replicas * train.accumulate)
         auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
@@ -97,11 +102,13 @@ class Workshop:
         progress: Callable[[int, int, str], None],
         stop: Callable[[], bool],
         watch: bool = True,
+        pace: Pace | None = None,
     ) -> loop.Trained:
         """Train on every fold but `fold`; the weights are then in the engine.
 
         train: this member's, or a trial's, with the same batch, dropout and precision (what is compiled in).
         watch: score the held-out fold after every epoch, not only after the last.
+        pace: is told how long the steps take and wait for data.
         """
         size = self.member.image_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
@@ -114,7 +121,9 @@ class Workshop:
 
         plan, sign = self.plan(fold, train), self.metric.sign
         start = (lambda: self._probed(plan)) if train.probe else None
-        return loop.train_fold(self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start)
+        return loop.train_fold(
+            self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start, pace
+        )
 
     def _probed(self, plan: TrainingRows) -> State:
         """The initial weights, with a last layer fitted to what they make of this fold's training rows."""
@@ -175,8 +184,12 @@ class Workshop:
         return ViewPredictions(images.ids[rows], tuple(views), probs.astype(np.float16))
 
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
-        batches = in_order(images.pixels, rows, self.engine.predict_batch)
-        return self.engine.probabilities(batches, rows, views_named(views))
+        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for batch in in_order(images.pixels, rows, self.engine.predict_batch):
+                self._alive()
+                yield batch
+
+        return self.engine.probabilities(batches(), rows, views_named(views))
 
     def _feeder(self, train: Train, size: int) -> Feeder:
         key = (augmentation_of(train), size)

@@ -143,7 +143,7 @@ def test_a_disk_that_is_full_while_writing_leaves_no_file_and_refuses_nothing(bu
     print(type(look()).__name__, sorted(p.name for p in budget.folder.iterdir()))
     """
     out, err = run(LOOK + code, budget.folder, ALL).communicate(timeout=60)
-    assert out.strip() == "ndarray ['.lock']", err
+    assert out.strip() == "ndarray ['images.lock']", err
 
 
 def test_what_a_killed_writer_left_is_not_found_and_is_swept_away(shards, budget, expected) -> None:
