@@ -133,7 +133,7 @@ def test_an_index_made_like_another_one_is_that_one_whatever_was_chosen_here(wor
     index.save(there, tmp_path / "expected.csv")
     index.save(index.like(made, tmp_path / "there.csv"), tmp_path / "got.csv")
     assert (tmp_path / "got.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
-    with pytest.raises(Refusal, match="1 of 5 images of there.csv are not in the raw files: 'i3'"):
+    with pytest.raises(Refusal, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
         index.like(made.drop(index=3), tmp_path / "there.csv")
-    with pytest.raises(Refusal, match="1 of 5 images differ from those of there.csv: 'i4'"):
+    with pytest.raises(Refusal, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
         index.like(made.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
