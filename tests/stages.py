@@ -99,11 +99,14 @@ class Place:
         }
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """path -> (inode, time of change) of every result: equal means not touched at all. Locks are no results."""
+        """path -> (inode, time of change) of every result: equal means not touched at all.
+
+        Locks are no results, and decoded pixels are a cache: that they were used is noted on them.
+        """
         return {
             path.relative_to(self.folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
             for path in self.folder.rglob("*")
-            if path.is_file() and path.suffix != ".lock"
+            if path.is_file() and path.suffix != ".lock" and path.parent.name != "cache"
         }
 
     def submission(self) -> bytes:

@@ -277,7 +277,9 @@ def test_no_planted_secret_is_anywhere(submitted) -> None:
     planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
     assert sum(headers.get("Authorization") == f"Basic {basic}" for _, headers in kaggle.headers) > 10
     base = submitted.place.folder.parent
-    files = [p for p in base.rglob("*") if p.is_file() and p.stat().st_size < 5_000_000]
+    # Other tests of this process plant secrets of their own in folders named after them.
+    mine = [folder for folder in base.iterdir() if not folder.name.startswith("test_")]
+    files = [p for one in mine for p in one.rglob("*") if p.is_file() and p.stat().st_size < 5_000_000]
     assert any(p.name == "ledger.jsonl" for p in files) and len(submitted.heard) > 10
     seen = "".join(submitted.heard) + "".join(p.read_text(errors="replace") for p in files)
     assert [secret for secret in planted if secret in seen or quote(secret) in seen] == []

@@ -213,8 +213,10 @@ def test_a_full_disk_is_a_sentence(kaggle, client, home, tmp_path):
     assert not (tmp_path / "cache" / "flowers.json").exists()
 
 
+# Ctrl-C does nothing in a process whose parent ignores it, as a shell's background jobs do: here it counts.
 CODE = """
-import os, pathlib, sys
+import os, pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from competition.remote import download
 from competition.remote.kaggle_client import Client, Patience
 # limit
