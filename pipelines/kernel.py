@@ -1,29 +1,38 @@
-"""Train and predict on a Kaggle machine what is missing here, and bring it home as if it had been made here."""
+"""Train and predict on a Kaggle machine what is missing here, and bring it home as if it had been made here.
 
+Where submissions come from notebooks only (kaggle.submit: notebook), the kernel blends too, and leaves the submission.
+"""
+
+import argparse
 import json
 import re
-import shlex
+import shutil
 import zlib
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from competition import kernel_work
 from competition.data.adapters import ADAPTERS
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
-from competition.lineage import fold_depends, fold_model, tuned_member
-from competition.manifest import atomic, differences, is_current, read_manifest, write_json
+from competition.lineage import tuned_member
+from competition.manifest import atomic, sha256, write_json
 from competition.params import Member
 from competition.params_file import in_training_order
-from competition.remote import credentials, kernels, packing
+from competition.remote import credentials, kernel_results, kernels, packing, submit
 from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
+from competition.submission import ledger
+from competition.training.foreseen import objections, question_of
+from competition.training.topology import ALIASES, topology_named
 from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
 
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
+MADE = ("kernel", "made")  # there: the submission and its line of the ledger
+SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # what they are called among the outputs
 INLINE = 350_000  # bytes: a larger index does not fit into the kernel's one file, and goes as a dataset
 
 
@@ -33,12 +42,9 @@ def run(job: Job) -> None:
     prepared = load_prepared(job.path("data"))
     tuned = {n: tuned_member(job.work, job.params, n, job.overrides) for n in in_training_order(job.params)}
     members = {name: member for name, (member, _) in tuned.items()}
-    missing = {
-        name: missing_folds(job, prepared, name, members[name]) for name in members if name in picked_members(job)
-    }
-    missing = {name: folds for name, folds in missing.items() if folds}
+    missing = missing_folds(job, prepared, members)
     state, client = job.path("kernel", "run.json"), None
-    if not missing and not state.exists():
+    if not missing and not state.exists() and not wants_submission(job):
         job.say("kernel: current; every fold model that was asked for is here")
         return
     client = kaggle_client(job)
@@ -49,16 +55,27 @@ def run(job: Job) -> None:
         to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
         told = start(job, client, prepared, members, missing, to_tune)
         write_json(state, told)
-    bring(job, client, prepared, members, told)
+    bring(job, client, prepared, told)
     state.unlink()
 
 
-def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[int]:
-    def current(fold: int) -> bool:
-        depends = fold_depends(job.work, prepared, job.params, member, fold)
-        return not job.options.force and is_current(fold_model(job.work, name, fold), depends)
+def missing_folds(job: Job, prepared: Prepared, members: dict[str, Member]) -> dict[str, list[int]]:
+    """member -> folds that are asked for and not here, or not as they are wanted."""
+    found = {}
+    for name in members:
+        if name in picked_members(job):
+            asked = picked_folds(job)
+            lacking = kernel_work.missing_folds(job.work, job.params, prepared, name, members[name], asked)
+            found[name] = asked if job.options.force else lacking
+    return {name: folds for name, folds in found.items() if folds}
 
-    return [fold for fold in picked_folds(job) if not current(fold)]
+
+def wants_submission(job: Job) -> bool:
+    """Submissions come from notebooks, and none has made the one that is wanted now."""
+    if job.params.kaggle.submit == "file":
+        return False
+    made = submit.read_made(job.path("kernel", "submission.json"))
+    return made is None or job.options.force or made.asked != kernel_work.asked(job.work, job.params)
 
 
 def start(
@@ -70,40 +87,81 @@ def start(
     to_tune: list[str],
 ) -> dict[str, Any]:
     """Pack, show the quota, push. Returns what must be known to bring the results home."""
+    heed_preflight(job, prepared, {name: members[name] for name in missing})
     for name, folds in missing.items():
         job.say(f"kernel: {name}: folds {', '.join(map(str, folds))}")
     how, owner = job.params.kernel, job.params.kernel.owner or username(client)
     slug = how.slug or re.sub(r"[^a-z0-9]+", "-", f"goldfold-{job.params.competition.name}".lower()).strip("-")
-    plan = plan_for(job, missing, to_tune)
+    submits = makes_submission(job, prepared, members, missing)
+    plan = plan_for(job, missing, to_tune, submits)
     index = index_to_follow(job, prepared)
-    fits = len(zlib.compress(index.read_bytes())) <= INLINE
+    units = kernel_work.own_files(job.params, members)
+    units |= kernel_work.cut_short(job.work, job.params, members, missing)
+    if submits:
+        units |= kernel_work.to_blend(job.work, job.params, prepared, missing, units)
     files = packing.files(ROOT, job.params, members)
-    if fits:
-        files[there(job, index)] = index.read_bytes()
-    text = kernels.pack(files, plan)
-    kernel = kernels.Kernel(
-        owner,
-        slug,
-        how.machine,
-        how.internet,
-        slug_of(prepared.competition.slug) if prepared.competition.slug else "",
-        how.datasets,
-        plan.seconds,
-    )
+    if len(zlib.compress(index.read_bytes())) <= job.options.inline:
+        files[kernel_work.there(job.work, index)] = index.read_bytes()
+    else:
+        units[kernel_work.there(job.work, index.parent)] = (index.parent, [index])
+    text = packing.pack(files, plan)
+    contest = slug_of(prepared.competition.slug) if prepared.competition.slug else ""
+    kernel = kernels.Kernel(owner, slug, how.machine, how.internet, contest, how.datasets, plan.seconds)
     folder = job.path("kernel", "notebook")
     kernels.write_folder(kernel, text, folder, as_notebook=True)
     job.say(f"kernel: for the browser, the same as a notebook: {shown(folder / f'{slug}.ipynb')}")
     show_quota(job, client)
-    units = carried(job, members, missing) + ([] if fits else [there(job, index.parent)])
     if units:
         name = f"{owner}/{slug}-carried"
-        job.say(f"kernel: {len(units)} results of earlier runs go with it, as the private dataset {name}")
-        packs = kernels.carry(job.options.work.resolve().parent, units, job.path("kernel", "carried"))
+        packs = packing.carry(units, job.path("kernel", "carried"))
+        megabytes = sum(pack.stat().st_size for pack in packs) / 1e6
+        job.say(
+            f"kernel: {len(units)} folders of this machine go with it, as the private dataset {name} ({megabytes:,.1f} MB)"
+        )
         kernels.share(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    pushed = kernels.push(client, kernel, text)
+    pushed = kernels.push(client, kernel, text, as_notebook=submits)
     job.say(f"kernel: run {plan.run} is version {pushed.version} of {pushed.url}")
     return {"run": plan.run, "force": job.options.force, "collect": plan.collect, **asdict(pushed)}
+
+
+def makes_submission(job: Job, prepared: Prepared, members: dict[str, Member], missing: dict[str, list[int]]) -> bool:
+    """Whether the kernel can blend: every fold model is here or will be made there."""
+    if job.params.kaggle.submit == "file":
+        return False
+    kernel_work.asked(job.work, job.params)  # refuses what a notebook cannot use, before anything is pushed
+    folds = range(job.params.prepare.folds)
+    lacking = [
+        f"{name} fold {fold}"
+        for name, member in members.items()
+        for fold in kernel_work.missing_folds(job.work, job.params, prepared, name, member, folds)
+        if fold not in missing.get(name, ())
+    ]
+    if lacking:
+        job.say(f"kernel: it leaves no submission, for {', '.join(lacking[:5])} would still be missing")
+    return not lacking
+
+
+def heed_preflight(job: Job, prepared: Prepared, members: dict[str, Member]) -> None:
+    """No hour of a TPU for a step that its compiler has turned down already; FORCE=1 pushes all the same."""
+    params, machine = job.params, job.params.kernel.machine
+    if packing.accelerator(machine) != "tpu" or machine.lower() not in ALIASES:
+        return
+    topology, unknown, against = topology_named(machine), [], []
+    for name, member in members.items():
+        question = question_of(member, params, topology, params.device.backend, len(prepared.competition.classes))
+        found = objections(question, job.path("preflight", "answers"))
+        unknown += [name] if found is None else []
+        against += [f"{name} {sentence}" for sentence in found or ()]
+    if unknown:
+        job.say(f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unknown)} would run there")
+    for sentence in against:
+        job.say(f"kernel: WARNING {sentence}")
+    if against and not job.options.force:
+        raise Refusal(
+            f"preflight found that {len(against)} of {2 * len(members)} steps would not run on {topology.name}, "
+            f"{against[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes all the same"
+        )
 
 
 def username(client: Client) -> str:
@@ -113,29 +171,21 @@ def username(client: Client) -> str:
     return str(found)
 
 
-def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str]) -> kernels.Plan:
-    how, work = job.params.kernel, job.options.work.name
+def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submits: bool) -> packing.Plan:
+    how, work = job.params.kernel, kernel_work.there(job.work, job.work)
     # Overrides are in the parameters already; said again, they win over what is tuned there, as they do here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
     if job.params.competition.slug and not job.params.competition.miniature:
         sets.append(f"competition.source={{input:{known_file(job)}}}")
-
-    def stage(name: str, *more: str) -> tuple[str, ...]:
-        return ("-m", f"pipelines.{name}", "--params", packing.PARAMS, "--work", work, "--set", shlex.join(sets), *more)
-
-    training = [
-        stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))
-        for name, folds in missing.items()
-        for verb in (("tune", "train") if name in to_tune else ("train",))
-    ]
-    like = there(job, job.path(*INDEX))
-    before = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
-    commands = [*before, *training, stage("predict", "--allow-partial")]
-    names = job.params.competition.name
-    return kernels.Plan(
+    like, made = (kernel_work.there(job.work, job.path(*parts)) for parts in (INDEX, MADE))
+    return packing.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
-        commands=tuple(commands),
-        collect=tuple(f"{work}/{names}/{what}" for what in ("members/*/fold*", "tune/*")),
+        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, made if submits else ""),
+        collect=(
+            *(f"{work}/members/{name}/fold{fold}" for name in missing for fold in missing[name]),
+            f"{work}/tune/*",
+        ),
+        leave={SUBMISSION: f"{made}/*.csv", LEDGER: f"{made}/ledger.jsonl"} if submits else {},
         needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8")),
         environment={},
         accelerator=packing.accelerator(how.machine),
@@ -153,26 +203,10 @@ def index_to_follow(job: Job, prepared: Prepared) -> Path:
     return path
 
 
-def there(job: Job, path: Path) -> str:
-    """A path below work/ as it is in the kernel, from the project's root."""
-    return path.relative_to(job.options.work.parent).as_posix()
-
-
 def known_file(job: Job) -> str:
     """A name at the top of the raw files, by which the kernel finds where Kaggle has put them."""
     raw = job.path("raw")
     return ADAPTERS[job.params.competition.adapter].sample(raw).relative_to(raw).parts[0]
-
-
-def carried(job: Job, members: dict[str, Member], missing: dict[str, list[int]]) -> list[str]:
-    """Folders to go on from: fold models cut short, and teachers whose pupils are trained there."""
-    parts = [fold_model(job.work, name, fold).parent for name, folds in missing.items() for fold in folds]
-    units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
-    teachers = {teacher for name in missing for teacher in members[name].teacher}
-    for name in sorted(teachers):
-        folds = set(range(job.params.prepare.folds)) - set(missing.get(name, ()))
-        units += [fold_model(job.work, name, fold).parent for fold in sorted(folds)]
-    return [there(job, folder) for folder in units if folder.is_dir()]
 
 
 def show_quota(job: Job, client: Client) -> None:
@@ -191,7 +225,7 @@ def show_quota(job: Job, client: Client) -> None:
         )
 
 
-def bring(job: Job, client: Client, prepared: Prepared, members: dict[str, Member], told: dict[str, Any]) -> None:
+def bring(job: Job, client: Client, prepared: Prepared, told: dict[str, Any]) -> None:
     """Follow to the end, fetch what it left, put it where it belongs. Whatever was finished there is kept."""
     pushed = kernels.Pushed(told["owner"], told["slug"], told["version"], told["url"])
     how = job.params.kernel
@@ -205,17 +239,22 @@ def bring(job: Job, client: Client, prepared: Prepared, members: dict[str, Membe
         raise Refusal(f"the kernel has not ended ({ended.status}); the same command goes on waiting, see {pushed.url}")
     job.say(f"kernel: {ended.status}" + (f": {ended.message}" if ended.message else ""))
     try:
-        output = kernels.pull(client, pushed, told["run"], job.path("kernel", "output"))
+        output = kernel_results.pull(client, pushed, told["run"], job.path("kernel", "output"))
     except KaggleRefusal:
         raise
     except Refusal as refusal:
         raise Refusal(f"{str(refusal).rstrip('.')}; `make kernel FORCE=1` pushes it anew") from None
     for unit in output.units:
-        make_room(job, prepared, unit, bool(told["force"]) and output.status == "done")
-    merged = kernels.merge(output, job.options.work.resolve().parent, told["collect"], job.params.kaggle.unpack_ratio)
+        force = bool(told["force"]) and output.status == "done"
+        kernel_work.make_room(job.work, job.params, job.overrides, prepared, unit, force)
+    merged = kernel_results.merge(
+        output, job.options.work.resolve().parent, told["collect"], job.params.kaggle.unpack_ratio
+    )
     on = f" on {output.devices}" if output.devices else ""
     job.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
-    say_merged(job, prepared, members, merged)
+    say_merged(job, prepared, merged)
+    if output.status == "done" and (output.folder / SUBMISSION).exists():
+        take_submission(job, pushed, output.folder)
     if output.status == "failed":
         job.path("kernel", "run.json").unlink(missing_ok=True)
         raise Refusal(f"the kernel failed: {output.problem}; what it finished is here, its log says more: {pushed.url}")
@@ -223,34 +262,35 @@ def bring(job: Job, client: Client, prepared: Prepared, members: dict[str, Membe
         job.say("kernel: its time was over; `make kernel` again goes on where it stopped")
 
 
-def make_room(job: Job, prepared: Prepared, unit: str, force: bool) -> None:
-    """A fold model that is here, but not as params want it, gives way to the one that comes."""
-    name, fold = Path(unit).parts[-2], re.fullmatch(r"fold(\d+)", Path(unit).parts[-1])
-    if fold is None or name not in job.params.members:
-        return
-    member, _ = tuned_member(job.work, job.params, name, job.overrides)
-    manifest = fold_model(job.work, name, int(fold[1]))
-    if force or not is_current(manifest, fold_depends(job.work, prepared, job.params, member, int(fold[1]))):
-        manifest.unlink(missing_ok=True)
+def take_submission(job: Job, pushed: kernels.Pushed, folder: Path) -> None:
+    """The submission that the kernel left is one of ours now, and noted as the one that Kaggle can be pointed to."""
+    digest = sha256(folder / SUBMISSION)
+    entries = [entry for entry in ledger.read(folder / LEDGER).entries if entry.digest == digest]
+    if not entries:
+        raise Refusal(f"{SUBMISSION} of {pushed.url} is not what its ledger says; `make kernel FORCE=1` makes it anew")
+    file = job.submissions / f"{digest[:12]}.csv"
+    with atomic(file) as temporary:
+        shutil.copyfile(folder / SUBMISSION, temporary)
+    ledger.append(job.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
+    name, asked = f"{pushed.owner}/{pushed.slug}", kernel_work.asked(job.work, job.params)
+    write_json(job.path("kernel", "submission.json"), submit.Made(name, pushed.version, SUBMISSION, digest, asked))
+    job.say(f"submission: {shown(file)}, made by version {pushed.version} of {name}; `make submit` hands it in")
 
 
-def say_merged(job: Job, prepared: Prepared, members: dict[str, Member], merged: kernels.Merged) -> None:
-    def short(units: Sequence[str]) -> str:
-        return ", ".join("/".join(Path(unit).parts[-2:]) for unit in units)
-
+def say_merged(job: Job, prepared: Prepared, merged: kernel_results.Merged) -> None:
     for what, units in (("new here", merged.taken), ("unfinished", merged.partial), ("here before", merged.kept)):
         if units:
-            job.say(f"kernel: {what}: {short(units)}")
+            job.say(f"kernel: {what}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
     for unit in merged.taken:
-        name, fold = Path(unit).parts[-2], re.fullmatch(r"fold(\d+)", Path(unit).parts[-1])
-        if fold is None or name not in members:
-            continue
-        member, _ = tuned_member(job.work, job.params, name, job.overrides)
-        wanted = fold_depends(job.work, prepared, job.params, member, int(fold[1]))
-        made = read_manifest(fold_model(job.work, name, int(fold[1])))
-        if made and (changes := differences(made.depends, wanted)):
-            job.say(f"kernel: WARNING {name} fold {fold[1]} is not what is wanted here ({'; '.join(changes[:3])})")
+        if changes := kernel_work.differs(job.work, job.params, job.overrides, prepared, unit):
+            job.say(f"kernel: WARNING {unit} is not what is wanted here ({'; '.join(changes[:3])})")
+
+
+def add_inline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--inline", type=int, default=INLINE, help="bytes of a packed index that travel inside the kernel"
+    )
 
 
 if __name__ == "__main__":
-    main(run, add_pick)
+    main(run, add_pick, add_inline)

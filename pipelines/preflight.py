@@ -10,22 +10,14 @@ from typing import Any
 from competition.errors import Refusal
 from competition.lineage import tuned_member
 from competition.manifest import write_json
-from competition.training.device import TPU_FILES, TPU_SIGNS, whole_batch
-from competition.training.lowering import Shapes
+from competition.training import foreseen
+from competition.training.device import TPU_FILES, TPU_SIGNS
+from competition.training.foreseen import STEPS, VERDICTS
 from competition.training.planning import sizes_of
 from competition.training.preflight import GRAIN, Answer, Question, ask, installed, largest_batch, require_compiler
 from competition.training.topology import GIB, Topology, topology_named
 from competition.yaml_text import line_of, read_text, read_yaml
 from pipelines.stage import Job, add_pick, is_installed, main, picked_members, progress_bar, shown
-
-STEPS = ("train", "predict")
-VERDICTS = {
-    "fits": "fits",
-    "lowers": "lowers",
-    "too_big": "DOES NOT FIT",
-    "unsupported": "UNSUPPORTED",
-    "crashed": "CRASHED",
-}
 
 
 def run(job: Job) -> None:
@@ -60,10 +52,7 @@ def run(job: Job) -> None:
 def question_of(job: Job, name: str, topology: Topology, backend: str) -> Question:
     member, _ = tuned_member(job.work, job.params, name, job.overrides)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
-    parts = topology.devices * member.train.accumulate
-    batch, predict = whole_batch(member.train.batch, parts), whole_batch(job.params.predict.batch, topology.devices)
-    shapes = Shapes(classes, topology.devices, batch, predict, tuple(job.params.predict.views))
-    return Question(member, shapes, topology, backend, job.options.mode)
+    return foreseen.question_of(member, job.params, topology, backend, classes, job.options.mode)
 
 
 def answered(job: Job, name: str, question: Question, steps: Sequence[str]) -> dict[str, Answer]:
@@ -146,40 +135,18 @@ def said_at(params: Path, keys: Sequence[Any]) -> str:
 def table(answers: dict[str, dict[str, Answer]], topology: Topology, backend: str, mode: str) -> list[str]:
     if mode == "ops":
         head = f"preflight, operations only, {backend}"
-        rows = [[name, step, VERDICTS[a.verdict], f"{a.lower_seconds:.0f} s"] for name, step, a in flat(answers)]
+        rows = [
+            [*foreseen.cells(*row)[:2], VERDICTS[row[2].verdict], f"{row[2].lower_seconds:.0f} s"]
+            for row in flat(answers)
+        ]
         return [head, *aligned([["member", "step", "verdict", "lowered in"], *rows])]
     head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {backend}"
-    columns = [
-        "member",
-        "step",
-        "batch",
-        "verdict",
-        "memory of a device",
-        "full",
-        "a step takes at least",
-        "compiled in",
-    ]
-    rows = [
-        [
-            name,
-            step,
-            f"{a.batch}",
-            VERDICTS[a.verdict],
-            f"{a.memory / GIB:.2f} GiB" if a.memory else "?",
-            f"{a.memory / a.limit:.0%}" if a.memory else "?",
-            f"{1000 * a.roofline:.1f} ms" if a.roofline else "-",
-            f"{a.compile_seconds:.0f} s" if a.compile_seconds else "-",
-        ]
-        for name, step, a in flat(answers)
-    ]
-    note = "(the least time of a step follows from published peaks: an estimate from below, no measurement)"
-    return [head, *aligned([columns, *rows]), note]
+    rows = [foreseen.cells(*row) for row in flat(answers)]
+    return [head, *aligned([list(foreseen.COLUMNS), *rows]), f"({foreseen.NOTE})"]
 
 
 def flat(answers: dict[str, dict[str, Answer]]) -> list[tuple[str, str, Answer]]:
-    return [
-        (name, step.replace("_", ", "), answer) for name, found in answers.items() for step, answer in found.items()
-    ]
+    return [(name, step, answer) for name, found in answers.items() for step, answer in found.items()]
 
 
 def aligned(rows: list[list[str]]) -> list[str]:

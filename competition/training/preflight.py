@@ -129,17 +129,31 @@ def ask(
 
     limit_seconds: a child that takes longer is ended, and its step counts as crashed.  again: whatever the cache has.
     """
-    depends = compiled_in(question)
-    places = {step: cache / f"{digest_of({**depends, 'step': step})[:32]}.json" for step in steps}
-    found = {step: None if again else _kept(place) for step, place in places.items()}
-    missing = [step for step in steps if found[step] is None]
+    found = {} if again else kept(question, steps, cache)
+    missing = [step for step in steps if step not in found]
     if missing:
         require_compiler(question.mode, question.backend)
         for step, raw in _child(question, missing, say, limit_seconds).items():
             found[step] = answer = _answer(step, raw, question)
             if answer.verdict != "crashed":
-                write_json(places[step], {"depends": depends, "answer": answer})
+                keep(question, answer, cache)
+    return {step: found[step] for step in steps}
+
+
+def kept(question: Question, steps: Sequence[str], cache: Path) -> dict[str, Answer]:
+    """The answers among `steps` that exactly this question was given before."""
+    depends = compiled_in(question)
+    found = {step: _kept(_place(depends, step, cache)) for step in steps}
     return {step: answer for step, answer in found.items() if answer is not None}
+
+
+def keep(question: Question, answer: Answer, cache: Path) -> None:
+    depends = compiled_in(question)
+    write_json(_place(depends, answer.step, cache), {"depends": depends, "answer": answer})
+
+
+def _place(depends: dict[str, Any], step: str, cache: Path) -> Path:
+    return cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
 
 
 def largest_batch(asked: Callable[[int], Answer], replicas: int, start: int, most: int) -> Answer | None:
@@ -258,10 +272,14 @@ def _last_line(path: Path) -> str:
 
 def _kept(place: Path) -> Answer | None:
     try:
-        raw = json.loads(place.read_text(encoding="utf-8"))["answer"]
-        return Answer(**{**raw, "operations": tuple(raw["operations"])})
+        return answer_of(json.loads(place.read_text(encoding="utf-8"))["answer"])
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
+
+
+def answer_of(raw: dict[str, Any]) -> Answer:
+    """An answer as its JSON has it. Raises TypeError, KeyError for anything else."""
+    return Answer(**{**raw, "operations": tuple(raw["operations"])})
 
 
 def _version(package: str) -> str:

@@ -1,0 +1,61 @@
+"""What preflight found, for those who only want to know: the question a member raises, kept answers, the table's cells."""
+
+from pathlib import Path
+
+from competition.params import Member, Params
+from competition.training.device import whole_batch
+from competition.training.lowering import Shapes
+from competition.training.preflight import Answer, Question, kept
+from competition.training.topology import GIB, Topology
+
+STEPS = ("train", "predict")
+VERDICTS = {
+    "fits": "fits",
+    "lowers": "lowers",
+    "too_big": "DOES NOT FIT",
+    "unsupported": "UNSUPPORTED",
+    "crashed": "CRASHED",
+}
+COLUMNS = ("member", "step", "batch", "verdict", "memory of a device", "full", "a step takes at least", "compiled in")
+NOTE = "the least time of a step follows from published peaks: an estimate from below, no measurement"
+
+
+def question_of(
+    member: Member, params: Params, topology: Topology, backend: str, classes: int, mode: str = "compile"
+) -> Question:
+    """member: as it is trained, tuned values put in.  backend: "auto" is what today's TPU images give the TPU to."""
+    parts = topology.devices * member.train.accumulate
+    batch, predict = whole_batch(member.train.batch, parts), whole_batch(params.predict.batch, topology.devices)
+    shapes = Shapes(classes, topology.devices, batch, predict, tuple(params.predict.views))
+    return Question(member, shapes, topology, "jax" if backend == "auto" else backend, mode)
+
+
+def objections(question: Question, cache: Path) -> list[str] | None:
+    """Why this member would not run there, one sentence per step; [] when it would, None when nobody has asked.
+
+    Nothing is compiled: only an answer to exactly this question counts, so one that is out of date objects to nothing.
+    """
+    answers = kept(question, STEPS, cache)
+    if not answers:
+        return None
+    return [f"{step} {_why(answer)}: {answer.remedy}" for step, answer in answers.items() if not answer.good]
+
+
+def _why(answer: Answer) -> str:
+    if answer.verdict == "too_big":
+        return f"needs {answer.memory / GIB:.2f} GiB of the {answer.limit / GIB:.2f} GiB of a device"
+    return f"uses {', '.join(answer.operations) or 'an operation'}, which has no form there"
+
+
+def cells(member: str, step: str, answer: Answer) -> list[str]:
+    """One line of the table, under COLUMNS."""
+    return [
+        member,
+        step.replace("_", ", "),
+        f"{answer.batch}",
+        VERDICTS[answer.verdict],
+        f"{answer.memory / GIB:.2f} GiB" if answer.memory else "?",
+        f"{answer.memory / answer.limit:.0%}" if answer.memory else "?",
+        f"{1000 * answer.roofline:.1f} ms" if answer.roofline else "-",
+        f"{answer.compile_seconds:.0f} s" if answer.compile_seconds else "-",
+    ]
