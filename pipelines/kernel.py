@@ -87,7 +87,7 @@ def start(
     to_tune: list[str],
 ) -> dict[str, Any]:
     """Pack, show the quota, push. Returns what must be known to bring the results home."""
-    heed_preflight(job, prepared, {name: members[name] for name in missing})
+    heed_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     for name, folds in missing.items():
         job.say(f"kernel: {name}: folds {', '.join(map(str, folds))}")
     how, owner = job.params.kernel, job.params.kernel.owner or username(client)
@@ -142,14 +142,14 @@ def makes_submission(job: Job, prepared: Prepared, members: dict[str, Member], m
     return not lacking
 
 
-def heed_preflight(job: Job, prepared: Prepared, members: dict[str, Member]) -> None:
+def heed_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
     """No hour of a TPU for a step that its compiler has turned down already; FORCE=1 pushes all the same."""
     params, machine = job.params, job.params.kernel.machine
     if packing.accelerator(machine) != "tpu" or machine.lower() not in ALIASES:
         return
     topology, unknown, against = topology_named(machine), [], []
     for name, member in members.items():
-        question = question_of(member, params, topology, params.device.backend, len(prepared.competition.classes))
+        question = question_of(member, params, topology, params.device.backend, classes)
         found = objections(question, job.path("preflight", "answers"))
         unknown += [name] if found is None else []
         against += [f"{name} {sentence}" for sentence in found or ()]
