@@ -32,7 +32,9 @@ MACRO_F1 = METRICS["macro_f1"]
 MEMBERS, FOLDS, FRESH = 8, 5, 2
 BLEND = BlendSettings(("equal", "bagged"), "mean", True, 50, 8, 100, 1.0, 0)
 DECISION = DecisionSettings(("argmax", "prior"), 1, 20)
-SETTINGS = ChainSettings("macro_f1", PolicySettings("identity", "log_likelihood", 1, 0.0, 1e-3), BLEND, DECISION)
+SETTINGS = ChainSettings(
+    "macro_f1", PolicySettings("identity", "log_likelihood", "mean", 1, 0.0, 1e-3), BLEND, DECISION
+)
 HONEST = HonestSettings(500, 0)
 OTHERS = [
     *((method, "argmax") for method in ("best", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")),

@@ -1,8 +1,9 @@
 """Every member's cached predictions, ours and foreign ones, joined by id: what a blend is chosen from."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from competition.ensemble.chain import align
 from competition.ensemble.foreign import load_foreign
 from competition.ensemble.predictions import ViewPredictions, join, mean_over_folds
 from competition.errors import Refusal
-from competition.lineage import fold_views, tuned, tuned_folds
+from competition.lineage import fold_views, tuned, tuned_folds, tuned_member
 from competition.manifest import digest_of, read_manifest, sha256
-from competition.params import Params
+from competition.params import Member, Params
+from competition.params_file import Override
+from competition.yaml_text import read_yaml
 
 Members = dict[str, ViewPredictions]
 
@@ -50,12 +53,12 @@ def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool)
         which, why = (stale, "are of other data") if stale else (lacking, "are missing")
         raise Refusal(f"predictions of {', '.join(which[:5])} {why}; `make train predict` makes them")
     for name, foreign in params.foreign.items():
-        if name in params.members:
-            raise Refusal(f"foreign.{name}: a member has this name already; expected another one")
         files = {part: Path(getattr(foreign, part)) for part in ("oof", "test")}
         for part, file in files.items():
             if not file.is_file():
-                raise Refusal(f"foreign.{name}.{part}: {file} was not found; expected a CSV or npz of predictions")
+                raise Refusal(
+                    f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
+                )
         found[name] = {part: sha256(file) for part, file in files.items()} | {"folds": foreign.folds}
     return {name: made for name, made in found.items() if made}
 
@@ -84,11 +87,72 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
         found = load_foreign(Path(foreign.oof), Path(foreign.test), classes, ids, test_ids, ours_digest, foreign.folds)
         oof[name], blind[name] = found.oof, found.test
         notes += [f"{name}: {note}" for note in found.notes]
+    for name in oof:
+        if oof[name].views != blind[name].views:
+            raise Refusal(
+                f"member {name} has views {list(oof[name].views)} out of fold and {list(blind[name].views)} on test rows; "
+                "expected the same, `make predict FORCE=1` makes them"
+            )
     used = tuned_folds(params, [name for name in ours if tuned(work, name).exists()])
     labels, folds = train["label"].to_numpy(), train["fold"].to_numpy()
     return Gathered(
         ids, labels, folds, align(oof, ids), test_ids, align(blind, test_ids), tuple(shared), used, tuple(notes)
     )
+
+
+def view_seconds(work: Path, params: Params, names: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Member -> view -> seconds for 1,000 images by one fold model, the median of its fold models; measured ones alone."""
+    found = {}
+    for name in names:
+        made = [read_manifest(fold_views(work, name, fold)) for fold in range(params.prepare.folds)]
+        told = [m.result["seconds_per_1000"] for m in made if m and "seconds_per_1000" in m.result]
+        if told:
+            found[name] = {view: median(one[view] for one in told if view in one) for view in told[0]}
+    return found
+
+
+def models(work: Path, params: Params, have: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Member -> digest of its fold models, or of its files where it was made elsewhere: equal means not trained again."""
+    found = {}
+    for name, made in have.items():
+        if name in params.members:
+            weights = {fold: read_manifest(fold_views(work, name, int(fold))) for fold in made}
+            found[name] = digest_of({fold: m.depends["model"] for fold, m in weights.items() if m})
+        else:
+            found[name] = digest_of(made)
+    return found
+
+
+def seed_study(work: Path, name: str) -> Path:
+    """What `make noise` found of a member."""
+    return work / "noise" / f"{name}.json"
+
+
+def studied(prepared: Prepared, params: Params, member: Member) -> str:
+    """Digest of what a seed study is about: the member but for its seed, and the data."""
+    about = {
+        "data": prepared.digest,
+        "fit": params.prepare.fit,
+        "member": replace(member, train=replace(member.train, seed=0)),
+    }
+    return digest_of(about)
+
+
+def seed_spreads(
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override]
+) -> tuple[dict[str, float], list[str]]:
+    """Member -> standard deviation of its score over training seeds, where it was studied as it is now; and notes."""
+    spreads, notes = {}, []
+    for name in params.members:
+        if seed_study(work, name).is_file():
+            told, (member, _) = read_yaml(seed_study(work, name)), tuned_member(work, params, name, overrides)
+            if told.get("of") == studied(prepared, params, member):
+                spreads[name] = float(told["spread"])
+            else:
+                notes.append(
+                    f"{name}: its seed study is of other parameters or data; `make noise MEMBER={name}` makes it again"
+                )
+    return spreads, notes
 
 
 def folds_digest(prepared: Prepared) -> str:

@@ -140,11 +140,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Foreign:
-    """A member whose predictions were made elsewhere."""
+    """`predictions:` of a member that was made elsewhere, in place of everything that says how to train one."""
 
     oof: str
     test: str
-    folds: str
+    folds: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,9 @@ class Predict:
 class Policy:
     method: Literal["identity", "mean", "greedy"]
     by: Literal["log_likelihood", "metric"]
+    mixing: Literal["mean", "geometric", "rank"]
     rounds: Positive
-    cost_limit: NonNegative
+    seconds_limit: NonNegative
     same_below: NonNegative
 
 
@@ -189,6 +190,7 @@ class Honest:
 
 @dataclass(frozen=True)
 class KaggleParams:
+    submit: Literal["file", "notebook"]
     tries: Positive
     first_wait: AboveZero
     longest_wait: AboveZero
@@ -226,8 +228,8 @@ class Params:
     cache: CacheParams
     train: Train
     tune: Tune
-    members: Annotated[dict[Name, Member], Field(min_length=1)]
-    foreign: dict[Name, Foreign]
+    members: dict[Name, Member]  # trained here
+    foreign: dict[Name, Foreign]  # the others that stand under `members` in the file
     predict: Predict
     policy: Policy
     blend: Blend

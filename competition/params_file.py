@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.errors import Refusal
+from competition.manifest import plain
 from competition.params import Member, Params, Train
 from competition.yaml_text import kind, line_of, parse_yaml, read_text, read_yaml
 
@@ -42,12 +43,13 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
     try:
         return _checked(_merged_with_base(read_yaml(path), path), overrides)
     except _Wrong as wrong:
-        raise Refusal(f"{_place(path, wrong.keys, overrides)}: {wrong.problem}") from None
+        raise Refusal(f"{_place(path, _as_written(wrong.keys), overrides)}: {wrong.problem}") from None
 
 
 def _checked(tree: dict[str, Any], overrides: Sequence[Override]) -> Params:
     for override in overrides:
         _put(tree, override)
+    _set_foreign_apart(tree)
     _check_keys(tree, Params, ())
     for member in tree["members"].values():
         member["train"] = {**tree["train"], **member.get("train", {})}
@@ -58,6 +60,37 @@ def _checked(tree: dict[str, Any], overrides: Sequence[Override]) -> Params:
     _check_search(params)
     _check_members(params)
     return params
+
+
+def file_tree(params: Params) -> dict[str, Any]:
+    """The parameters as a file has them: what `load_params` reads back as the same."""
+    tree = plain(params)
+    foreign = {name: {"predictions": files} for name, files in tree.pop("foreign").items()}
+    return {**tree, "members": {**tree["members"], **foreign}}
+
+
+def _set_foreign_apart(tree: dict[str, Any]) -> None:
+    """A member with `predictions` is not trained here: it goes to `foreign`, which no file says itself."""
+    if "foreign" in tree:
+        raise _Wrong(("foreign",), "unknown key; a member made elsewhere stands under members, with predictions")
+    members = tree.get("members")
+    if not isinstance(members, dict):
+        members = {}
+    brought = {name: made for name, made in members.items() if isinstance(made, dict) and "predictions" in made}
+    for name, made in brought.items():
+        for key in made:
+            if key != "predictions":
+                raise _Wrong(
+                    ("members", name, key),
+                    "stands beside predictions; a member is trained here or made elsewhere, so one of the two must go",
+                )
+        del members[name]
+    tree["foreign"] = {name: made["predictions"] for name, made in brought.items()}
+
+
+def _as_written(keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """foreign.x.oof -> members.x.predictions.oof"""
+    return ("members", keys[1], "predictions", *keys[2:]) if keys[0] == "foreign" and len(keys) > 1 else keys
 
 
 def parse_overrides(text: str) -> list[Override]:
@@ -183,6 +216,8 @@ def _check_search(params: Params) -> None:
 
 def _check_members(params: Params) -> None:
     """A member can learn from members that are trained before it, and from external images that are named."""
+    if not params.members and not params.foreign:
+        raise _Wrong(("members",), "{} was found; at least one member was expected")
     for name, member in params.members.items():
         for place, teacher in enumerate(member.teacher):
             if teacher == name or teacher not in params.members:

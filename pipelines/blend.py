@@ -11,15 +11,16 @@ import pandas as pd
 
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.bootstrap import Score, leaderboard_band, score_with_error
-from competition.ensemble.chain import apply_chain, member_probs
+from competition.ensemble.chain import Chain, apply_chain, member_probs
 from competition.ensemble.diversity import diversity
 from competition.ensemble.honest import Honest, honest_chain
 from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.policy import refused_views
 from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.ensemble.settings import chain_settings, honest_settings
-from competition.gather import Gathered, gather, sources
+from competition.gather import Gathered, gather, models, seed_spreads, sources, view_seconds
 from competition.manifest import digest_of, write_json
-from competition.report.words import blend_lines, diversity_lines
+from competition.report.words import blend_lines, diversity_lines, seeds_line, views_lines
 from competition.submission import format, ledger
 from pipelines.stage import Job, add_partial, git_commit, main, progress_bar, shown
 
@@ -29,16 +30,37 @@ def run(job: Job) -> None:
     job.needs(job.path("data", "manifest.json"), "download")
     params, prepared = job.params, load_prepared(job.path("data"))
     have = sources(job.work, params, prepared, job.options.allow_partial)
+    spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
+    for note in notes:
+        job.say(f"blend: {note}")
     blocks = {block: getattr(params, block) for block in ("policy", "blend", "decision", "honest")}
-    depends = {"predictions": have, "data": prepared.digest, **blocks}
-    sealed = job.piece("blend", job.path("blend", "manifest.json"), depends, lambda: choose(job, prepared, have))
-    submission = job.submissions / sealed.result["file"]
+    depends = {"predictions": have, "data": prepared.digest, "seeds": spreads, **blocks}
+    if params.policy.seconds_limit:  # no other choice depends on how long anything took
+        depends["seconds"] = view_seconds(job.work, params, params.members)
+        for name in sorted(have.keys() - depends["seconds"].keys()):
+            job.say(
+                f"blend: what the views of {name} cost is not known: each counts as one second of policy.seconds_limit"
+            )
+    made = job.piece(
+        "blend",
+        job.path("blend", "manifest.json"),
+        depends,
+        lambda: choose(job, prepared, have, spreads, depends.get("seconds")),
+    )
+    submission = job.submissions / made.result["file"]
     if not submission.exists():  # the folder of submissions is the user's: a file taken away comes back
         shutil.copyfile(job.path("blend", "submission.csv"), submission)
     job.say(f"submission: {shown(submission)}")
 
 
-def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def choose(
+    job: Job,
+    prepared: Prepared,
+    have: Mapping[str, Any],
+    spreads: Mapping[str, float],
+    seconds: Mapping[str, Mapping[str, float]] | None,
+) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    """spreads, seconds: of gather.seed_spreads and gather.view_seconds."""
     params, competition, folder = job.params, prepared.competition, job.path("blend")
     rows = gather(job.work, params, prepared, have)
     for note in rows.notes:
@@ -46,11 +68,14 @@ def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Itera
     settings, metric = chain_settings(params, competition.metric), metric_named(competition.metric)
     with progress_bar(None, "blend: choosing") as bar:
         found = honest_chain(
-            rows.oof, rows.labels, rows.folds, settings, honest_settings(params), progress=bar.update_to
+            rows.oof, rows.labels, rows.folds, settings, honest_settings(params), seconds, bar.update_to, spreads
         )
-    scores = scores_of(job, found, metric, rows)
-    probs, decided = apply_chain(found.chain, rows.test)
-    found.chain.save(folder / "chain.json")
+    policies = found.chain.policies
+    refused = {n: refused_views(v, rows.labels, metric, settings.policy, policies[n]) for n, v in rows.oof.items()}
+    views = {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused}
+    about = {"models": models(job.work, params, have), "seeds": spreads, "views": views}
+    scores = {**scores_of(job, found, metric, rows), "chain": found.chain.digest(), **about}
+    probs, decided = apply_chain(kept(found.chain, folder / "chain.json"), rows.test)
     save_scores(folder / "test.npz", rows.test_ids, probs)
     save_scores(folder / "honest_oof.npz", rows.ids, found.cross_fitted.probs)
     pd.DataFrame({"id": rows.ids, "label": found.cross_fitted.labels}).to_csv(folder / "honest_oof.csv", index=False)
@@ -71,6 +96,8 @@ def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Itera
     )
     over = {"equal weights": found.over_equal, "the best member": found.over_best}
     job.say("\nblend: " + "\n".join(blend_lines(metric, found.chain, scores, over)))
+    for line in (*seeds_line(spreads, list(rows.oof)), *views_lines(found.views, refused)):
+        job.say(line)
     mixed = {name: member_probs(found.chain, name, views) for name, views in rows.oof.items()}
     for line in diversity_lines(diversity(mixed, rows.labels, found.chain.blend, metric)):
         job.say(line)
@@ -80,6 +107,15 @@ def choose(job: Job, prepared: Prepared, have: Mapping[str, Any]) -> tuple[Itera
         )
     names = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
     return [folder / name for name in names], {"file": file, "submission": digest, **scores}
+
+
+def kept(chain: Chain, path: Path) -> Chain:
+    """The chain as its file has it, which is what test rows go through: the one that was scored, by its digest."""
+    chain.save(path)
+    back = Chain.load(path)
+    if back.digest() != chain.digest():
+        raise AssertionError(f"{path} says something else than the chain that was scored")
+    return back
 
 
 def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[str, Any]:
@@ -103,6 +139,7 @@ def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[s
         "honest": metric.shown(honest.value),
         "standard_error": honest.error,
         "honest_rows": int(untouched.sum()),
+        "equal": _shown(metric, found.equal),  # on all rows, also where hyperparameters were tuned
         "leaderboard_band": sorted(metric.shown(edge) for edge in band),
         "test_rows": len(rows.test_ids),
         "over_equal": found.over_equal,

@@ -1,17 +1,21 @@
 """Two blends on the same rows: the paired honest difference with its interval, and which rows changed."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from competition.data.prepared import load_prepared
-from competition.ensemble.compare import compare
+from competition.ensemble.chain import Chain
+from competition.ensemble.compare import compare, moved_by_seeds
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import load_scores
 from competition.errors import Refusal
+from competition.gather import seed_spreads
 from competition.manifest import atomic
-from competition.report.words import verdict
+from competition.report.words import gain, seeds_line
 from pipelines.stage import Job, add_two, main, shown
 
 
@@ -25,9 +29,16 @@ def run(job: Job) -> None:
     before, after = (said(folder, shared, metric.of_tally is not None) for folder in (a, b))
     honest = job.params.honest
     found = compare(shared, labels, before, after, metric, len(classes), honest.resamples, honest.seed)
-    d = found.difference
+    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
+    old, new = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
+    retrained = trained_apart(a, b)
+    d = replace(found.difference, seeds=moved_by_seeds(old, new, spreads, retrained))
     job.say(f"compare: {b.name} over {a.name}, {metric.name} on {len(shared):,} out-of-fold rows, both cross-fitted")
-    job.say(f"  {d.value:+.4f} ± {d.error:.4f} (95 of 100: {d.low:+.4f} to {d.high:+.4f}): {verdict(d)}")
+    job.say(f"  {gain(d)}; without other seeds, 95 of 100: {d.low:+.4f} to {d.high:+.4f}")
+    for line in (*seeds_line(spreads, sorted({*old, *new})), *(f"  {note}" for note in notes)):
+        job.say(line)
+    if retrained:
+        job.say(f"  of other fold models in the two: {', '.join(retrained)}")
     truth = dict(zip(shared, labels))
     rows = [
         (name, classes[truth[name]], classes[x], classes[y], x == truth[name], y == truth[name])
@@ -41,6 +52,12 @@ def run(job: Job) -> None:
         int((table["was_right"] & ~table["is_right"]).sum()),
     )
     job.say(f"  {len(table):,} rows changed: {better} corrected, {worse} corrupted: {shown(job.path('compare.csv'))}")
+
+
+def trained_apart(a: Path, b: Path) -> list[str]:
+    """Members of both blends whose fold models are not the same in the two: their seeds do not cancel."""
+    one, two = (json.loads((folder / "scores.json").read_text(encoding="utf-8")).get("models", {}) for folder in (a, b))
+    return sorted(name for name in one.keys() & two.keys() if one[name] != two[name])
 
 
 def kept(job: Job, name: str) -> Path:

@@ -14,8 +14,9 @@ from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, join
 from competition.errors import Refusal
+from competition.gather import seed_study, studied
 from competition.lineage import fold_depends, training_parts, tuned_member
-from competition.manifest import write_json
+from competition.manifest import plain, write_json
 from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_tensorflow
 
 
@@ -47,15 +48,16 @@ def run(job: Job) -> None:
     labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
     outputs = [one.at(ids).view("identity") for one in said]
     noise = seed_noise(labels, [p.argmax(1) for p in outputs] if metric.of_tally else outputs, metric, classes)
-    path = job.path("noise", f"{name}.json")
-    write_json(path, noise)
+    path = seed_study(job.work, name)
+    write_json(path, {"of": studied(prepared, job.params, first), **plain(noise)})
     told = ", ".join(f"{metric.shown(score):.4f}" for score in noise.scores)
     job.say(
         f"noise {name}: {metric.name} of {len(said)} seeds {told}: spread {noise.spread:.4f}; "
         f"two seeds differ on {noise.changed:.1%} of rows"
     )
     job.say(
-        f"noise {name}: a change of this member counts from about {np.sqrt(2) * noise.spread:.4f} on: {shown(path)}"
+        f"noise {name}: a change of this member counts from about {np.sqrt(2) * noise.spread:.4f} on; blend, table and "
+        f"compare judge by it: {shown(path)}"
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def predict_member(
 ) -> None:
     start_backend(job)
     from competition.training.device import open_device
+    from competition.training.view_cost import transform_seconds
     from competition.training.workshop import Workshop, load_images
 
     device, params, competition = (
@@ -71,27 +73,37 @@ def predict_member(
             for part in ("train", "test")
         )
     shop = Workshop(member, train, len(competition.classes), competition.metric, device, params.predict.batch)
+    transforms = transform_seconds(params.predict.views, shop.engine.predict_batch, member.image_size)
     with progress_bar(len(missing), f"predict {name}") as bar:
         for fold, depends in missing.items():
             manifest = fold_views(job.work, name, fold)
-            make = partial(
-                predict_fold, shop, train, test, fold_model(job.work, name, fold).parent, fold, params.predict.views
-            )
+            folder = fold_model(job.work, name, fold).parent
+            make = partial(predict_fold, shop, train, test, folder, fold, transforms)
             job.piece(f"predict {name} fold {fold}", manifest, depends, make)
             bar.update()
 
 
 def predict_fold(
-    shop: Any, train: Any, test: Any, folder: Path, fold: int, views: tuple[str, ...]
+    shop: Any, train: Any, test: Any, folder: Path, fold: int, transforms: Mapping[str, float]
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    """transforms: view -> seconds of its transform of a batch, for what each view costs."""
     from competition.training.checkpoint import load_arrays
+    from competition.training.view_cost import seconds_per_1000
 
-    weights, files = load_arrays(folder / "weights.npz"), []
+    weights, files, seconds = load_arrays(folder / "weights.npz"), [], 0.0
     for part, images in (("oof", train), ("test", test)):
         rows = np.flatnonzero(images.folds == fold) if part == "oof" else np.arange(len(images.ids))
         files.append(folder / "views" / f"{part}.npz")
-        shop.predict(weights, images, rows, views).save(files[-1])
-    return files, {"oof_rows": int((train.folds == fold).sum()), "test_rows": len(test.ids)}
+        started = perf_counter()
+        found = shop.predict(weights, images, rows, tuple(transforms))
+        seconds = (
+            perf_counter() - started
+        )  # of the test rows in the end: the out-of-fold rows have compiled the program
+        found.save(files[-1])
+    batch = shop.engine.predict_batch
+    costs = seconds_per_1000(seconds, -(-len(test.ids) // batch) * batch, transforms, batch)
+    counts = {"oof_rows": int((train.folds == fold).sum()), "test_rows": len(test.ids)}
+    return files, {**counts, "seconds_per_1000": costs}
 
 
 if __name__ == "__main__":

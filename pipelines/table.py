@@ -4,9 +4,9 @@ from competition.data.prepared import load_prepared
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.ensemble.tables import blend_table, policy_table
-from competition.gather import gather, sources
+from competition.gather import gather, seed_spreads, sources, view_seconds
 from competition.manifest import write_json
-from competition.report.words import markdown
+from competition.report.words import markdown, seeds_line
 from pipelines.stage import Job, add_partial, main, shown
 
 METHODS = ("equal", "best", "greedy", "bagged", "coordinate", "nelder_mead", "stacking")
@@ -22,10 +22,16 @@ def run(job: Job) -> None:
         f"table: {len(rows.ids):,} out-of-fold rows, {len(rows.oof)} members; "
         f"every choice is cross-fitted over {len(rows.predicted_folds)} folds\n"
     )
-    blends = blend_table(rows.oof, rows.labels, rows.folds, settings, honest, METHODS)
+    spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
+    for note in notes:
+        job.say(f"table: {note}")
+    seconds = view_seconds(job.work, params, params.members) if params.policy.seconds_limit else None
+    blends = blend_table(rows.oof, rows.labels, rows.folds, settings, honest, METHODS, seconds, spreads)
     for line in markdown(blends, metric, ("equal", "best")):
         job.say(line)
-    policies = policy_table(rows.oof, rows.labels, rows.folds, settings, honest)
+    for line in seeds_line(spreads, list(rows.oof)):
+        job.say(line)
+    policies = policy_table(rows.oof, rows.labels, rows.folds, settings, honest, seconds=seconds)
     job.say("\nViews, the members weighed equally:\n")
     for line in markdown(policies, metric, ("identity",)):
         job.say(line)

@@ -78,7 +78,7 @@ def _best(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, se
 
 
 def _greedy(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
-    return weights_of(greedy_picks(parts, labels, metric, settings.rounds), len(parts)), NONE
+    return weights_of(greedy_picks(parts, labels, metric, settings.rounds, mixing=mixing), len(parts)), NONE
 
 
 def _bagged(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
@@ -86,7 +86,7 @@ def _bagged(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, 
     a metric of 104 classes overfits to). Halves come in complementary pairs, so every row counts equally often.
     """
     bags = [
-        weights_of(greedy_picks(parts, labels, metric, settings.rounds, rows), len(parts))
+        weights_of(greedy_picks(parts, labels, metric, settings.rounds, rows, mixing=mixing), len(parts))
         for rows in half_samples(labels, settings.bags, settings.seed)
     ]
     return np.mean(bags, axis=0), NONE

@@ -5,6 +5,7 @@ interchangeable, so their counts are drawn instead: the same distribution, a tho
 An output is (N,) int labels for a metric of labels, (N, C) probabilities otherwise.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,11 +37,17 @@ class Difference:
     changed: int  # rows with another label
     corrected: int  # rows that were wrong and are right
     corrupted: int  # rows that were right and are wrong: a net gain hides many of both (Shanmugam et al., ICCV 2021)
+    seeds: float = 0.0  # what other seeds of the training alone would change, a standard deviation; 0 = not studied
+
+    @property
+    def noise(self) -> float:
+        """The standard error of these rows and the spread over seeds, together."""
+        return math.hypot(self.error, self.seeds)
 
     @property
     def is_real(self) -> bool:
-        """Better by more than one standard error."""
-        return self.value > self.error
+        """Better by more than its noise."""
+        return self.value > self.noise
 
 
 def score_with_error(

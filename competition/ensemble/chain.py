@@ -17,14 +17,14 @@ from competition.ensemble.blend import Blend, BlendSettings, fit_blend
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.decision import Decision, DecisionSettings, fit_decision
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.policy import PolicySettings, fit_policy, mean_of_views
+from competition.ensemble.policy import PolicySettings, fit_policy, mix_views
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 from competition.manifest import atomic, digest_of, plain
 
 Members = Mapping[str, ViewPredictions]  # all with the same ids in the same order, see `align`
 Name = tuple[str, str]  # blend method, decision rule
-Seconds = Mapping[str, Mapping[str, float]]  # member -> view -> what one pass costs
+Seconds = Mapping[str, Mapping[str, float]]  # member -> view -> seconds for 1,000 images
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class ChainSettings:
 class Chain:
     metric: str
     policies: Mapping[str, Mapping[str, float]]  # member -> view -> weight
+    view_mixing: str  # mean | geometric | rank
     temperatures: Mapping[str, float]  # member -> T
     blend: Blend
     decision: Decision
@@ -62,6 +63,7 @@ class Chain:
             return Chain(
                 have["metric"],
                 have["policies"],
+                have["view_mixing"],
                 have["temperatures"],
                 Blend(blend["method"], blend["mixing"], blend["weights"], tuple(blend["offsets"])),
                 Decision(decision["rule"], tuple(decision["offsets"]), tuple(decision["thresholds"]), decision["tau"]),
@@ -92,9 +94,9 @@ def apply_chain(chain: Chain, views: Members) -> tuple[np.ndarray, np.ndarray]:
     return probs, chain.decision.labels(probs)
 
 
-def member_probs(chain: Chain, name: str, views: ViewPredictions) -> np.ndarray:
-    """(N, C) float32: one member after its policy and temperature, as it enters the blend."""
-    return apply_temperature(mean_of_views(views, chain.policies[name]), chain.temperatures[name])
+def member_probs(chain: Chain, name: str, views: ViewPredictions, rows: np.ndarray | None = None) -> np.ndarray:
+    """(n, C) float32: one member after its policy and temperature, as it enters the blend, for `rows` or all."""
+    return apply_temperature(mix_views(views, chain.policies[name], chain.view_mixing, rows), chain.temperatures[name])
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,12 @@ def fit_candidates(
     for name, member in views.items():
         costs = None if seconds is None else seconds.get(name)
         policies[name] = fit_policy(member, labels, rows, metric, settings.policy, costs)
-        probs = mean_of_views(member, policies[name])
-        temperatures[name] = fit_temperature(probs[train], labels[train]) if settings.blend.temperature else 1.0
-        probs = apply_temperature(probs, temperatures[name])
-        fitted[name], held_out[name] = probs[train], probs[~train]
+        # Apart from each other, as test rows are: a rank among all rows would be another one.
+        mixing = settings.policy.mixing
+        seen, unseen = (mix_views(member, policies[name], mixing, np.flatnonzero(at)) for at in (train, ~train))
+        calibrated = settings.blend.temperature and mixing != "rank"  # ranks are no probabilities
+        temperatures[name] = fit_temperature(seen, labels[train]) if calibrated else 1.0
+        fitted[name], held_out[name] = (apply_temperature(probs, temperatures[name]) for probs in (seen, unseen))
     candidates = {}
     for method in dict.fromkeys(method for method, _ in names):
         blend = fit_blend(method, fitted, labels[train], metric, settings.blend)
@@ -136,7 +140,7 @@ def fit_candidates(
         rest = blend.mix(held_out) if len(rows) < len(train) else mixed[:0]
         for rule in [rule for other, rule in names if other == method]:
             decision = fit_decision(rule, mixed, labels[train], metric, settings.decision)
-            chain = Chain(settings.metric, policies, temperatures, blend, decision)
+            chain = Chain(settings.metric, policies, settings.policy.mixing, temperatures, blend, decision)
             candidates[method, rule] = Candidate(chain, rest, decision.labels(rest))
     return candidates
 

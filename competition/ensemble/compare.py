@@ -1,6 +1,7 @@
 """Is it better than noise? Two results on the same rows, and what another seed alone would have changed."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,23 @@ def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric
     )
 
 
-def gain_in_seed_noise(gain: float, noise: SeedNoise) -> float:
-    """A gain in units of what two runs differ by for their seed alone (sqrt 2 spreads). Below 1: call it noise."""
-    return gain / (np.sqrt(2) * noise.spread) if noise.spread > 0 else float(np.copysign(np.inf, gain) if gain else 0)
+def moved_by_seeds(
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    spreads: Mapping[str, float],
+    retrained: Collection[str] = (),
+) -> float:
+    """Standard deviation of the difference of two blends' scores if all their members were trained with other seeds.
+
+    before, after: member -> weight.  spreads: member -> standard deviation of its own score over seeds; a member that
+    was not studied counts as if seeds changed nothing.  retrained: members of which the two have different fold models.
+    To first order a blend moves with a member by its weight: what both take from the same fold models cancels.
+    """
+    one, two = (
+        {name: weight / sum(weights.values()) for name, weight in weights.items()} for weights in (before, after)
+    )
+    moved = 0.0
+    for name, spread in spreads.items():
+        a, b = one.get(name, 0.0), two.get(name, 0.0)
+        moved += spread**2 * (a**2 + b**2 if name in retrained else (b - a) ** 2)
+    return math.sqrt(moved)

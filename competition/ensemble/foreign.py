@@ -49,7 +49,10 @@ def load_foreign(
 def _notes(oof: ViewPredictions, test: ViewPredictions, ours: str, declared: str) -> list[str]:
     notes = []
     if not declared:
-        notes.append("folds unknown: whether each out-of-fold row was unseen rests on the maker's word")
+        notes.append(
+            "folds unknown: whether each out-of-fold row was unseen rests on the maker's word; "
+            f"if they are those of data/index.csv, say predictions.folds: {ours}"
+        )
     elif declared != ours:
         notes.append("other folds than ours: duplicates may sit on both sides, honest scores may flatter")
     # A model is about as sure of unseen training rows as of test rows; much surer of the former means it saw them.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from competition.ensemble.metrics import Metric, Tally, tally
+from competition.ensemble.mixing import finish
 
 Trial = Callable[[np.ndarray, int], np.ndarray]  # sum of the picks so far (n, C), their number -> (M,) scores
 PAIRS_AT_ONCE = 200_000  # (member, row) pairs in one piece; bounds the memory
@@ -22,16 +23,17 @@ def greedy_picks(
     rounds: int,
     rows: np.ndarray | None = None,
     allowed: Callable[[list[int]], np.ndarray] | None = None,
+    mixing: str = "mean",
 ) -> list[int]:
     """Add, at most `rounds` times, the member that helps the mean most; return the shortest best prefix.
 
-    parts: (M, N, C) float32, what is summed (see mixing.py; probabilities for all but metrics of labels).
+    parts: (M, N, C) float32, what is summed, made by `mixing.prepare`.  mixing: how; what is scored is finished by it.
     labels: (N,) int.  rows: (n,) int, the rows that count; None = all of them.
     allowed: picks so far -> (M,) bool, for a limit on cost.
     Ties go to the member that leaves the true classes most likely, then to the earliest: no seed has a say.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    trial = _trial(parts, labels, metric, rows)
+    trial = _trial(parts, labels, metric, rows, mixing)
     own = parts[:, rows, labels[rows]]  # (M, n)
     total = np.zeros((len(rows), parts.shape[2]), np.float32)
     picks: list[int] = []
@@ -65,12 +67,12 @@ def _break_tie(tied: np.ndarray, own: np.ndarray, picks: list[int]) -> int:
     return int(tied[np.argmax(likely)])
 
 
-def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarray) -> Trial:
+def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarray, mixing: str) -> Trial:
     """Scores of adding each member to the picks so far, the fastest way the metric allows."""
     truth = labels[rows]
-    if metric.of_tally is not None:
+    if metric.of_tally is not None:  # the label is that of the sum: no mixing's `finish` moves a row's largest entry
         return _label_trial(parts, truth, metric.of_tally, rows)
-    if metric.name == "log_loss":
+    if metric.name == "log_loss" and mixing == "mean":
         # Only the true class's probability counts, so a trial costs (M, n) instead of (M, n, C).
         own = parts[:, rows, truth]
         eps = np.finfo(np.float32).eps
@@ -82,7 +84,7 @@ def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarr
         return log_loss
 
     def plain(total: np.ndarray, count: int) -> np.ndarray:
-        return np.array([metric.score(truth, (total + part[rows]) / (count + 1)) for part in parts])
+        return np.array([metric.score(truth, finish((total + part[rows]) / (count + 1), mixing)) for part in parts])
 
     return plain
 

@@ -7,12 +7,13 @@ serves both as j's inner and k's inner round, so K folds cost 1 + K + K(K-1)/2 f
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from competition.ensemble.bootstrap import Difference, Score, paired, score_with_error
+from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.chain import (
     Candidate,
     Chain,
@@ -22,8 +23,11 @@ from competition.ensemble.chain import (
     Seconds,
     apply_chain,
     fit_candidates,
+    member_probs,
 )
+from competition.ensemble.compare import moved_by_seeds
 from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.policy import plain_view
 from competition.errors import Refusal
 
 Progress = Callable[[int, int], None]  # fits done, fits in all
@@ -54,8 +58,10 @@ class Honest:
     chain: Chain
     chosen_on: float  # on the rows it was chosen on: flatters
     honest: Score
+    equal: Score  # of equal weights and argmax, cross-fitted likewise
     over_equal: Difference  # against equal weights and argmax, cross-fitted likewise
     over_best: Difference  # against the member that was best on the other folds, and argmax
+    views: Mapping[str, Difference]  # member -> its policy against its plain view, the policy chosen without the fold
     cross_fitted: CrossFitted
 
 
@@ -97,18 +103,31 @@ def honest_chain(
     honest: HonestSettings,
     seconds: Seconds | None = None,
     progress: Progress | None = None,
+    spreads: Mapping[str, float] | None = None,
 ) -> Honest:
-    """`fit_chain` and `cross_fit` in one, sharing their work, with the scores that may be quoted."""
+    """`fit_chain` and `cross_fit` in one, sharing their work, with the scores that may be quoted.
+
+    spreads: member -> standard deviation of its score over training seeds, where that was studied.
+    """
     metric = metric_named(settings.metric)
     lab = Lab(views, labels, folds, settings, honest, BASELINES, seconds, progress)
     chain, crossed = lab.chain(), lab.cross_fit()
     output = crossed.output(metric)
     classes, more = crossed.probs.shape[1], (honest.resamples, honest.seed)
-    equal, best = (
-        paired(labels, lab.cross_fit(name).output(metric), output, metric, classes, *more) for name in BASELINES
+
+    def over(name: Name) -> Difference:
+        before = lab.candidates(frozenset())[name].chain.blend.weights
+        difference = paired(labels, lab.cross_fit(name).output(metric), output, metric, classes, *more)
+        return replace(difference, seeds=moved_by_seeds(before, chain.blend.weights, spreads or {}))
+
+    over_equal, over_best = (over(name) for name in BASELINES)
+    honest_score, equal = (
+        score_with_error(labels, said, metric, classes, *more)
+        for said in (output, lab.cross_fit(BASELINES[0]).output(metric))
     )
-    honest_score = score_with_error(labels, output, metric, classes, *more)
-    return Honest(chain, score_on(chain, views, labels), honest_score, equal, best, crossed)
+    effects = lab.effect_of_views()
+    scores = (score_on(chain, views, labels), honest_score, equal)
+    return Honest(chain, *scores, over_equal, over_best, effects, crossed)
 
 
 def score_on(chain: Chain, views: Members, labels: np.ndarray) -> float:
@@ -181,6 +200,25 @@ class Lab:
             chosen[k] = fixed or self.choose(frozenset({k}))
             probs[self.folds == k], labels[self.folds == k] = self._said(frozenset({k}), k, chosen[k])
         return CrossFitted(probs, labels, chosen)
+
+    def effect_of_views(self) -> dict[str, Difference]:
+        """Member -> what its policy, chosen without the fold it is judged on, changes against its plain view."""
+        return {name: self._effect_of_views(name) for name in self.views}
+
+    def _effect_of_views(self, name: str) -> Difference:
+        views, classes = self.views[name], self.views[name].probs.shape[2]
+        plain = views.view(plain_view(views))
+        before, after = np.zeros_like(plain), np.zeros_like(plain)
+        for k in self.names:
+            here, chain = self.folds == k, self.candidates(frozenset({k}))[self.fitted[0]].chain
+            before[here], after[here] = plain[here], member_probs(chain, name, views, np.flatnonzero(here))
+            if (
+                self.metric.of_tally is None and self.settings.blend.temperature
+            ):  # or averaging would be credited with calibration
+                before[here] = apply_temperature(plain[here], fit_temperature(plain[~here], self.labels[~here]))
+        if self.metric.of_tally is not None:
+            before, after = before.argmax(1), after.argmax(1)
+        return paired(self.labels, before, after, self.metric, classes, self.honest.resamples, self.honest.seed)
 
     def _candidates(self, without: frozenset[int]) -> dict[Name, Candidate]:
         train = ~np.isin(self.folds, sorted(without))

@@ -10,32 +10,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.ensemble.bootstrap import paired
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS, Metric, true_class
+from competition.ensemble.mixing import finish, mix, prepare, weigh
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 
 PLAIN = "identity"
+RESAMPLES = 200  # behind the standard error of a policy chosen by the metric
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
     method: str  # identity | mean | greedy
     by: str  # greedy: log_likelihood | metric
+    mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks
-    cost_limit: float  # of the views used, in passes over the plain images; 0 = no limit
+    seconds_limit: float  # greedy: of the views used, for 1,000 images and one fold model; 0 = no limit
     same_below: float  # a view whose probabilities differ from another's by less than this everywhere is no view
 
 
-def mean_of_views(views: ViewPredictions, policy: Mapping[str, float]) -> np.ndarray:
-    """(N, C) float32: the mean over the views of a policy (name -> weight). The views are found by name."""
-    if len(policy) == 1:
-        return views.view(*policy)
-    total = np.zeros((len(views.ids), views.probs.shape[2]), np.float32)
-    for name, weight in policy.items():
-        total += np.float32(weight) * views.view(name)
-    return total / total.sum(1, keepdims=True)
+def mix_views(
+    views: ViewPredictions, policy: Mapping[str, float], mixing: str, rows: np.ndarray | None = None
+) -> np.ndarray:
+    """(n, C) float32: the mean over the views of a policy (name -> weight), for the row numbers `rows` or all.
+
+    The views are found by name. One view alone is given as it is.
+    """
+    parts = [views.view(name) if rows is None else views.view(name)[rows] for name in policy]
+    return parts[0] if len(parts) == 1 else mix(np.stack(parts), np.array(list(policy.values())), mixing)
+
+
+def plain_view(views: ViewPredictions) -> str:
+    """The first view is the plain one unless one is named "identity" (a foreign member's have any names)."""
+    return PLAIN if PLAIN in views.views else views.views[0]
 
 
 def fit_policy(
@@ -48,45 +58,107 @@ def fit_policy(
 ) -> dict[str, float]:
     """View's name -> weight, positive, sum 1.  labels: (N,) int.  rows: the row numbers to choose on.
 
-    seconds: what one pass of each view costs; None = all the same. The first view is the plain one unless one is
-    named "identity" (a foreign member has one view, of whatever name).
+    seconds: what each view costs for 1,000 images; None = not known, each then counts as one second.
     """
-    plain = PLAIN if PLAIN in views.views else views.views[0]
+    plain = plain_view(views)
     if settings.method == "identity":
         return {plain: 1.0}
-    different = views_that_differ(views, plain, settings.same_below)
+    names = views_that_differ(views, plain, settings.same_below)
     if settings.method == "mean":
-        return dict.fromkeys(different, 1.0 / len(different))
+        return dict.fromkeys(names, 1.0 / len(names))
     if settings.method != "greedy":
         raise Refusal(f"policy method '{settings.method}' is not known; expected identity, mean or greedy")
-    if len(different) == 1:
+    if len(names) == 1:
         return {plain: 1.0}
-    cost = np.array([seconds[name] / seconds[plain] if seconds else 1.0 for name in different])
+    cost = np.array([seconds[name] if seconds else 1.0 for name in names])
 
     def affordable(picks: list[int]) -> np.ndarray:
         used = np.isin(np.arange(len(cost)), picks)
-        return used | (cost[used].sum() + cost <= settings.cost_limit)
+        return used | (cost[used].sum() + cost <= settings.seconds_limit)
 
-    parts, labels = np.stack([views.view(name)[rows] for name in different]), labels[rows]
+    search = _search(views, names, labels, rows, metric, settings)
+    allowed = affordable if settings.seconds_limit else None
+    picks = greedy_picks(
+        search.parts, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
+    )
+    if not picks:
+        raise Refusal(
+            f"policy.seconds_limit {settings.seconds_limit:g} allows no view; the cheapest takes {cost.min():.3g} s for "
+            "1,000 images; expected at least that, or 0 for no limit"
+        )
+    weights = weights_of(picks, len(names))
+    if not _is_gain(search, weights, settings):
+        return {plain: 1.0}
+    return {name: float(w) for name, w in zip(names, weights, strict=True) if w}
+
+
+def refused_views(
+    views: ViewPredictions, labels: np.ndarray, metric: Metric, settings: PolicySettings, policy: Mapping[str, float]
+) -> dict[str, str]:
+    """Every offered view that the policy left out -> why: "no-op", "harmful" or "adds nothing".
+
+    harmful: half and half with the plain view it is worse than the plain view alone, by what the search goes by.
+    """
+    if settings.method == "identity":
+        return {}
+    names = views_that_differ(views, plain_view(views), settings.same_below)
+    why = {name: "no-op" for name in views.views if name not in names}
+    left = [name for name in names[1:] if name not in policy]
+    if left:
+        search = _search(views, names, labels, np.arange(len(labels)), metric, settings)
+        alone = np.eye(len(names))
+        plain = search.score(alone[0], settings.mixing)
+        for name in left:
+            half = search.score((alone[0] + alone[names.index(name)]) / 2, settings.mixing)
+            why[name] = "harmful" if half < plain else "adds nothing"
+    if names[0] not in policy:
+        why[names[0]] = "adds nothing"
+    return why
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What a greedy search goes by.  parts: (V, n, C), the plain view first.  labels: (n,)."""
+
+    parts: np.ndarray
+    labels: np.ndarray
+    metric: Metric
+
+    def score(self, weights: np.ndarray, mixing: str) -> float:
+        return self.metric.score(self.labels, finish(weigh(self.parts, weights), mixing))
+
+
+def _search(
+    views: ViewPredictions,
+    names: list[str],
+    labels: np.ndarray,
+    rows: np.ndarray,
+    metric: Metric,
+    settings: PolicySettings,
+) -> _Search:
+    probs, labels = np.stack([views.view(name)[rows] for name in names]), labels[rows]
+    if settings.by == "log_likelihood" and settings.mixing == "rank":
+        raise Refusal(
+            "a mean of ranks has no likelihood; expected policy.by metric, or policy.mixing mean or geometric"
+        )
     if settings.by == "log_likelihood":
-        parts = apply_temperature(parts, fit_temperature(parts[0], labels))
+        probs = apply_temperature(probs, fit_temperature(probs[0], labels))
         metric = METRICS["log_loss"]
     elif settings.by != "metric":
         raise Refusal(f"policy by '{settings.by}' is not known; expected log_likelihood or metric")
-    picks = greedy_picks(parts, labels, metric, settings.rounds, allowed=affordable if settings.cost_limit else None)
-    if not picks:
-        raise Refusal(f"policy cost limit {settings.cost_limit} allows no view; expected 1 or more, or 0 for no limit")
-    weights = weights_of(picks, len(different))
-    if settings.by == "log_likelihood" and not _is_gain(parts, weights, labels):
-        return {plain: 1.0}
-    return {name: float(w) for name, w in zip(different, weights, strict=True) if w}
+    return _Search(prepare(probs, settings.mixing), labels, metric)
 
 
-def _is_gain(parts: np.ndarray, weights: np.ndarray, labels: np.ndarray) -> bool:
-    """The views raise the mean log likelihood over the plain one by more than the standard error of the rows."""
-    own = true_class(labels, parts)  # (V, N)
-    gains = np.log(weights @ own) - np.log(own[0])
-    return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
+def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
+    """The views beat the plain one by more than the standard error of the rows."""
+    plain, mixed = (finish(weigh(search.parts, w), settings.mixing) for w in (np.eye(len(weights))[0], weights))
+    if settings.by == "log_likelihood":
+        gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, plain))
+        return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
+    if search.metric.of_tally is not None:
+        plain, mixed = plain.argmax(1), mixed.argmax(1)
+    classes = search.parts.shape[2]
+    return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_real
 
 
 def views_that_differ(views: ViewPredictions, plain: str, same_below: float) -> list[str]:

@@ -28,6 +28,17 @@ def checked(params: Params) -> Params:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
                 raise Refusal(f"{key}: {name!r} is not known; {hint}")
+    if params.policy.mixing == "rank":
+        for key, said, needed in (
+            ("policy.by", params.policy.by, "metric"),
+            ("blend.mixing", params.blend.mixing, "rank"),
+        ):
+            if said != needed:
+                raise Refusal(
+                    f"{key}: '{said}' was found; policy.mixing rank gives no probabilities and needs '{needed}'"
+                )
+        if "stacking" in params.blend.methods:
+            raise Refusal("blend.methods: 'stacking' needs probabilities, which policy.mixing rank does not give")
     try:
         views = expand_views(params.predict.views)
     except Refusal as refusal:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.diversity import Diversity
@@ -13,12 +11,39 @@ from competition.ensemble.tables import Row
 
 
 def verdict(difference: Difference) -> str:
-    """A gain within its standard error is noise."""
-    if not difference.error and not difference.value:
+    """A gain within its noise (standard error and, where they were studied, other seeds) is noise."""
+    if not difference.noise and not difference.value:
         return "no difference"
-    if abs(difference.value) <= difference.error:
+    if abs(difference.value) <= difference.noise:
         return "noise"
     return "a gain" if difference.value > 0 else "a loss"
+
+
+def gain(difference: Difference) -> str:
+    """+0.0031 ± 0.0012 (other seeds ± 0.0020), a gain"""
+    seeds = f" (other seeds ± {difference.seeds:.4f})" if difference.seeds else ""
+    return f"{difference.value:+.4f} ± {difference.error:.4f}{seeds}, {verdict(difference)}"
+
+
+def seeds_line(spreads: Mapping[str, float], members: Sequence[str]) -> list[str]:
+    """What the verdicts took into account of other seeds; nothing where no member was studied."""
+    if not spreads:
+        return []
+    told = ", ".join(f"{name} {spread:.4f}" for name, spread in spreads.items())
+    rest = ", ".join(name for name in members if name not in spreads)
+    return [f"  spread over seeds (make noise): {told}" + (f"; not studied: {rest}" if rest else "")]
+
+
+def views_lines(effects: Mapping[str, Difference], refused: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Per member what its views set right and spoilt on rows that took no part in choosing them, and what was refused."""
+    lines = []
+    for name, effect in effects.items():
+        why = {reason: [v for v, r in refused[name].items() if r == reason] for reason in refused[name].values()}
+        left = "; ".join(f"{reason}: {', '.join(views)}" for reason, views in why.items())
+        told = f"{effect.corrected} rows set right, {effect.corrupted} spoilt, {gain(effect)}"
+        if effect.value or effect.changed or left:
+            lines.append(f"  {name:<16} {told}" + (f"; left out as {left}" if left else ""))
+    return ["  views against the plain one, honest", *lines] if lines else []
 
 
 def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: Mapping[str, Difference]) -> list[str]:
@@ -34,7 +59,7 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
         f"  {'honest':<16} {scores['honest']:.4f} ± {scores['standard_error']:.4f}  on rows that took no part in the choice",
     ]
     for name, difference in over.items():
-        lines.append(f"  {'over ' + name:<22} {difference.value:+.4f} ± {difference.error:.4f}: {verdict(difference)}")
+        lines.append(f"  {'over ' + name:<22} {gain(difference)}")
     low, high = scores["leaderboard_band"]
     lines.append(
         f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 of 100, if they are like the training rows)"
@@ -45,10 +70,13 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
 def diversity_lines(found: Diversity) -> list[str]:
     if len(found.names) < 2:
         return []
-    lines = [f"  {'member':<16} {'alone':>7} {'worth':>8}  agreement with " + ", ".join(found.names)]
+    lines = [
+        f"  {'member':<16} {'alone':>7} {'worth':>8}  agreement / correlation of errors with " + ", ".join(found.names)
+    ]
     for n, name in enumerate(found.names):
-        agreement = " ".join(f"{share:.3f}" for share in found.agreement[n])
-        lines.append(f"  {name:<16} {found.score[n]:>7.4f} {found.worth[n]:>+8.4f}  {agreement}")
+        pairs = zip(found.agreement[n], found.error_correlation[n], strict=True)
+        told = "  ".join(f"{agreed:.3f}/{errors:.2f}" for agreed, errors in pairs)
+        lines.append(f"  {name:<16} {found.score[n]:>7.4f} {found.worth[n]:>+8.4f}  {told}")
     return lines
 
 
@@ -62,15 +90,7 @@ def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> 
     ]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
-        gains = [_gain(row.over[name]) if name in row.over else "" for name in references]
+        gains = [gain(row.over[name]) if name in row.over else "" for name in references]
         honest = f"{metric.shown(row.honest.value):.4f} ± {row.honest.error:.4f}"
         lines.append("| " + " | ".join([row.name, f"{metric.shown(row.chosen_on):.4f}", honest, *gains]) + " |")
     return lines
-
-
-def _gain(difference: Difference) -> str:
-    return (
-        f"{difference.value:+.4f} ± {difference.error:.4f}, {verdict(difference)}"
-        if np.isfinite(difference.value)
-        else ""
-    )

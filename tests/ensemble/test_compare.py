@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from competition.ensemble.blend import Blend
-from competition.ensemble.compare import changed_rows, compare, gain_in_seed_noise, seed_noise
+from competition.ensemble.bootstrap import paired
+from competition.ensemble.compare import changed_rows, compare, moved_by_seeds, seed_noise
 from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
 from competition.errors import Refusal
+from competition.report.words import gain as told
+from competition.report.words import verdict
 
 from .worlds import draw
 
@@ -34,15 +39,34 @@ def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
     assert noise.changed == pytest.approx(
         np.mean([(probs[a].argmax(1) != probs[b].argmax(1)).mean() for a, b in ((0, 1), (0, 2), (1, 2))])
     )
-    assert gain_in_seed_noise(2 * np.sqrt(2) * noise.spread, noise) == pytest.approx(2)
     with pytest.raises(Refusal, match="two seeds or more, found 1"):
         seed_noise(labels, [labels], F1, 5)
 
 
-def test_seeds_that_agree_in_everything_make_any_gain_real():
-    labels = np.arange(10) % 2
-    noise = seed_noise(labels, [labels, labels], F1, 2)
-    assert gain_in_seed_noise(0.01, noise) == np.inf and gain_in_seed_noise(0.0, noise) == 0
+def test_other_seeds_move_a_difference_by_what_the_two_blends_do_not_share():
+    spreads = {"a": 0.003, "b": 0.004}
+    alone_a, alone_b, both = {"a": 1.0}, {"b": 1.0}, {"a": 0.5, "b": 0.5}
+    assert moved_by_seeds(both, both, spreads) == 0
+    assert moved_by_seeds(alone_a, alone_b, spreads) == pytest.approx(0.005)
+    assert moved_by_seeds(both, alone_a, spreads) == pytest.approx(0.0025)
+    assert moved_by_seeds({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
+    assert moved_by_seeds(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
+    assert moved_by_seeds(alone_a, alone_b, {}) == 0  # nobody studied them
+
+
+def test_a_gain_beyond_its_standard_error_but_within_what_seeds_change_is_noise():
+    labels, (probs,) = draw([2.0], rows=1000)
+    before = probs.argmax(1)
+    after = before.copy()
+    wrong = np.flatnonzero(before != labels)[:10]
+    after[wrong] = labels[wrong]
+    gain = paired(labels, before, after, F1, 5, 300, seed=0)
+    assert gain.is_real and verdict(gain) == "a gain"
+    judged = replace(gain, seeds=2 * gain.value)
+    assert not judged.is_real and verdict(judged) == "noise" and "other seeds" in told(judged)
+    assert verdict(replace(gain, seeds=gain.error)) == "a gain"
+    loss = paired(labels, after, before, F1, 5, 300, seed=0)
+    assert verdict(loss) == "a loss" and verdict(replace(loss, seeds=1.0)) == "noise"
 
 
 def test_clones_agree_everywhere_and_are_worth_nothing():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.policy import fit_policy, mean_of_views, views_that_differ
+from competition.ensemble.policy import fit_policy, mix_views, refused_views, views_that_differ
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 
@@ -34,7 +34,7 @@ def test_a_view_that_helps_is_taken_and_one_that_harms_is_not(by):
     assert policy.keys() == {"identity", "flip_lr"}
     assert sum(policy.values()) == pytest.approx(1)
     log_loss = METRICS["log_loss"]
-    assert log_loss.score(labels, mean_of_views(views, policy)) > log_loss.score(labels, views.view("identity"))
+    assert log_loss.score(labels, mix_views(views, policy, "mean")) > log_loss.score(labels, views.view("identity"))
 
 
 def test_a_view_that_changes_nothing_is_no_view():
@@ -80,10 +80,11 @@ def test_the_cost_of_the_views_used_stays_within_its_limit():
     labels, views = member({"identity": 1.5, "cheap": 1.5, "dear": 1.2})
     seconds = {"identity": 2.0, "cheap": 2.0, "dear": 20.0}
     assert "dear" in fit(labels, views, POLICY, seconds=seconds)
-    limited = fit(labels, views, replace(POLICY, cost_limit=2.0), seconds=seconds)
+    limited = fit(labels, views, replace(POLICY, seconds_limit=4.0), seconds=seconds)
     assert limited.keys() == {"identity", "cheap"}
-    with pytest.raises(Refusal, match=r"cost limit 0\.5 allows no view"):
-        fit(labels, views, replace(POLICY, cost_limit=0.5), seconds=seconds)
+    with pytest.raises(Refusal, match=r"policy\.seconds_limit 0\.5 allows no view; the cheapest takes 2 s"):
+        fit(labels, views, replace(POLICY, seconds_limit=0.5), seconds=seconds)
+    assert len(fit(labels, views, replace(POLICY, seconds_limit=2.0))) == 2  # not timed: a second each
 
 
 def test_rows_outside_the_choice_are_not_read():
@@ -98,7 +99,7 @@ def test_rows_outside_the_choice_are_not_read():
 def test_identity_alone_is_plain_prediction_bit_for_bit():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5})
     assert fit(labels, views, replace(POLICY, method="identity")) == {"identity": 1.0}
-    assert np.array_equal(mean_of_views(views, {"identity": 1.0}), views.probs[:, 0].astype(np.float32))
+    assert np.array_equal(mix_views(views, {"identity": 1.0}, "mean"), views.probs[:, 0].astype(np.float32))
 
 
 def test_a_member_of_one_view_of_any_name_is_taken_as_it_is():

@@ -36,5 +36,7 @@ BLEND = BlendSettings(
     methods=("equal", "bagged"), mixing="mean", temperature=False, rounds=15, bags=4, trials=15, ridge=1.0, seed=0
 )
 DECISION = DecisionSettings(rules=("argmax", "prior"), passes=1, shrink_rows=20)
-POLICY = PolicySettings(method="greedy", by="log_likelihood", rounds=10, cost_limit=0, same_below=1e-3)
+POLICY = PolicySettings(
+    method="greedy", by="log_likelihood", mixing="mean", rounds=10, seconds_limit=0, same_below=1e-3
+)
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
