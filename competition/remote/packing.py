@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from competition.errors import Refusal
-from competition.manifest import plain
 from competition.params import Member, Params
+from competition.params_file import file_tree
 from competition.remote.kernels import project_files
 
 TRAVELS = ("competition/**/*.py", "pipelines/**/*.py")
@@ -36,7 +36,7 @@ def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str
     """Name -> content. members: as they are trained here, overrides and tuned values put in."""
     return {
         **project_files(root, TRAVELS),
-        PARAMS: json.dumps(plain(there(params, members)), indent=1).encode(),
+        PARAMS: json.dumps(file_tree(there(params, members)), indent=1).encode(),
     }
 
 
