@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.bootstrap import Score, leaderboard_band, score_with_error
 from competition.ensemble.chain import Chain, apply_chain, member_probs
-from competition.ensemble.diversity import diversity
+from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import Honest, honest_chain
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.policy import refused_views
@@ -73,7 +74,9 @@ def choose(
     policies = found.chain.policies
     refused = {n: refused_views(v, rows.labels, metric, settings.policy, policies[n]) for n, v in rows.oof.items()}
     views = {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused}
-    about = {"models": models(job.work, params, have), "seeds": spreads, "views": views}
+    mixed = {name: member_probs(found.chain, name, views) for name, views in rows.oof.items()}
+    different = diversity(mixed, rows.labels, found.chain.blend, metric)
+    about = {"models": models(job.work, params, have), "seeds": spreads, "views": views, "diversity": told(different)}
     scores = {**scores_of(job, found, metric, rows), "chain": found.chain.digest(), **about}
     probs, decided = apply_chain(kept(found.chain, folder / "chain.json"), rows.test)
     save_scores(folder / "test.npz", rows.test_ids, probs)
@@ -98,8 +101,7 @@ def choose(
     job.say("\nblend: " + "\n".join(blend_lines(metric, found.chain, scores, over)))
     for line in (*seeds_line(spreads, list(rows.oof)), *views_lines(found.views, refused)):
         job.say(line)
-    mixed = {name: member_probs(found.chain, name, views) for name, views in rows.oof.items()}
-    for line in diversity_lines(diversity(mixed, rows.labels, found.chain.blend, metric)):
+    for line in diversity_lines(different):
         job.say(line)
     if rows.tuned_folds:
         job.say(
@@ -116,6 +118,14 @@ def kept(chain: Chain, path: Path) -> Chain:
     if back.digest() != chain.digest():
         raise AssertionError(f"{path} says something else than the chain that was scored")
     return back
+
+
+def told(found: Diversity) -> dict[str, Any]:
+    """As JSON has it: what is not defined (the errors of a member that is never wrong) is null."""
+    return {
+        name: np.where(np.isfinite(value), value, None).tolist() if isinstance(value, np.ndarray) else value
+        for name, value in asdict(found).items()
+    }
 
 
 def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[str, Any]:
