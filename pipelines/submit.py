@@ -34,8 +34,26 @@ def run(job: Job) -> None:
         job.say("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
         return
     slug = slug_of(prepared.competition.slug)
-    job.say(f"kaggle competitions submit {slug} -f {shown(file)} -m '{submit.tag(entry.digest)}'")
-    hand_in(job, slug, entry, checked.content)
+    if job.params.kaggle.submit == "notebook":
+        made = made_by_a_kernel(job, entry)
+        way = submit.by_kernel(made)
+    else:
+        made, way = None, submit.by_file(uploaded(job, entry, checked.content), shown(file))
+    job.say(f"kaggle competitions submit {slug} {way.command} -m '{submit.tag(entry.digest)}'")
+    hand_in(job, slug, entry, way, made)
+
+
+def made_by_a_kernel(job: Job, entry: ledger.Entry) -> submit.Made:
+    """What `make kernel` noted of the submission that its kernel left, when it is the one in hand."""
+    made = submit.read_made(job.path("kernel", "submission.json"))
+    if made is None:
+        raise Refusal("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` has one made")
+    if made.digest != entry.digest:
+        raise Refusal(
+            f"kaggle.submit is notebook, and version {made.version} of {made.kernel} made {made.digest[:12]}, not "
+            f"{entry.digest[:12]}; FILE={made.digest[:12]} hands that one in, after a change `make kernel` makes another"
+        )
+    return made
 
 
 def expected(entry: ledger.Entry) -> str:
@@ -46,7 +64,7 @@ def expected(entry: ledger.Entry) -> str:
     return f"honest {entry.metric} {entry.honest_score:.4f}{error}{partial}"
 
 
-def hand_in(job: Job, slug: str, entry: ledger.Entry, content: bytes) -> None:
+def hand_in(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: submit.Made | None) -> None:
     before = ledger.already_sent(ledger.read(job.submissions / "ledger.jsonl"), entry.digest)
     if before is not None and before.what in ("scored", "failed") and not job.options.again:
         job.say(f"submit: {before.what} before as {before.ref} ({told(before.public_score, before.error)})")
@@ -67,7 +85,8 @@ def hand_in(job: Job, slug: str, entry: ledger.Entry, content: bytes) -> None:
                 record(job, entry.digest, what, before.ref, found.public, found.private, found.error)
         else:
             ready(job, client, slug)
-            path = uploaded(job, entry, content)
+            if made is not None:
+                submit.refuse_another_output(client, made)
 
             def note(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
                 record(job, entry.digest, what, ref, public, private, error)
@@ -75,7 +94,7 @@ def hand_in(job: Job, slug: str, entry: ledger.Entry, content: bytes) -> None:
             found = submit.deliver(
                 client,
                 slug,
-                path,
+                way,
                 entry.digest,
                 expected(entry),
                 job.options.again,
@@ -97,8 +116,11 @@ def ready(job: Job, client: Client, slug: str) -> None:
     state = download.preflight(client, slug)
     if state.closed:
         raise Refusal(f"{slug} takes no submissions (any more); nothing was sent")
-    if state.kernels_only:
-        raise Refusal(f"{slug} takes submissions from its own notebooks only, not files; nothing was sent")
+    if state.kernels_only and job.params.kaggle.submit == "file":
+        raise Refusal(
+            f"{slug} takes submissions from Kaggle notebooks only, not files; set kaggle.submit to notebook, then "
+            "`make kernel submit`; nothing was sent"
+        )
     limits = submit.refuse_when_used_up(client, slug)
     job.say(f"submit: {limits.left} submissions to {slug} are left today")
 

@@ -25,7 +25,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.data", "competition.submission"),
     ("competition.training",),
     ("competition.lineage", "competition.report"),
-    ("competition.gather",),
+    ("competition.gather", "competition.kernel_work"),
     ("pipelines.stage",),
     ("pipelines",),
 ]

@@ -56,7 +56,8 @@ class Client:
 
 class KaggleRefusal(Refusal):
     """A failure of Kaggle in one sentence. kind: rules, phone, access, missing, credentials, rate, server, connection,
-    expired, stalled, answer, page, damaged, disk, upload, push, sources, dataset, name, interrupted or client."""
+    expired, stalled, answer, page, damaged, disk, upload, notebooks, push, sources, dataset, name, interrupted or
+    client."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -205,6 +206,8 @@ def _failure(event: Mapping[str, Any], credential: credentials.Credential) -> Fa
     if status >= 500:
         return Failure("server", f"the server failed with {status} ({message})", _seconds(event.get("retry_after")))
     kinds = {401: "credentials", 404: "missing"}
+    if status in (400, 403) and re.search(r"only .*(notebook|kernel)|(notebook|kernel)s? only", low):
+        return Failure("notebooks", message)
     if status == 403:
         kind = "rules" if "rule" in low else "phone" if "phone" in low or "verif" in low else "access"
         return Failure(kind, message)
@@ -251,6 +254,8 @@ def _sentence(failure: Failure, action: str, slug: str, credential: credentials.
         "damaged": f"what came from Kaggle is damaged{after} ({said}): run this again.",
         "disk": f"the disk could not take what Kaggle sent ({said}): make room, then run this again.",
         "upload": f"the upload to {slug} was refused ({said}): nothing was submitted; run this again.",
+        "notebooks": f"{slug} takes submissions from Kaggle notebooks only ({said}): set kaggle.submit to notebook, then "
+        "`make kernel submit`; nothing was submitted.",
         "push": f"Kaggle did not take the kernel {slug}: {said}.",
         "sources": f"Kaggle would run {slug} without its {said}: join the competition and accept its rules, and check "
         "the spelling of every source.",

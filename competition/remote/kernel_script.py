@@ -17,6 +17,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +56,8 @@ def main(working: Path, inputs: Path) -> int:
     except RuntimeError as error:
         status, code, problem = "failed", 1, str(error)
     units = collect(root, PLAN["collect"], working)
+    if status == "done":
+        leave(root, PLAN["leave"], working)
     told = {
         "run": PLAN["run"],
         "status": status,
@@ -74,19 +77,20 @@ def unpack_project(root: Path) -> None:
     data = base64.b64decode(PROJECT)
     if hashlib.sha256(data).hexdigest() != PLAN["project"]:
         raise SystemExit("goldfold: the project in this file is damaged: push the kernel again")
-    unzip(data, root)
+    unzip(io.BytesIO(data), root)
 
 
-def unzip(data: bytes, folder: Path) -> None:
+def unzip(source: Path | io.BytesIO, folder: Path) -> None:
     """Of zips made by this project, whose checksum was right; still nothing may leave the folder."""
-    with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+    with zipfile.ZipFile(source) as zipped:
         for name in zipped.namelist():
             parts = PurePosixPath(name).parts
             if ".." in parts or name.startswith("/"):
                 raise RuntimeError(f"{name!r} leaves the folder it is unpacked in")
             path = folder.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(zipped.read(name))
+            with zipped.open(name) as packed, path.open("wb") as file:
+                shutil.copyfileobj(packed, file)
 
 
 def install(needs: dict[str, str], inputs: Path) -> None:
@@ -172,22 +176,41 @@ def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
 
 # %%
 def collect(root: Path, patterns: list[str], working: Path) -> list[dict[str, Any]]:
-    """Every folder that matches becomes NAME.pack (a zip; Kaggle would unpack one called .zip) with its checksum."""
+    """Every folder that matches becomes a pack in `working`, listed."""
     units = []
-    for unit in sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}):
-        files = [path for path in sorted(unit.rglob("*")) if path.is_file() and not path.name.endswith(".lock")]
-        if not files:
-            continue
-        name = unit.relative_to(root).as_posix()
-        pack = io.BytesIO()
-        with zipfile.ZipFile(pack, "w", zipfile.ZIP_STORED) as zipped:
-            for path in files:
-                zipped.writestr(zipfile.ZipInfo(path.relative_to(unit).as_posix()), path.read_bytes())
-        file = name.replace("/", "-") + ".pack"
-        write_whole(working / file, pack.getvalue())
-        digest = hashlib.sha256(pack.getvalue()).hexdigest()
-        units.append({"unit": name, "file": file, "sha256": digest, "bytes": len(pack.getvalue())})
+    for folder in sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}):
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lock")]
+        if files:
+            units.append(pack(folder.relative_to(root).as_posix(), folder, files, working))
     return units
+
+
+def pack(unit: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
+    """Files of a folder as NAME.pack (a zip; Kaggle would unpack one called .zip). unit: where they belong, from the
+    project's root."""
+    file = (unit.replace("/", "-").strip(".") or "project-root") + ".pack"
+    temporary = working / f".{file}.part"
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as zipped:
+        for path in files:
+            name = zipfile.ZipInfo(path.relative_to(folder).as_posix())
+            name.file_size = path.stat().st_size  # says whether the large form of the entry is needed
+            with path.open("rb") as source, zipped.open(name, "w") as packed:
+                shutil.copyfileobj(source, packed)
+    told = {"unit": unit, "file": file, "sha256": digest(temporary), "bytes": temporary.stat().st_size}
+    temporary.replace(working / file)
+    return told
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def leave(root: Path, files: dict[str, str], working: Path) -> None:
+    """name -> pattern: the one file that matches stays among the outputs as it is."""
+    for name, pattern in files.items():
+        (found,) = root.glob(pattern)
+        write_whole(working / name, found.read_bytes())
 
 
 def restore(inputs: Path, root: Path) -> list[str]:
@@ -196,10 +219,10 @@ def restore(inputs: Path, root: Path) -> list[str]:
     for listing in sorted(inputs.rglob(OUTPUT)):
         for unit in json.loads(listing.read_text())["units"]:
             pack, parts = listing.parent / unit["file"], PurePosixPath(unit["unit"]).parts
-            if ".." in parts or not pack.is_file() or hashlib.sha256(pack.read_bytes()).hexdigest() != unit["sha256"]:
+            if {"..", "/"} & set(parts) or not pack.is_file() or digest(pack) != unit["sha256"]:
                 print(f"goldfold: {unit['unit']} from {listing} is damaged; it is left out")
                 continue
-            unzip(pack.read_bytes(), root.joinpath(*parts))
+            unzip(pack, root.joinpath(*parts))
             restored.append(unit["unit"])
     return restored
 
@@ -212,4 +235,6 @@ def write_whole(path: Path, data: bytes) -> None:
 
 # %%
 if __name__ == "__main__":
-    sys.exit(main(Path.cwd(), Path.cwd().parent / "input"))
+    # In a notebook even exit(0) is an exception, and the version would count as failed.
+    if code := main(Path.cwd(), Path.cwd().parent / "input"):
+        sys.exit(code)

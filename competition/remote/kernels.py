@@ -1,50 +1,26 @@
-"""The same work on Kaggle's machines: pack the project into one file, push it, follow it, bring the results home.
+"""The same work on Kaggle's machines: push a kernel, follow it, put a dataset beside it.
 
-A kernel is private, takes the competition as a source, and leaves results with checksums; what comes back is merged
-piece by piece as if it had been made here. Metadata is made anew every time and never names a docker_image: a pinned
-image makes Kaggle run a TPU push on the CPU (Kaggle/kaggle-cli#1197).
+A kernel is private and takes the competition as a source. Metadata is made anew every time and never names a
+docker_image: a pinned image makes Kaggle run a TPU push on the CPU (Kaggle/kaggle-cli#1197).
 """
 
-import base64
-import fnmatch
-import hashlib
-import io
-import json
 import re
 import shutil
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from competition.errors import Refusal
-from competition.manifest import atomic, is_whole, read_manifest, sha256, write_json
-from competition.remote import archive, kernel_script
+from competition.manifest import atomic, write_json
 from competition.remote.kaggle_client import PASSING, Client, KaggleRefusal, ask
+from competition.remote.packing import notebook
 
-LARGEST = 1_000_000  # characters of source that Kaggle takes in one kernel
 RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}  # accepted, run elsewhere
 ON_CPU = {"TpuV232", "TpuV2256"}  # accepted, run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the kernel does. commands: arguments of `python`, run in the project's root; "{input:NAME}" in one becomes
-    the folder among the inputs that holds NAME."""
-
-    run: str  # names this run, in the kernel's output too
-    commands: tuple[tuple[str, ...], ...]
-    collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
-    needs: Mapping[str, str]  # module -> requirement, installed when absent
-    environment: Mapping[str, str]  # added for the commands
-    accelerator: str  # "tpu", "gpu", or "" = whatever is there
-    devices: int  # at least so many of them
-    seconds: int  # of Kaggle's session limit
-    grace: int  # of them, kept for stopping and packing
 
 
 @dataclass(frozen=True)
@@ -75,25 +51,6 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Output:
-    """What a kernel left, verified."""
-
-    folder: Path
-    status: str  # done, cut (time was over; run it again to go on), failed
-    problem: str
-    devices: str
-    seconds: float
-    units: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Merged:
-    taken: tuple[str, ...]  # whole results that are here now
-    partial: tuple[str, ...]  # unfinished ones (checkpoints) that are here now
-    kept: tuple[str, ...]  # what was here already, and whole
-
-
-@dataclass(frozen=True)
 class Quota:
     """Hours of the week."""
 
@@ -110,43 +67,6 @@ def quota(client: Client) -> Quota:
     gpu, tpu = told.get("gpu", none), told.get("tpu", none)
     used, allowed = ((gpu[what] / 3600, tpu[what] / 3600) for what in ("used", "allowed"))
     return Quota(used[0], allowed[0], used[1], allowed[1], str(told["refresh"]))
-
-
-def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
-    """The files of the project that travel, by name. patterns: as of Path.glob, e.g. "competition/**/*.py"."""
-    paths = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
-    if not paths:
-        raise Refusal(f"{root} holds nothing that matches {', '.join(patterns)}: run this from the project's folder.")
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
-
-
-def pack(files: Mapping[str, bytes], plan: Plan) -> str:
-    """The kernel's one code file: kernel_script.py with the plan and the files inside."""
-    zipped = io.BytesIO()
-    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as writer:
-        for name, data in files.items():
-            writer.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    data = zipped.getvalue()
-    told = {**asdict(plan), "project": hashlib.sha256(data).hexdigest()}
-    coded = re.sub("(.{100})", r'\1"\n    "', base64.b64encode(data).decode())
-    text = Path(kernel_script.__file__).read_text(encoding="utf-8")
-    text = _replace(text, "PLAN: dict[str, Any] = {}", f"PLAN: dict[str, Any] = json.loads({json.dumps(told)!r})")
-    text = _replace(text, 'PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)')
-    if len(text) > LARGEST:
-        raise Refusal(
-            f"the packed project is {len(text):,} characters, Kaggle takes {LARGEST:,}: leave large files out, and "
-            "attach them as a dataset."
-        )
-    return text
-
-
-def notebook(text: str) -> str:
-    """The packed file as an .ipynb for a person who prefers the browser."""
-    import jupytext
-
-    cells = jupytext.reads(text, fmt="py:percent")
-    cells.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return str(jupytext.writes(cells, fmt="ipynb"))
 
 
 def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
@@ -188,10 +108,10 @@ def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> 
     write_json(folder / "kernel-metadata.json", about)
 
 
-def push(client: Client, kernel: Kernel, text: str) -> Pushed:
+def push(client: Client, kernel: Kernel, text: str, as_notebook: bool = False) -> Pushed:
     """Push and start a new version. Kaggle's own name of the kernel and the version come back."""
     with tempfile.TemporaryDirectory() as folder:
-        write_folder(kernel, text, Path(folder), as_notebook=False)
+        write_folder(kernel, text, Path(folder), as_notebook)
         arguments = {"folder": folder, "seconds": kernel.seconds, "accelerator": kernel.machine_shape}
         answer = ask(client, "push", arguments, f"{kernel.owner}/{kernel.slug}", once=True)
     found = re.search(r"(?:^|/)(?:code/)?([^/]+)/([^/]+)/?$", answer["ref"] or answer["url"])
@@ -229,78 +149,6 @@ def follow(
         time.sleep(pause)
 
 
-def pull(client: Client, pushed: Pushed, run: str, folder: Path) -> Output:
-    """The outputs of this very run into `folder`, which they replace as a whole, every checksum verified."""
-    name = f"{pushed.owner}/{pushed.slug}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder.parent) as temporary:
-        came = Path(temporary) / "output"
-        came.mkdir()
-        where = {"owner": pushed.owner, "slug": pushed.slug, "version": pushed.version, "folder": str(came)}
-        ask(client, "kernel_output", where, name)
-        output = read_output(came, run, name)
-        shutil.rmtree(folder, ignore_errors=True)
-        came.replace(folder)
-    return Output(folder, output.status, output.problem, output.devices, output.seconds, output.units)
-
-
-def read_output(folder: Path, run: str, name: str) -> Output:
-    """What a pulled (or hand-downloaded) output folder holds; Refusal when it is of another run, or not whole."""
-    listing = folder / kernel_script.OUTPUT
-    try:
-        told = json.loads(listing.read_text(encoding="utf-8"))
-        units = {unit["unit"]: (unit["file"], unit["sha256"]) for unit in told["units"]}
-        output = Output(
-            folder, told["status"], told["problem"], told["devices"], float(told["seconds"]), tuple(sorted(units))
-        )
-        other = told["run"] if run and told["run"] != run else ""
-    except FileNotFoundError as error:
-        raise Refusal(f"{name} left no {kernel_script.OUTPUT}: it ended before it could pack; read its log.") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refusal(f"{listing} of {name} is damaged: pull it again.") from error
-    if other:
-        raise Refusal(
-            f"the output of {name} is of run {other}, not of {run}: an older version; wait, then pull it again."
-        )
-    for unit, (file, digest) in units.items():
-        path = folder / PurePosixPath(file).name
-        if not path.is_file() or sha256(path) != digest:
-            raise Refusal(f"{unit} in the output of {name} is missing or damaged: pull it again.")
-    return output
-
-
-def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) -> Merged:
-    """Put each result folder where it would be had it been made here.
-
-    allowed: patterns of the folders that may come, relative to `into` (the plan's `collect`).
-    A result that is whole here already stays; one that came without its manifest (a checkpoint) never replaces one.
-    """
-    told = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
-    taken: list[str] = []
-    partial: list[str] = []
-    kept: list[str] = []
-    for unit in told["units"]:
-        name = str(unit["unit"])
-        if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
-            raise Refusal(f"the output holds {name!r}, which was not asked for: expected {', '.join(allowed)}.")
-        target = into / name
-        here = read_manifest(target / "manifest.json")
-        if here is not None and is_whole(target / "manifest.json", here):
-            kept.append(name)
-            continue
-        came = target.with_name(f".{target.name}.merging")
-        shutil.rmtree(came, ignore_errors=True)
-        archive.extract(output.folder / unit["file"], came, max_ratio)
-        made = read_manifest(came / "manifest.json")
-        if made is not None and not is_whole(came / "manifest.json", made):
-            shutil.rmtree(came)
-            raise Refusal(f"{name} from the kernel is not what its manifest says: train it again.")
-        shutil.rmtree(target, ignore_errors=True)
-        came.replace(target)
-        (taken if made is not None else partial).append(name)
-    return Merged(tuple(taken), tuple(partial), tuple(kept))
-
-
 def share(client: Client, name: str, files: Sequence[Path], note: str, seconds: float) -> None:
     """Put files into the private dataset owner/slug (made, or given a new version) and wait until kernels can read it.
 
@@ -314,23 +162,3 @@ def share(client: Client, name: str, files: Sequence[Path], note: str, seconds: 
         about = {"id": name, "title": slug.replace("-", " "), "licenses": [{"name": "other"}]}
         write_json(folder / "dataset-metadata.json", about)
         ask(client, "dataset", {"folder": str(folder), "ref": name, "note": note, "wait": seconds}, name, once=True)
-
-
-def carry(root: Path, patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Pack results from here for a kernel to go on from (`share` them): the files, the list of them last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    units = kernel_script.collect(root, list(patterns), folder)
-    told = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "units": units}
-    write_json(folder / kernel_script.OUTPUT, told)
-    return [*(folder / unit["file"] for unit in units), folder / kernel_script.OUTPUT]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """As Path.glob would: a star does not reach over a slash."""
-    return name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)
-
-
-def _replace(text: str, old: str, new: str) -> str:
-    if text.count(old) != 1:
-        raise AssertionError(f"{old!r} stands {text.count(old)} times in the template")
-    return text.replace(old, new)

@@ -1,14 +1,58 @@
-"""A file to Kaggle, once: found again when the answer was lost, followed until it has a score or an error."""
+"""A submission to Kaggle, once: found again when the answer was lost, followed until it has a score or an error.
 
+It is a file, or, where a competition takes submissions from notebooks only, a file that a kernel left.
+"""
+
+import json
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from competition.errors import Refusal
+from competition.manifest import sha256
 from competition.remote.kaggle_client import PASSING, SITE, Client, KaggleRefusal, ask
 
 Record = Callable[[str, str, float | None, float | None, str], None]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A submission that a kernel left among its outputs."""
+
+    kernel: str  # owner/slug
+    version: int
+    file: str
+    digest: str  # sha256 of the file
+    asked: str  # digest of what it was to be made from: another one asks for another submission
+
+
+def read_made(path: Path) -> Made | None:
+    """What was noted; None where nothing (whole) was."""
+    try:
+        return Made(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a submission reaches Kaggle: an action of kaggle_child and its arguments."""
+
+    action: str
+    arguments: Mapping[str, Any]
+    command: str  # the same, as a person would type it after `kaggle competitions submit SLUG`
+
+
+def by_file(path: Path, shown: str) -> Way:
+    return Way("submit", {"path": str(path)}, f"-f {shown}")
+
+
+def by_kernel(made: Made) -> Way:
+    told = {"kernel": made.kernel, "version": made.version, "file": made.file}
+    return Way("submit_kernel", told, f"-k {made.kernel} -v {made.version} -f {made.file}")
 
 
 @dataclass(frozen=True)
@@ -62,8 +106,8 @@ def refuse_when_used_up(client: Client, slug: str) -> Limits:
     return found
 
 
-def submit(client: Client, slug: str, path: Path, digest: str, note: str, again: bool) -> int:
-    """Send the file; Kaggle's number of the submission. What Kaggle already has is not sent twice, unless `again`.
+def submit(client: Client, slug: str, way: Way, digest: str, note: str, again: bool) -> int:
+    """Send it; Kaggle's number of the submission. What Kaggle already has is not sent twice, unless `again`.
 
     note: for people, in front of the tag. A try whose answer was lost is looked up before the next one, so that no try
     costs two of the day's submissions.
@@ -71,11 +115,10 @@ def submit(client: Client, slug: str, path: Path, digest: str, note: str, again:
     known = {found.ref for found in submissions(client, slug) if tag(digest) in found.message}
     if known and not again:
         return max(known)
-    message = f"{note} | {tag(digest)}".strip(" |")
-    arguments = {"slug": slug, "path": str(path), "message": message}
+    arguments = {"slug": slug, "message": f"{note} | {tag(digest)}".strip(" |"), **way.arguments}
     for attempt in range(1, client.patience.tries + 1):
         try:
-            answer = ask(client, "submit", arguments, slug, once=True)
+            answer = ask(client, way.action, arguments, slug, once=True)
             if answer["ref"]:
                 return int(answer["ref"])
             refusal = KaggleRefusal("client", f"Kaggle gave no number for the submission ({answer['message']}).")
@@ -91,13 +134,19 @@ def submit(client: Client, slug: str, path: Path, digest: str, note: str, again:
     raise AssertionError("patience.tries is at least 1")
 
 
-def submit_kernel(client: Client, slug: str, kernel: str, version: int, file: str, note: str) -> int:
-    """Submit an output file of a kernel (owner/slug) to a competition that only takes kernels."""
-    arguments = {"slug": slug, "kernel": kernel, "version": version, "file": file, "message": note}
-    answer = ask(client, "submit_kernel", arguments, slug, once=True)
-    if not answer["ref"]:
-        raise KaggleRefusal("client", f"Kaggle gave no number for the submission of {kernel} ({answer['message']}).")
-    return int(answer["ref"])
+def refuse_another_output(client: Client, made: Made) -> None:
+    """Kaggle scores what that version of the kernel left: refuse when this is not, byte for byte, what is meant."""
+    owner, slug = made.kernel.split("/")
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"owner": owner, "slug": slug, "version": made.version, "folder": folder, "only": made.file}
+        ask(client, "kernel_output", where, made.kernel)
+        file = Path(folder) / made.file
+        if not file.is_file() or sha256(file) != made.digest:
+            what = "is not the submission in hand" if file.is_file() else "is not there (any more)"
+            raise Refusal(
+                f"{made.file} of version {made.version} of {made.kernel} {what}; nothing was sent. "
+                "`make kernel FORCE=1` makes it anew"
+            )
 
 
 def follow(
@@ -129,7 +178,7 @@ def follow(
 def deliver(
     client: Client,
     slug: str,
-    path: Path,
+    way: Way,
     digest: str,
     note: str,
     again: bool,
@@ -146,7 +195,7 @@ def deliver(
     """
     record("sending", "", None, None, "")
     try:
-        ref = submit(client, slug, path, digest, note, again)
+        ref = submit(client, slug, way, digest, note, again)
     except Refusal as refusal:
         record("failed", "", None, None, str(refusal))
         raise

@@ -163,6 +163,8 @@ class FakeKaggle:
 
     def create_submission(self, ask: dict[str, Any]) -> dict[str, Any]:
         contest = self._contest(ask)
+        if contest.kernels_only:
+            raise Http(400, "Submission not allowed: This competition only accepts Submissions from Notebooks.")
         upload = self.uploads[ask["blobFileTokens"]]
         today = sum(made["slug"] == ask["competitionName"] for made in self.submissions)
         if today >= contest.daily:
@@ -316,8 +318,11 @@ class FakeKaggle:
         site = run.folder / "site"
         site.mkdir()
         (site / "sitecustomize.py").write_text(HIDE.format(hidden=self.hidden_modules))
-        script = run.folder / "script.py"
-        script.write_text(run.request["text"])
+        script, text = run.folder / "script.py", run.request["text"]
+        if run.request["kernelType"] == "notebook":
+            cells = json.loads(text)["cells"]
+            text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        script.write_text(text)
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(run.folder),

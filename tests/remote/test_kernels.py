@@ -10,10 +10,11 @@ from fake_kaggle.world import FILES, QUICK
 
 from competition.errors import Refusal
 from competition.manifest import is_whole, read_manifest, write_manifest
-from competition.remote import kernels
+from competition.remote import kernel_results, kernels, packing
 from competition.remote.kaggle_client import Client, KaggleRefusal
 from competition.remote.kernel_script import restore
-from competition.remote.kernels import Kernel, Plan
+from competition.remote.kernels import Kernel
+from competition.remote.packing import Plan
 
 # A project in small: "trains" the folds it is told to, from what the competition holds, sealed by the real manifests.
 TRAIN = """
@@ -41,7 +42,7 @@ KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flow
 
 def project():
     root = Path(__file__).parents[2]
-    files = kernels.project_files(root, ["competition/__init__.py", "competition/manifest.py"])
+    files = packing.project_files(root, ["competition/__init__.py", "competition/manifest.py"])
     return {**files, "train.py": TRAIN.encode()}
 
 
@@ -50,6 +51,7 @@ def plan(*folds, run="run-1", seconds=60, **changes):
         "run": run,
         "commands": (("train.py", "{input:sample_submission.csv}", *folds),),
         "collect": COLLECT,
+        "leave": {},
         "needs": {},
         "environment": {},
         "accelerator": "",
@@ -61,13 +63,18 @@ def plan(*folds, run="run-1", seconds=60, **changes):
 
 
 def go(client, told, kernel=KERNEL):
-    pushed = kernels.push(client, kernel, kernels.pack(project(), told))
+    pushed = kernels.push(client, kernel, packing.pack(project(), told))
     log = []
     return pushed, kernels.follow(client, pushed, log.append, 60, 0.1), "".join(log)
 
 
 def bring(client, told, pushed, work, folder):
-    return kernels.merge(kernels.pull(client, pushed, told.run, folder), work, COLLECT, 200)
+    return kernel_results.merge(kernel_results.pull(client, pushed, told.run, folder), work, COLLECT, 200)
+
+
+def carry(root, folder):
+    found = sorted(root.glob(COLLECT[0]))
+    return packing.carry({unit.relative_to(root).as_posix(): packing.whole_folder(unit) for unit in found}, folder)
 
 
 def folds(work):
@@ -102,11 +109,11 @@ def test_one_fold_is_added_to_those_that_are_here_and_whole(kaggle, client, tmp_
 def test_what_the_time_limit_cut_goes_on_where_it_stopped(kaggle, client, tmp_path):
     told = plan("0", "9", seconds=4)
     pushed, ended, _ = go(client, told)
-    output = kernels.pull(client, pushed, told.run, tmp_path / "pulled")
+    output = kernel_results.pull(client, pushed, told.run, tmp_path / "pulled")
     assert (ended.status, output.status) == ("COMPLETE", "cut")
-    merged = kernels.merge(output, tmp_path / "here", COLLECT, 200)
+    merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
     assert (merged.taken, merged.partial) == (("work/flowers/members/cnn/fold0",), ("work/flowers/members/cnn/fold9",))
-    packed = kernels.carry(tmp_path / "here", COLLECT, tmp_path / "carried")
+    packed = carry(tmp_path / "here", tmp_path / "carried")
     kernels.share(client, "ada/goldfold-carried", packed, "fold 0", 20)
     again = plan("0", "1", run="run-2")
     on = Kernel(**{**KERNEL.__dict__, "datasets": ("ada/goldfold-carried",)})
@@ -122,9 +129,9 @@ def test_a_failed_command_is_an_error_that_keeps_what_was_done(kaggle, client, t
     pushed, ended, log = go(client, told)
     assert ended.status == "ERROR"
     assert "fold 8: broken" in log
-    output = kernels.pull(client, pushed, told.run, tmp_path / "pulled")
+    output = kernel_results.pull(client, pushed, told.run, tmp_path / "pulled")
     assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    assert kernels.merge(output, tmp_path / "here", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
 
 
 def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, client, tmp_path):
@@ -133,7 +140,7 @@ def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, cli
     pushed, ended, log = go(client, told)
     assert ended.status == "ERROR"
     assert "expected 8 tpu devices, found: ModuleNotFoundError" in log
-    assert kernels.pull(client, pushed, told.run, tmp_path / "pulled").units == ()
+    assert kernel_results.pull(client, pushed, told.run, tmp_path / "pulled").units == ()
 
 
 def test_a_module_that_the_image_lacks_comes_from_attached_wheels(kaggle, client, tmp_path):
@@ -142,7 +149,7 @@ def test_a_module_that_the_image_lacks_comes_from_attached_wheels(kaggle, client
     kernels.share(client, "ada/wheels-of-goldfold", [wheel], "wheels", 20)
     kaggle.kernel_environment = {"PIP_TARGET": str(tmp_path / "site"), "PIP_NO_INDEX": "1"}
     told = plan("0", needs={"tiny_module": "tiny-module==1.0"})
-    text = kernels.pack(project(), told)
+    text = packing.pack(project(), told)
     # The stand-in's kernels share our interpreter, where nothing may be installed: PIP_TARGET is their site-packages.
     text = text.replace(
         "importlib.invalidate_caches()", f"sys.path.append({str(tmp_path / 'site')!r}); importlib.invalidate_caches()"
@@ -176,7 +183,7 @@ def test_a_source_kaggle_would_drop_is_refused(kaggle, client):
     with pytest.raises(
         KaggleRefusal, match="Kaggle would run ada/goldfold-flowers without its dataset sources ada/absent"
     ):
-        kernels.push(client, kernel, kernels.pack(project(), plan("0")))
+        kernels.push(client, kernel, packing.pack(project(), plan("0")))
 
 
 def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
@@ -185,7 +192,7 @@ def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
     with pytest.raises(
         KaggleRefusal, match="did not take the kernel ada/goldfold-flowers: Maximum batch TPU session count"
     ):
-        kernels.push(client, KERNEL, kernels.pack(project(), plan("0")))
+        kernels.push(client, KERNEL, packing.pack(project(), plan("0")))
 
 
 def test_a_secret_in_the_log_is_hidden(kaggle, client):
@@ -210,7 +217,7 @@ def finished(tmp_path_factory):
 def test_an_output_of_another_run_is_never_taken(finished, tmp_path):
     _, client, pushed = finished
     with pytest.raises(Refusal, match="is of run run-1, not of run-2: an older version"):
-        kernels.pull(client, pushed, "run-2", tmp_path / "pulled")
+        kernel_results.pull(client, pushed, "run-2", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
 
 
@@ -232,7 +239,7 @@ def test_an_output_file_that_would_leave_the_folder_is_refused(finished, tmp_pat
     evil = {"files": [{"fileName": "../evil.txt", "url": "http://storage.test/outputs/x"}]}
     monkeypatch.setattr(kaggle, "list_kernel_session_output", lambda ask: evil)
     with pytest.raises(KaggleRefusal, match=r"an output file is called '../evil.txt'"):
-        kernels.pull(client, pushed, "run-1", tmp_path / "deep" / "pulled")
+        kernel_results.pull(client, pushed, "run-1", tmp_path / "deep" / "pulled")
     assert not list(tmp_path.rglob("evil.txt"))
 
 
@@ -272,12 +279,14 @@ def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, what, messa
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
     write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
-    kernels.carry(tmp_path / "there", COLLECT, tmp_path / "pulled")
-    whole = kernels.read_output(tmp_path / "pulled", "carried", "it")
-    assert kernels.merge(whole, tmp_path / "good", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    carry(tmp_path / "there", tmp_path / "pulled")
+    whole = kernel_results.read_output(tmp_path / "pulled", "carried", "it")
+    assert kernel_results.merge(whole, tmp_path / "good", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
     harm(tmp_path / "pulled", what)
     with pytest.raises(Refusal, match=message):
-        kernels.merge(kernels.read_output(tmp_path / "pulled", "carried", "it"), tmp_path / "here", COLLECT, 200)
+        kernel_results.merge(
+            kernel_results.read_output(tmp_path / "pulled", "carried", "it"), tmp_path / "here", COLLECT, 200
+        )
     assert not (tmp_path / "here").exists() or not list((tmp_path / "here").rglob("*.npz"))
 
 
@@ -285,7 +294,7 @@ def test_the_version_that_was_pushed_is_asked_for_not_the_newest(kaggle, client,
     first, second = plan("0", run="one"), plan("1", run="two")
     pushed, _, _ = go(client, first)
     assert go(client, second)[0].version == 2
-    assert kernels.pull(client, pushed, "one", tmp_path / "pulled").units == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.pull(client, pushed, "one", tmp_path / "pulled").units == ("work/flowers/members/cnn/fold0",)
 
 
 @pytest.mark.parametrize(
@@ -316,26 +325,26 @@ def test_the_notebook_does_the_same_in_cells(tmp_path):
     (tmp_path / "kaggle/input/competitions/flowers/train").mkdir(parents=True)
     (tmp_path / "kaggle/input/competitions/flowers/sample_submission.csv").write_text("id,label\n")
     (tmp_path / "kaggle/input/competitions/flowers/train/01.tfrec").write_bytes(bytes(2000))
-    kernels.write_folder(KERNEL, kernels.pack(project(), plan("3")), tmp_path / "push", as_notebook=True)
+    kernels.write_folder(KERNEL, packing.pack(project(), plan("3")), tmp_path / "push", as_notebook=True)
     assert json.loads((tmp_path / "push/kernel-metadata.json").read_text())["kernel_type"] == "notebook"
     cells = json.loads((tmp_path / "push/goldfold-flowers.ipynb").read_text())["cells"]
     assert cells[0]["cell_type"] == "markdown"
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert kernels.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/fold3",)
+    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/fold3",)
 
 
 def test_a_project_that_kaggle_would_not_take_is_refused():
     import random
 
     with pytest.raises(Refusal, match=r"the packed project is .* characters, Kaggle takes 1,000,000"):
-        kernels.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
+        packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
 
 
 def test_the_real_project_fits_into_a_kernel():
     root = Path(__file__).parents[2]
-    files = kernels.project_files(root, ["competition/**/*.py", "pipelines/**/*.py", "params.yaml", "recipes/*.yaml"])
-    assert len(kernels.pack(files, plan("0"))) < kernels.LARGEST / 2
+    files = packing.project_files(root, ["competition/**/*.py", "pipelines/**/*.py", "params.yaml", "recipes/*.yaml"])
+    assert len(packing.pack(files, plan("0"))) < packing.LARGEST / 2
 
 
 def test_the_quota_is_shown_in_hours(kaggle, client):
@@ -345,7 +354,7 @@ def test_the_quota_is_shown_in_hours(kaggle, client):
 
 def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
     told = plan("9", seconds=30)
-    pushed = kernels.push(client, KERNEL, kernels.pack(project(), told))
+    pushed = kernels.push(client, KERNEL, packing.pack(project(), told))
     until = time.monotonic() + 10
     while kaggle.kernels["ada/goldfold-flowers"][0].status != "RUNNING" and time.monotonic() < until:
         time.sleep(0.05)
@@ -359,7 +368,7 @@ def test_a_kernel_goes_on_only_from_whole_results(tmp_path, what):
     fold = tmp_path / "there/work/flowers/members/cnn/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
-    kernels.carry(tmp_path / "there", COLLECT, tmp_path / "inputs/carried")
+    carry(tmp_path / "there", tmp_path / "inputs/carried")
     if what != "whole":
         harm(tmp_path / "inputs/carried", what)
     restored = restore(tmp_path / "inputs", tmp_path / "root")

@@ -1,6 +1,7 @@
 import ast
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from world import ROOT, params
@@ -8,8 +9,9 @@ from world import ROOT, params
 from competition.errors import Refusal
 from competition.params_file import load_params
 from competition.remote import packing
+from competition.remote.kernel_script import restore
 
-STAGES = ("download", "prepare", "resolve", "tune", "train", "predict")
+STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 
 
 def imported(module):
@@ -60,17 +62,46 @@ def test_the_parameters_that_travel_mean_the_same_and_name_nothing_of_this_machi
     assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
 
 
+def test_images_and_weights_below_the_projects_folder_can_travel(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pictures/rose/1.jpg", "pictures/tulip/2.jpg", "mine/a.weights.h5", "mine/not-asked-for.h5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    here = params("'prepare.external={more: pictures}' members.cnn.weights=mine/a.weights.h5")
+    twice = {**here.members, "again": here.members["cnn"]}
+    assert packing.own_files(here, twice) == {
+        "pictures": [Path("pictures/rose/1.jpg"), Path("pictures/tulip/2.jpg")],
+        "mine": [Path("mine/a.weights.h5")],
+    }
+    assert packing.own_files(params(), params().members) == {}
+
+
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        ("prepare.external={more: /pictures}", "prepare.external names folders of this machine"),
-        ("members.cnn.weights=mine.weights.h5", "members.cnn.weights: mine.weights.h5 is a file of this machine"),
+        ("prepare.external={more: /pictures}", "prepare.external.more: /pictures is a place of this machine"),
+        ("prepare.external={more: ../pictures}", "prepare.external.more: ../pictures is a place of this machine"),
+        ("members.cnn.weights=~/mine.weights.h5", "members.cnn.weights: ~/mine.weights.h5 is a place of this machine"),
+        ("members.cnn.weights=mine.weights.h5", "members.cnn.weights: mine.weights.h5 was not found"),
     ],
 )
-def test_what_a_kernel_cannot_read_is_refused(sets, message):
+def test_what_a_kernel_would_not_find_is_refused(sets, message):
     here = params(f"'{sets}'")
     with pytest.raises(Refusal, match=message):
-        packing.files(ROOT, here, here.members)
+        packing.own_files(here, here.members)
+
+
+def test_files_that_travel_arrive_where_they_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pictures/rose/1.jpg", "top.weights.h5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    here = params("'prepare.external={more: pictures}' members.cnn.weights=top.weights.h5")
+    units = {place: (Path(place), files) for place, files in packing.own_files(here, here.members).items()}
+    packing.carry(units, tmp_path / "inputs" / "carried")
+    assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "."]
+    for name in ("pictures/rose/1.jpg", "top.weights.h5"):
+        assert (tmp_path / "root" / name).read_bytes() == name.encode()
 
 
 @pytest.mark.parametrize(("machine", "kind"), [("TpuV5E8", "tpu"), ("NvidiaTeslaT4", "gpu"), ("", ""), ("None", "")])

@@ -1,6 +1,8 @@
+import dataclasses
 import hashlib
 
 import pytest
+from fake_kaggle.server import Run
 
 from competition.errors import Refusal
 from competition.remote import submit
@@ -19,7 +21,8 @@ def file(tmp_path):
 
 
 def send(client, file, again=False):
-    return submit.submit(client, "flowers", file, DIGEST, "two members", again)
+    way = submit.by_file(file, file.name)
+    return submit.submit(client, "flowers", way, DIGEST, "two members", again)
 
 
 def follow(client, ref, seconds=20.0):
@@ -87,6 +90,12 @@ def test_whatever_fails_once_the_file_is_submitted_exactly_once(kaggle, client, 
             "400 Submission not allowed: daily limit",
         ),
         ("StartSubmissionUpload", "403:You must accept this competition's rules", "rules", "accept them at"),
+        (
+            "CreateSubmission",
+            "400:This competition only accepts Submissions from Notebooks",
+            "notebooks",
+            "set kaggle.submit to notebook, then `make kernel submit`; nothing was submitted",
+        ),
         ("StartSubmissionUpload", "404", "missing", "Kaggle knows no flowers"),
         ("ListSubmissions", "401", "credentials", "does not accept the credential"),
     ],
@@ -124,7 +133,8 @@ def deliver(client, file, ledger, again=False):
     def record(what, ref, public, private, error):
         append(ledger, Event(DIGEST, what, ref, public, private, error, "2026-01-01T00:00:00Z"))
 
-    return submit.deliver(client, "flowers", file, DIGEST, "", again, record, 20, 0.01, 0.05, lambda waited: None)
+    way = submit.by_file(file, file.name)
+    return submit.deliver(client, "flowers", way, DIGEST, "", again, record, 20, 0.01, 0.05, lambda waited: None)
 
 
 def events(ledger):
@@ -149,3 +159,65 @@ def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_p
     assert already_sent(read(ledger), DIGEST) is None
     deliver(client, file, ledger)
     assert [what for what, _, _ in events(ledger)] == ["sending", "failed", "sending", "submitted", "scored"]
+
+
+@pytest.fixture
+def left(kaggle):
+    """Two versions of a kernel, each with a submission among its outputs."""
+    for version, text in enumerate((b"id,label\na,9\nb,9\n", CSV), 1):
+        folder = kaggle.folder / f"ada_goldfold-flowers_v{version}"
+        (folder / "working").mkdir(parents=True)
+        (folder / "working" / "submission.csv").write_bytes(text)
+        (folder / "working" / "weights.pack").write_bytes(b"large")
+        kaggle.kernels["ada/goldfold-flowers"].append(Run({}, folder, "COMPLETE"))
+    kaggle.contests["flowers"].kernels_only = True
+    return submit.Made("ada/goldfold-flowers", 2, "submission.csv", DIGEST, "")
+
+
+def hand_in(client, made, again=False):
+    submit.refuse_another_output(client, made)
+    return submit.submit(client, "flowers", submit.by_kernel(made), DIGEST, "two members", again)
+
+
+def test_what_a_kernel_left_is_submitted_and_followed_to_its_score(kaggle, client, left):
+    ref = hand_in(client, left)
+    (made,) = kaggle.submissions
+    assert (made["ref"], made["sha256"], made["name"]) == (ref, DIGEST, "submission.csv")
+    assert made["message"] == f"two members | goldfold {DIGEST[:16]}"
+    assert follow(client, ref)[0].status == "COMPLETE"
+    assert kaggle.count("upload") == 0
+    (asked,) = [ask for method, ask in kaggle.calls if method == "CreateCodeSubmission"]
+    assert (asked["kernelOwner"], asked["kernelSlug"], asked["kernelVersion"]) == ("ada", "goldfold-flowers", 2)
+
+
+def test_of_a_kernels_outputs_only_the_submission_is_fetched(kaggle, client, left):
+    submit.refuse_another_output(client, left)
+    assert sum(name == "GET outputs" for name, _ in kaggle.headers) == 1
+
+
+@pytest.mark.parametrize("fault", ["500", "lost"])
+def test_a_lost_answer_for_a_kernel_never_costs_a_second_submission(kaggle, client, left, fault):
+    kaggle.faults["CreateCodeSubmission"] = [fault]
+    ref = hand_in(client, left)
+    assert [made["ref"] for made in kaggle.submissions] == [ref]
+    assert hand_in(client, left) == ref
+    assert len(kaggle.submissions) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 1}, "submission.csv of version 1 of ada/goldfold-flowers is not the submission in hand"),
+        ({"file": "other.csv"}, r"other.csv of version 2 of ada/goldfold-flowers is not there \(any more\)"),
+    ],
+)
+def test_another_output_than_the_one_in_hand_is_refused(kaggle, client, left, changes, message):
+    with pytest.raises(Refusal, match=message):
+        hand_in(client, dataclasses.replace(left, **changes))
+    assert kaggle.submissions == []
+
+
+def test_a_record_that_is_damaged_is_none(tmp_path):
+    assert submit.read_made(tmp_path / "absent.json") is None
+    (tmp_path / "torn.json").write_text('{"kernel": "a/b"')
+    assert submit.read_made(tmp_path / "torn.json") is None

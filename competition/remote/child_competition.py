@@ -1,0 +1,171 @@
+"""In the child: what is asked about a competition. Each takes an authenticated KaggleApi, `emit` and plain values."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from competition.remote.child_failure import Emit, Told, failure_of
+
+
+def whoami(api: Any, emit: Emit) -> dict[str, str]:
+    api.competitions_list(search="titanic")  # a wrong key only shows at the first call
+    return {"username": api.config_values.get(api.CONFIG_NAME_USER) or ""}
+
+
+def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+    from kagglesdk.competitions.types.competition_api_service import ApiGetCompetitionRequest
+
+    request = ApiGetCompetitionRequest()
+    request.competition_name = slug
+    with api.build_kaggle_client() as kaggle:
+        found = kaggle.competitions.competition_api_client.get_competition(request)
+    return {
+        "slug": found.ref.rstrip("/").rsplit("/", 1)[-1],
+        "title": found.title,
+        "entered": bool(found.user_has_entered),
+        "deadline": found.deadline.isoformat() if found.deadline else "",
+        "daily": found.max_daily_submissions,
+        "metric": found.evaluation_metric,
+        "kernels_only": bool(found.is_kernels_submissions_only),
+        "closed": bool(found.submissions_disabled),
+    }
+
+
+def listing(api: Any, emit: Emit, slug: str) -> dict[str, int]:
+    """name -> bytes. A page may be empty and still name a next one; a token that comes back ends the walk.
+
+    Thousands of files are many pages, and Kaggle limits the rate: then what is known so far is the answer.
+    """
+    files: dict[str, int] = {}
+    token: str | None = None
+    seen: set[str | None] = set()
+    while token not in seen:
+        seen.add(token)
+        try:
+            page = api.competition_list_files(slug, token, 200)
+        except Exception as error:
+            if files and failure_of(error).get("status") == 429:
+                break
+            raise
+        files |= {file.name: file.total_bytes for file in page.files or []}
+        token = page.next_page_token or None
+        emit("progress", done=len(files), total=0)
+        if token is None:
+            break
+    return files
+
+
+def download(api: Any, emit: Emit, slug: str, folder: str, force: bool) -> str:
+    """The whole competition as one zip, resumed where an earlier run stopped; the path of what came."""
+    _drop_what_is_no_zip(Path(folder))
+    with _watching(Path(folder), emit):
+        api.competition_download_files(slug, folder, force=force, quiet=True)
+    came = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    wanted = Path(folder) / f"{slug}.zip"
+    if wanted not in came:
+        names = ", ".join(path.relative_to(folder).as_posix() for path in came)
+        raise Told("page", f"Kaggle sent another thing than an archive ({names or 'nothing'})")
+    return str(wanted)
+
+
+def _drop_what_is_no_zip(folder: Path) -> None:
+    """kaggle 2.2.4 writes an error page over a part and later appends the rest of the zip: never resume that."""
+    for part in folder.glob("*.zip"):
+        with part.open("rb") as file:
+            head = file.read(4)
+        if not b"PK\x03\x04".startswith(head):
+            for file_of_it in folder.glob(f"*{part.name}*"):
+                file_of_it.unlink()
+
+
+@contextlib.contextmanager
+def _watching(folder: Path, emit: Emit) -> Iterator[None]:
+    """Report the bytes in `folder` while they grow: the parent stops a process that reports nothing for too long.
+
+    The package takes a full disk for a bad connection and waits a minute for it; when nothing grows, the disk is asked.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        before, still = -1, 0
+        while not over.wait(0.2):
+            now = before
+            with contextlib.suppress(OSError):  # a file may vanish between listing and asking
+                now = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            still = still + 1 if now == before else 0
+            if still % 5 == 4 and (problem := _disk_problem(folder)):
+                emit("error", kind="disk", message=problem)
+                os._exit(1)
+            if now != before:
+                before = now
+                emit("progress", done=now, total=0)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _disk_problem(folder: Path) -> str:
+    """Why a little file cannot be written here; "" when it can."""
+    probe = folder / ".probe"
+    try:
+        probe.write_bytes(bytes(1 << 16))
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    finally:
+        probe.unlink(missing_ok=True)
+    return ""
+
+
+def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, Any]:
+    """{"ref", "message"}. An upload that was refused never became a submission: kind "upload"."""
+    answer = api.competition_submit(path, message, slug, quiet=True)
+    if not answer.ref and answer.message == api.COMPETITION_SUBMIT_UPLOAD_FAILED_MESSAGE:
+        raise Told("upload", answer.message)
+    return {"ref": answer.ref or 0, "message": answer.message or ""}
+
+
+def submit_kernel(
+    api: Any, emit: Emit, slug: str, kernel: str, version: int, file: str, message: str
+) -> dict[str, Any]:
+    answer = api.competition_submit_code(file, message, slug, kernel, version, quiet=True)
+    return {"ref": answer.ref or 0, "message": answer.message or ""}
+
+
+def submission(api: Any, emit: Emit, ref: int) -> dict[str, Any]:
+    from kagglesdk.competitions.types.competition_api_service import ApiGetSubmissionRequest
+
+    request = ApiGetSubmissionRequest()
+    request.ref = ref
+    with api.build_kaggle_client() as kaggle:
+        return _submission(kaggle.competitions.competition_api_client.get_submission(request))
+
+
+def submissions(api: Any, emit: Emit, slug: str) -> list[dict[str, Any]]:
+    """The newest hundred."""
+    return [_submission(found) for found in api.competition_submissions(slug, page_size=100) or [] if found]
+
+
+def _submission(found: Any) -> dict[str, Any]:
+    return {
+        "ref": found.ref,
+        "file": found.file_name or "",
+        "message": found.description or "",
+        "status": found.status.name.rsplit("_", 1)[-1],
+        "public": found.public_score or "",
+        "private": found.private_score or "",
+        "error": found.error_description or "",
+        "date": found.date.isoformat() if found.date else "",
+    }
+
+
+def limits(api: Any, emit: Emit, slug: str) -> dict[str, int]:
+    found = api.competition_get_submission_limits(slug)
+    return {"today": found.num_today, "total": found.num_total, "left": found.num_allowed_now}

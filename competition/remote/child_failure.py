@@ -1,0 +1,55 @@
+"""In the child: any exception of the package, of requests or of the disk as a kind and a message."""
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+Emit = Callable[..., None]  # emit(event, **values): what an action tells the parent on the way
+DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
+
+
+class Told(Exception):
+    """A failure this module itself found; `kind` is one of kaggle_client.KINDS."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def failure_of(error: BaseException) -> dict[str, Any]:
+    """kind, status, message, retry_after of any exception of the package, of requests or of the disk."""
+    import requests
+
+    answer = getattr(error, "response", None)
+    if isinstance(error, Told):
+        return {"kind": error.kind, "message": str(error)}
+    if isinstance(error, requests.exceptions.HTTPError) and answer is not None:
+        if answer.status_code in {400, 403} and "xml" in answer.headers.get("Content-Type", ""):  # storage, not Kaggle
+            return {"kind": "expired", "message": f"storage answered {answer.status_code}"}
+        wait = answer.headers.get("Retry-After")
+        return {"kind": "http", "status": answer.status_code, "message": message_of(error, answer), "retry_after": wait}
+    if isinstance(error, json.JSONDecodeError):  # requests' own is one, too
+        return {"kind": "answer", "message": "the answer is not JSON"}
+    if isinstance(error, OSError) and error.errno in DISK:
+        return {"kind": "disk", "message": os.strerror(error.errno)}
+    if isinstance(error, requests.exceptions.RequestException | OSError | EOFError):
+        return {"kind": "connection", "message": f"{type(error).__name__}: {error}"}
+    if isinstance(error, KeyboardInterrupt):
+        return {"kind": "interrupted", "message": "interrupted"}
+    if type(error).__module__.startswith("urllib3"):
+        return {"kind": "connection", "message": f"{type(error).__name__}: {error}"}
+    if isinstance(error, ValueError) and "does not match expected size" in str(error):
+        return {"kind": "damaged", "message": str(error)}
+    return {"kind": "client", "message": f"{type(error).__name__}: {error}"}
+
+
+def message_of(error: BaseException, answer: Any) -> str:
+    """What the server said, from any of the three shapes of its errors."""
+    with contextlib.suppress(Exception):
+        told = answer.json()
+        inner = told.get("error", told)
+        return str(inner.get("message") if isinstance(inner, dict) else inner)
+    return str(error).split(" for url:")[0]
