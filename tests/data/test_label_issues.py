@@ -1,4 +1,5 @@
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -6,7 +7,10 @@ import pytest
 from competition.data import label_issues
 from competition.errors import Refusal
 
+with_cleanlab = pytest.mark.skipif(find_spec("cleanlab") is None, reason="cleanlab is not here (goldfold[labels])")
 
+
+@with_cleanlab
 def test_planted_wrong_labels_are_listed_the_worst_first():
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 4, 400)
@@ -22,6 +26,7 @@ def test_planted_wrong_labels_are_listed_the_worst_first():
     assert all(found["suggested"] == [truth[int(one[1:])] for one in found["id"]])
 
 
+@with_cleanlab
 def test_float16_probabilities_and_a_class_without_rows_are_fine():
     probs = np.tile(np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], np.float16), (10, 1))
     found = label_issues.find(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
@@ -29,6 +34,7 @@ def test_float16_probabilities_and_a_class_without_rows_are_fine():
     assert len(found) == 0
 
 
+@with_cleanlab
 def test_lengths_that_do_not_match_are_refused():
     with pytest.raises(Refusal, match="2 ids, 3 labels"):
         label_issues.find(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
