@@ -122,10 +122,13 @@ def kept(chain: Chain, path: Path) -> Chain:
 
 def told(found: Diversity) -> dict[str, Any]:
     """As JSON has it: what is not defined (the errors of a member that is never wrong) is null."""
-    return {
-        name: np.where(np.isfinite(value), value, None).tolist() if isinstance(value, np.ndarray) else value
-        for name, value in asdict(found).items()
-    }
+    values = asdict(found)
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            values[name] = value.astype(object)
+            values[name][~np.isfinite(value)] = None
+            values[name] = values[name].tolist()
+    return values
 
 
 def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[str, Any]:

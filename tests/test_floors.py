@@ -24,8 +24,9 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.ensemble", "competition.remote", "competition.data.competition"),
     ("competition.data", "competition.submission"),
     ("competition.training",),
-    ("competition.lineage", "competition.report"),
+    ("competition.lineage",),
     ("competition.gather", "competition.kernel_work"),
+    ("competition.report",),
     ("pipelines.stage",),
     ("pipelines",),
 ]

@@ -1,0 +1,144 @@
+"""The report's sections on what goes wrong: classes, confusions, calibration, and the errors that were surest."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.data.images import BadImage, Fit
+from competition.data.prepared import Prepared
+from competition.ensemble.predictions import load_scores
+from competition.errors import Refusal
+from competition.report.mistakes import (
+    ClassScore,
+    are_probabilities,
+    class_scores,
+    confused_pairs,
+    confusion,
+    reliability,
+    surest_errors,
+)
+from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
+from competition.report.pictures import data_uri, training_images
+from competition.report.svg import confusion_chart, reliability_chart
+
+WORST, PAIRS, TILES = 15, 12, 32
+DRAWN = 104  # classes; of more, a picture of confusions shows nothing
+SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
+
+
+def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(ids, labels, given, scores) of every out-of-fold row, by chains that never saw its fold.
+
+    Raises Refusal when they are of other rows than those that are prepared now.
+    """
+    ids, scores = load_scores(blend / "honest_oof.npz")
+    table = pd.read_csv(blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+    labels = prepared.part("train").set_index("id")["label"]
+    given = table.set_index("id")["label"]
+    if not (np.isin(ids, labels.index).all() and np.isin(ids, given.index).all()):
+        raise Refusal("the blend is of other rows than those that are prepared; `make predict` makes it again")
+    return ids, labels.loc[ids].to_numpy(), given.loc[ids].to_numpy(), scores
+
+
+def classes_section(labels: np.ndarray, given: np.ndarray, names: Sequence[str]) -> Section:
+    """labels, given: (N,) int."""
+    table = confusion(labels, given, len(names))
+    scores = class_scores(table)
+    columns = ["class", "most often taken for", "F1", "precision", "recall", "rows"]
+    wrong = int((labels != given).sum())
+    worst = [one for one in scores if one.f1 < 1][:WORST]
+    blocks: list[Block] = [
+        Text(
+            [
+                f"{wrong:,} of {len(labels):,} rows got another class than their own, by chains that never saw their fold."
+            ]
+        )
+    ]
+    if worst:
+        blocks.append(
+            Table(
+                columns, [class_cells(one, names) for one in worst], 2, "The worst classes, by F1; rows: of the class."
+            )
+        )
+    pairs = confused_pairs(table, PAIRS)
+    if pairs:
+        cells = [[names[p.actual], names[p.given], f"{p.rows:,}", f"{p.share:.1%}"] for p in pairs]
+        blocks.append(
+            Table(["class", "taken for", "rows", "of its rows"], cells, 2, "The confusions that happen most often.")
+        )
+    if len(names) <= DRAWN:
+        note = "Green: right; red: wrong, the stronger, the larger the share of the class. Rest the pointer on a cell for its rows."
+        blocks.append(Charts([confusion_chart(table, names)], note))
+    if len(scores) > len(worst):
+        every = [class_cells(one, names) for one in scores]
+        blocks.append(Table(columns, every, 2, folded=f"all {len(scores)} classes"))
+    return Section("classes", "Classes", SOURCE, blocks)
+
+
+def class_cells(one: ClassScore, names: Sequence[str]) -> list[str]:
+    taken = f"{names[one.taken_for]} ({one.taken_rows:,})" if one.taken_for >= 0 else "–"
+    return [names[one.number], taken, f"{one.f1:.4f}", f"{one.precision:.4f}", f"{one.recall:.4f}", f"{one.rows:,}"]
+
+
+def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
+    """labels: (N,) int.  scores: (N, C)."""
+    if not are_probabilities(scores):
+        lines = [
+            "The blend mixes ranks: its scores put rows in an order and are no probabilities, so there is nothing to calibrate."
+        ]
+        return Section("calibration", "Calibration", SOURCE, [Text(lines)])
+    bins, gap = reliability(labels, scores)
+    told = (
+        f"Expected calibration error {gap:.4f}: the mean distance of accuracy from confidence, over rows in bins of a tenth. Points "
+        "below the diagonal: too sure; above: not sure enough. Bars are one standard error."
+    )
+    rows = [[f"{b.confidence:.3f}", f"{b.accuracy:.3f} ± {b.error:.3f}", f"{b.rows:,}"] for b in reversed(bins)]
+    table = Table(["mean confidence", "accuracy", "rows"], rows, 0)
+    return Section("calibration", "Calibration", SOURCE, [Text([told]), Charts([reliability_chart(bins)]), table])
+
+
+def errors_section(
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, fit: Fit
+) -> Section | None:
+    """The wrong rows with the surest predictions, as pictures.  rows: of `honest_rows`."""
+    ids, labels, given, scores = rows
+    worst = surest_errors(labels, given, scores, TILES)
+    if not len(worst):
+        return None
+    names = prepared.competition.classes
+    images = training_images(prepared.folder / "records", prepared.index, ids[worst].tolist())
+    tiles = []
+    for n in worst:
+        said = [
+            f"{names[given[n]]} {scores[n, given[n]]:.2f}",
+            f"is {names[labels[n]]} {scores[n, labels[n]]:.2f}",
+            str(ids[n]),
+        ]
+        try:
+            address, hard = data_uri(images[ids[n]], fit)
+        except (KeyError, BadImage):
+            address, hard = "", False
+        tiles.append(Tile(address, hard, said))
+    note = (
+        f"The {len(tiles)} errors with the highest score, first what was said, then what the label says; some of them are "
+        "wrong labels (make issues-in-labels)."
+    )
+    return Section("errors", "Surely wrong", f"{SOURCE}; data/records", [Sheet(tiles, note)])
+
+
+def label_issues_section(file: Path) -> Section | None:
+    """What `make issues-in-labels` found, where it was asked for."""
+    if not file.is_file():
+        return None
+    found = pd.read_csv(file, dtype={"id": str, "label": str, "suggested": str}, keep_default_na=False)
+    rows = [
+        [r["id"], r["label"], r["suggested"], f"{r['label_probability']:.2f}", f"{r['suggested_probability']:.2f}"]
+        for r in found.head(WORST).to_dict("records")
+    ]
+    columns = ["id", "label", "suggested", "score of the label", "of the suggestion"]
+    blocks: list[Block] = [Text([f"Doubtful labels: {len(found):,}, the worst first."])]
+    if rows:
+        blocks.append(Table(columns, rows, 3))
+    return Section("labels", "Doubtful labels", "label_issues.csv · make issues-in-labels", blocks)

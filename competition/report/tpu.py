@@ -1,0 +1,66 @@
+"""The report's section on TPUs: what preflight found and what plan expects, where they were asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from competition.report.page import Block, Section, Table, Text
+from competition.training.foreseen import COLUMNS, NOTE, cells
+from competition.training.preflight import answer_of
+from competition.training.topology import GIB, TOPOLOGIES
+
+HOUR = 3600.0
+
+
+def tpu_section(work: Path) -> Section | None:
+    blocks: list[Block] = []
+    for file in sorted((work / "preflight").glob("*.json")):
+        if file.stem in TOPOLOGIES:
+            blocks += preflight_blocks(json.loads(file.read_text(encoding="utf-8")))
+    if (work / "plan.json").is_file():
+        blocks += plan_blocks(json.loads((work / "plan.json").read_text(encoding="utf-8")))
+    sources = "preflight/<topology>.json, plan.json · make preflight, make plan"
+    return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None
+
+
+def preflight_blocks(found: dict[str, Any]) -> list[Block]:
+    topology = TOPOLOGIES[found["topology"]]
+    rows = [
+        cells(member, step, answer_of(raw))
+        for member, answers in found["members"].items()
+        for step, raw in answers.items()
+    ]
+    head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {found['backend']}"
+    blocks: list[Block] = [
+        Text([f"Preflight for {head}"]),
+        Table(list(COLUMNS), rows, 2, NOTE[0].upper() + NOTE[1:] + "."),
+    ]
+    return [*blocks, Text(found["changes"], True)] if found["changes"] else blocks
+
+
+def plan_blocks(plan: dict[str, Any]) -> list[Block]:
+    where = plan.get("topology") or plan.get("machine", "this machine")
+    rows = [
+        [name, *(_duration(cost[key]) for key in ("train", "predict", "saved"))]
+        for name, cost in plan["members"].items()
+    ]
+    total = f"Plan for {where}: {_duration(plan['seconds'])}"
+    if between := plan.get("between"):
+        total += f", an estimate between {_duration(between['high'])} and {_duration(between['low'])}"
+    lines = [f"{total}."]
+    if kaggle := plan.get("kaggle"):
+        lines.append(
+            f"On Kaggle {kaggle['sessions']} sessions, {kaggle['hours']:.1f} h in all, {kaggle['share_of_week']:.0%} of a week's quota."
+        )
+    lines += [
+        f"{bill['dollars']:,.2f} dollars in {bill['region']} ({bill['kind']}, price of {bill['as_of']}, the accelerator alone)."
+        for bill in plan.get("cloud", ())
+    ]
+    return [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]
+
+
+def _duration(seconds: float) -> str:
+    """As a person says it: 48 s, 12 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"

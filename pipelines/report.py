@@ -1,0 +1,123 @@
+"""Everything that is known of this competition on one page, from the files that the other stages left."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from competition.data.prepared import Prepared, load_prepared
+from competition.ensemble.chain import Chain
+from competition.ensemble.metrics import metric_named
+from competition.lineage import fold_views
+from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
+from competition.report import classes, data, members, scores, tpu
+from competition.report.page import Figure, Head, Section, Table, render
+from competition.submission import ledger
+from pipelines.stage import Job, git_commit, main, shown, versions
+
+BLOCKS = ("policy", "blend", "decision", "honest")
+
+
+def run(job: Job) -> None:
+    """data/, and of members/, blend/, preflight/, plan.json, ledger.jsonl what is there -> report.html"""
+    job.needs(job.path("data", "manifest.json"), "download")
+    prepared, book = load_prepared(job.path("data")), ledger.read(job.submissions / "ledger.jsonl")
+    mine = [row for row in ledger.rows(book) if row.entry.competition == job.params.competition.name]
+    made, page = read_manifest(job.path("blend", "manifest.json")), job.path("report.html")
+    names, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
+    found: list[Section | None] = []
+    if made is not None:
+        row = next((row for row in mine if row.entry.digest == made.result["submission"]), None)
+        figures = scores.figures(made.result, row)
+        found += blend_sections(job, made, row)
+    else:
+        figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
+    found += [
+        scores.ways_section(job.path("table.json"), metric),
+        members.members_section(job.work, list(job.params.members), job.params.prepare.folds, metric.name),
+    ]
+    warnings = stale(job, prepared, made) if made is not None else []
+    if made is not None and made.depends.get("data") == prepared.digest:
+        rows = classes.honest_rows(job.path("blend"), prepared)
+        _, labels, given, said = rows
+        found += [
+            classes.classes_section(labels, given, names),
+            classes.calibration_section(labels, said),
+            classes.errors_section(rows, prepared, job.params.prepare.fit),
+        ]
+    found += [
+        classes.label_issues_section(job.path("label_issues.csv")),
+        data.data_section(prepared),
+        tpu.tpu_section(job.work),
+        scores.ledger_section(mine, job.params.kaggle.public_share, looks(job)),
+        made_with(job, made),
+    ]
+    counts = ", ".join(f"{len(prepared.part(part)):,} {part}" for part in ("train", "test"))
+    line = f"{metric.name} · {counts} rows · {len(names)} classes · {job.params.prepare.folds} folds"
+    if made is not None:
+        line += f" · submission {made.result['file']}"
+    at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    head = Head(prepared.competition.name, line, figures, warnings, f"Made by `make report`, {at}.")
+    with atomic(page) as temporary:
+        temporary.write_text(render(head, [one for one in found if one is not None]), encoding="utf-8")
+    for warning in warnings:
+        job.say(f"report: {warning}")
+    job.say(f"report: {shown(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+
+
+def blend_sections(job: Job, made: Manifest, row: ledger.Row | None) -> list[Section | None]:
+    chain, told = Chain.load(job.path("blend", "chain.json")), made.result
+    worth = scores.worth_section(told["diversity"]) if "diversity" in told else None
+    return [scores.blend_section(told, chain, row), scores.views_section(told, chain), worth]
+
+
+def stale(job: Job, prepared: Prepared, made: Manifest) -> list[str]:
+    """What has changed since the blend was made: its figures are those of before."""
+    if made.depends.get("data") != prepared.digest:
+        return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
+    found = []
+    for name, folds in made.depends.get("predictions", {}).items():
+        if name not in job.params.members:
+            continue
+        now = {fold: read_manifest(fold_views(job.work, name, fold)) for fold in range(job.params.prepare.folds)}
+        if {str(fold): one.files for fold, one in now.items() if one} != folds:
+            found.append(f"{name} was trained or predicted again since the blend was made; `make blend` takes it in.")
+    wanted = {block: plain(getattr(job.params, block)) for block in BLOCKS}
+    changed = differences({block: made.depends.get(block, {}) for block in BLOCKS}, wanted)
+    if changed:
+        found.append(
+            f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
+        )
+    return found
+
+
+def looks(job: Job) -> int:
+    """How often `make grade` has opened the private solution."""
+    try:
+        return len(json.loads(job.path("looks.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return 0
+
+
+def made_with(job: Job, made: Manifest | None) -> Section:
+    """Command lines, parameters, versions: how to get the same again."""
+    parameters, sets = shown(job.options.params), f' SET="{job.options.set}"' if job.options.set else ""
+    picked = "" if parameters == "params.yaml" else f" PARAMS={parameters}"
+    facts = [
+        ["this page", f"make report{picked}{sets}"],
+        ["all of it", f"make download train predict{picked}{sets}"],
+        ["parameters", f"{parameters}, digest {digest_of(job.params)}"],
+        ["data", f"digest {load_prepared(job.path('data')).digest[:64]}"],
+        ["code", git_commit() or "not in a repository"],
+    ]
+    if made is not None:
+        facts.append(["submission", f"{made.result['file']}, sha256 {made.result['submission']}"])
+        facts.append(["blend", f"digest {made.digest}"])
+    here, then = versions(), made.made_with if made is not None else {}
+    rows: list[list[Any]] = [[name, here.get(name, "–"), then.get(name, "–")] for name in {**here, **then}]
+    tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
+    return Section("made", "Made from", f"params, manifests · Python at {sys.version.split()[0]}", [*tables])
+
+
+if __name__ == "__main__":
+    main(run)
