@@ -77,6 +77,9 @@ doctor: $(BIN)/.ready ## what is here, what is wrong, and how to mend it (EXPLAI
 	@$(call STAGE,doctor) $(if $(value EXPLAIN),--explain="$$GOLDFOLD_EXPLAIN")
 
 ##@ Looking closer
+report: $(BIN)/.ready ## everything that is known, on one page: work/<competition>/report.html
+	@$(call STAGE,report)
+
 table: $(BIN)/.ready ## every way to blend and to use views, by one yardstick
 	@$(call STAGE,table) $(if $(ALLOW_PARTIAL),--allow-partial)
 
@@ -135,4 +138,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise issues-in-labels test test-oldest clean fresh help
+.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise report issues-in-labels test test-oldest clean fresh help
