@@ -56,9 +56,9 @@ class Place:
         places = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
         return [sys.executable, "-m", f"pipelines.{stage}", *map(str, places), "--set", sets, *arguments]
 
-    def run(self, stage: str, *arguments: str, sets: str = "", **environment: str) -> Ran:
+    def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> Ran:
         command, around = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=around, timeout=200)
+        ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=around, timeout=200)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:

@@ -12,7 +12,7 @@ DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errn
 
 
 class Told(Exception):
-    """A failure this module itself found; `kind` is one of kaggle_client.KINDS."""
+    """A failure this module itself found; `kind` is one of those of kaggle_client.KaggleRefusal."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

@@ -6,7 +6,7 @@
 # %%
 """What runs inside a Kaggle kernel: unpack the project, check the machine, run the commands, pack the results.
 
-This file is also the template: kernels.pack() puts the plan and the project in place of PLAN and PROJECT. It needs the
+This file is also the template: packing.pack() puts the plan and the project in place of PLAN and PROJECT. It needs the
 standard library only, and what the commands need is looked for before they start. Its cells make a notebook as well.
 """
 
@@ -28,8 +28,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 OUTPUT = "goldfold-output.json"  # written last: what it lists is whole
-PLAN: dict[str, Any] = {}  # filled in by kernels.pack
-PROJECT = ""  # base64 of a zip, filled in by kernels.pack
+PLAN: dict[str, Any] = {}  # filled in by packing.pack
+PROJECT = ""  # base64 of a zip, filled in by packing.pack
 
 
 # %%

@@ -89,6 +89,7 @@ class FakeKaggle:
         self.hidden_modules: tuple[str, ...] = ()  # packages that a kernel does not find
         self.kernel_environment: dict[str, str] = {}
         self.quota = {"gpuQuota": (0, 108000), "tpuQuota": (3600, 72000)}  # seconds used, allowed
+        self.served = 0.0  # share of the last archive asked for that was sent
         self.released = threading.Event()  # ends every stalled answer
         self._count = itertools.count(1)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"kaggle": self}))
@@ -453,6 +454,7 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _archive(self, data: bytes) -> None:
+        self.kaggle.served = 0.0
         fault, etag = self.kaggle.fault("archive"), f'"{hashlib.md5(data).hexdigest()}"'
         if self._misbehave(fault):
             return
@@ -484,6 +486,7 @@ class Handler(BaseHTTPRequestHandler):
             step = max(1, len(body) // 40) if kind in {"slow", "hang"} else len(body) or 1
             for place in range(0, len(body), step):
                 self.wfile.write(body[place : place + step])
+                self.kaggle.served = min(1.0, (place + step) / len(body))
                 if kind == "slow":
                     time.sleep(float(value or 0.05))
                 if kind == "hang" and place >= len(body) // 2:

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -10,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pytest
+from PIL import Image
 from stages import Place
 from world import ROOT
 
@@ -199,17 +202,88 @@ def test_the_kernel_does_the_same_work_for_all_folds(downloaded, submitted, tmp_
     assert {cell["cell_type"] for cell in notebook["cells"]} == {"markdown", "code"}
 
 
-def test_the_kernel_makes_one_stale_fold_again_and_can_be_followed_later(world) -> None:
+def test_one_stale_fold_is_made_again_with_an_index_too_large_for_the_kernels_file(world) -> None:
     sets, old = "train.learning_rate=0.002", world.place.weights()
     pushes = world.kaggle.count("SaveKernel")
     world.kaggle.faults["GetKernelSessionStatus"] = ["403"]
-    world.refused("kernel", "--fold", "1", sets=sets)
-    said = world.do("kernel", "--fold", "1", sets=sets)
+    world.refused("kernel", "--fold", "1", "--inline", "100", sets=sets)
+    carried = world.kaggle.datasets["ada/goldfold-small-carried"].keys()
+    assert carried == {"goldfold-output.json", "work-small-kernel-index.pack"}
+    (request,) = (run.request for run in world.kaggle.kernels["ada/goldfold-small"][-1:])
+    assert request["datasetDataSources"] == ["ada/goldfold-small-carried"]
+    said = world.do("kernel", "--fold", "1", sets=sets)  # followed later
     assert "kernel: going on with run" in said and world.kaggle.count("SaveKernel") == pushes + 1
+    assert "prepare: groups and folds as in work/small/kernel/index/index.csv" in said
     new = world.place.weights()
     assert new["slim/fold0"] == old["slim/fold0"] and new["slim/fold1"] != old["slim/fold1"]
     assert "WARNING" not in said
     assert "train slim: fold 1 current" in world.do("train", "--fold", "1", sets=sets)
+
+
+@pytest.fixture
+def notebooks_only(downloaded):
+    downloaded.kaggle.contests["flowers"].kernels_only = True
+    yield
+    downloaded.kaggle.contests["flowers"].kernels_only = False
+
+
+def test_a_file_for_a_competition_of_notebooks_is_refused_with_the_parameter_to_set(world, notebooks_only) -> None:
+    told = world.refused("submit", "--again")
+    assert "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent" in told
+    assert "no kernel has made a submission yet" in world.refused("submit", sets="kaggle.submit=notebook")
+
+
+def test_from_download_to_a_scored_line_through_a_notebook(downloaded, notebooks_only, tmp_path) -> None:
+    world = downloaded.at(tmp_path)
+    sets = "kaggle.submit=notebook train.learning_rate=0.003"
+    assert "leaves no submission, for slim fold 1 would still be missing" in world.do(
+        "kernel", "--fold", "0", sets=sets
+    )
+    said = world.do("kernel", sets=sets)
+    assert "1 folders of this machine go with it, as the private dataset ada/goldfold-small-carried" in said
+    version = len(world.kaggle.kernels["ada/goldfold-small"])
+    assert f"made by version {version} of ada/goldfold-small; `make submit` hands it in" in said
+    assert world.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
+    assert "kernel: current" in world.do("kernel", sets=sets)
+    left = world.place.submission()
+    said = world.do("submit", sets=sets)
+    assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in said
+    made, (entry, *events) = world.kaggle.submissions[-1], world.ledger()
+    assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
+    assert made["sha256"] == entry["digest"] == hashlib.sha256(left).hexdigest()
+    assert events[-1]["ref"] == str(made["ref"]) and events[-1]["public_score"] == float(made["final"][1])
+    world.do("blend", sets=sets)
+    assert world.place.submission() == left  # blended here it is the same
+
+    # Other choices from the same fold models: their predictions travel, nothing is trained or predicted again.
+    sets += " blend.mixing=geometric"
+    said = world.do("kernel", sets=sets)
+    assert "2 folders of this machine go with it" in said and "pipelines.train" not in said
+    record = json.loads((world.place.work / "kernel" / "submission.json").read_text())
+    assert record["version"] == version + 1
+
+
+def test_another_submission_than_the_kernels_is_not_handed_in(world, notebooks_only) -> None:
+    made = {"kernel": "ada/goldfold-small", "version": 1, "file": "submission.csv", "digest": "0" * 64, "asked": ""}
+    (world.place.work / "kernel").mkdir()
+    (world.place.work / "kernel" / "submission.json").write_text(json.dumps(made))
+    told = world.refused("submit", "--again", sets="kaggle.submit=notebook")
+    assert "version 1 of ada/goldfold-small made 000000000000, not " in told and "FILE=000000000000" in told
+
+
+def test_external_images_below_the_projects_folder_go_with_the_kernel(downloaded, tmp_path) -> None:
+    world = downloaded.at(tmp_path)
+    for name in NAMES[:2]:
+        (tmp_path / "more" / name).mkdir(parents=True)
+        for number in range(3):
+            pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "more" / name / f"{number}.png")
+    sets = "'prepare.external={more: more}' members.slim.external=[more]"
+    around = {"cwd": tmp_path, "PYTHONPATH": str(ROOT)}
+    assert "6 external" in world.do("prepare", sets=sets, **around)
+    said = world.do("kernel", "--fold", "0", sets=sets, **around)
+    assert "1 folders of this machine go with it" in said and "WARNING" not in said
+    assert "train slim: fold 0 current" in world.do("train", "--fold", "0", sets=sets, **around)
 
 
 def test_a_kernel_without_its_accelerator_leaves_everything_as_it_was(world) -> None:
@@ -227,8 +301,8 @@ def test_a_kernel_without_its_accelerator_leaves_everything_as_it_was(world) -> 
 
 def test_what_a_kernel_cannot_read_is_refused_before_it_is_pushed(world) -> None:
     pushes = world.kaggle.count("SaveKernel")
-    told = world.refused("kernel", sets="members.slim.weights=mine.weights.h5")
-    assert "members.slim.weights: mine.weights.h5 is a file of this machine" in told
+    told = world.refused("kernel", sets="members.slim.weights=/home/ada/mine.weights.h5")
+    assert "members.slim.weights: /home/ada/mine.weights.h5 is a place of this machine" in told
     assert world.kaggle.count("SaveKernel") == pushes
 
 

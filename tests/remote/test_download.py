@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -162,7 +163,7 @@ def test_rules_that_were_not_accepted_are_found_before_the_download(kaggle, clie
 
 
 def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
-    impatient = dataclasses.replace(client, patience=dataclasses.replace(client.patience, stall=3.0))
+    impatient = dataclasses.replace(client, patience=dataclasses.replace(client.patience, stall=6.0))
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
     kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
@@ -252,6 +253,41 @@ def test_stopped_in_the_middle_nothing_is_done_and_the_next_run_ends_well(kaggle
     download.download(client, "flowers", tmp_path, 200)
     assert whole(kaggle, tmp_path)
     assert sha256(tmp_path / "flowers.zip")
+
+
+def _killed_at(process, moment):
+    """Wait for the moment and kill; False when the process ended before it."""
+    while process.poll() is None:
+        if moment():
+            process.kill()
+            return process.wait() == -signal.SIGKILL
+        time.sleep(0.001)
+    return False
+
+
+def test_twenty_kills_at_random_moments_and_the_same_command_ends_with_the_right_file(kaggle, client, tmp_path):
+    rng, kills, cuts = random.Random(12), 0, 0
+    kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(6_000_000)})
+    cache, environment = tmp_path / "cache", {**_env(client), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", CODE, cache]
+    while kills < 20:
+        kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
+        asked = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
+        what, share = rng.choice([*asked, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if what == "archive":
+            kills += _killed_at(process, lambda share=share: kaggle.served >= min(share, 1))
+            cuts += kaggle.served < 1
+        else:
+            kills += _killed_at(process, lambda what=what, asked=asked: kaggle.count(what) > asked[what])
+        if (cache / "flowers.json").exists():  # sealed is whole, whenever the kill came
+            assert whole(kaggle, cache)
+            shutil.rmtree(cache)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, whole(kaggle, cache)) == (0, True), done.stderr
+    assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
+    assert cuts >= 5
+    assert any(headers.get("Range") for name, headers in kaggle.calls if name == "archive")  # no part was wasted
 
 
 def _alive(pid):
