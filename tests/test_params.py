@@ -1,5 +1,6 @@
 """A wrong parameter is refused before anything runs, in a sentence that says where and what instead."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.errors import Refusal
-from competition.params import Params
-from competition.params_file import load_params, parse_overrides
+from competition.params import Foreign, Params
+from competition.params_file import file_tree, load_params, parse_overrides
 
 PROJECT = Path(__file__).resolve().parents[1] / "params.yaml"
 TEXT = PROJECT.read_text(encoding="utf-8")
@@ -301,3 +302,53 @@ def test_any_text_of_set_gives_overrides_or_a_refusal(text: str) -> None:
         assert all(override.path for override in parse_overrides(text))
     except Refusal as refusal:
         assert str(refusal).startswith("SET")
+
+
+ELSEWHERE = "extends: base.yaml\nmembers:\n  torch:\n    predictions: {oof: a.csv, test: b.csv}\n"
+TRAINED = "  own: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}\n"
+
+
+def recipe(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    (tmp_path / "recipe.yaml").write_text(text)
+    return tmp_path / "recipe.yaml"
+
+
+def test_a_member_made_elsewhere_is_one_with_predictions(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED), parse_overrides("members.torch.predictions.oof=c.csv"))
+    assert list(params.members) == ["own"] and params.foreign == {"torch": Foreign("c.csv", "b.csv", "")}
+    alone = load_params(recipe(tmp_path, ELSEWHERE))
+    assert not alone.members and list(alone.foreign) == ["torch"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("a.csv, test: b.csv}", "a.csv}", "recipe.yaml line 4: members.torch.predictions.test: missing"),
+        ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
+        ("oof: a.csv", "oof: 5", "members.torch.predictions.oof: 5 was found"),
+        ("{oof: a.csv, test: b.csv}", "a.csv", "members.torch.predictions: a text was found; a block of keys"),
+        (
+            "b.csv}",
+            "b.csv}\n    image_size: 32",
+            "recipe.yaml line 5: members.torch.image_size: stands beside predictions; a member is trained here or made",
+        ),
+        ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member made elsewhere stands under members"),
+        (
+            "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n",
+            "  {}\n",
+            "members: {} was found; at least one member",
+        ),
+    ],
+)
+def test_a_member_is_trained_here_or_made_elsewhere(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in ELSEWHERE
+    with pytest.raises(Refusal) as refused:
+        load_params(recipe(tmp_path, ELSEWHERE.replace(old, new)))
+    assert told in str(refused.value)
+
+
+def test_parameters_written_as_a_file_are_read_back_the_same(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED))
+    (tmp_path / "written.json").write_text(json.dumps(file_tree(params)))
+    assert load_params(tmp_path / "written.json") == params

@@ -39,10 +39,12 @@ def views_lines(effects: Mapping[str, Difference], refused: Mapping[str, Mapping
     lines = []
     for name, effect in effects.items():
         why = {reason: [v for v, r in refused[name].items() if r == reason] for reason in refused[name].values()}
-        left = "; ".join(f"{reason}: {', '.join(views)}" for reason, views in why.items())
         told = f"{effect.corrected} rows set right, {effect.corrupted} spoilt, {gain(effect)}"
-        if effect.value or effect.changed or left:
-            lines.append(f"  {name:<16} {told}" + (f"; left out as {left}" if left else ""))
+        if not effect.value and not effect.changed:
+            told = "no row changed"
+        if why or told != "no row changed":
+            left = [f"{reason}: {', '.join(views)}" for reason, views in why.items()]
+            lines.append(f"  {name:<16} {'; '.join([told, *left])}")
     return ["  views against the plain one, honest", *lines] if lines else []
 
 

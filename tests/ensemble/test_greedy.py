@@ -4,6 +4,7 @@ import pytest
 from competition.ensemble.blend import half_samples
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.mixing import mix, prepare
 
 from .worlds import draw
 
@@ -31,6 +32,21 @@ def by_hand(parts, labels, metric, rounds):
 def test_the_fast_search_picks_what_the_plain_one_picks(name, seed):
     labels, probs = draw([1.0, 1.5, 2.0, 2.0, 3.0], rows=500, classes=7, seed=seed, signal=2.5)
     assert greedy_picks(probs, labels, METRICS[name], 20) == by_hand(probs, labels, METRICS[name], 20)
+
+
+@pytest.mark.parametrize("name", ["log_loss", "mean_column_auc"])
+def test_what_is_searched_is_what_is_mixed_whatever_is_averaged(name):
+    labels, probs = draw([1.0, 1.5, 4.0], rows=200, seed=2)
+    metric = METRICS[name]
+    for mixing in ("mean", "geometric", "rank") if name != "log_loss" else ("mean", "geometric"):
+        first, *more = greedy_picks(prepare(probs, mixing), labels, metric, 6, mixing=mixing)
+        assert first == np.argmax([metric.score(labels, mix(probs, one, mixing)) for one in np.eye(3)])
+        have = np.eye(3)[first]
+        for n, pick in enumerate(more, 2):
+            tried = [metric.score(labels, mix(probs, (have + one) / n, mixing)) for one in np.eye(3)]
+            assert tried[pick] == pytest.approx(max(tried), abs=1e-6)
+            have = have + np.eye(3)[pick]
+        assert more, "nothing was mixed"
 
 
 def test_rows_alone_count():

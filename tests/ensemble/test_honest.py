@@ -6,6 +6,7 @@ import pytest
 from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain, simplest
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.policy import fit_policy, mix_views
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 
@@ -207,3 +208,60 @@ def test_progress_reaches_its_end():
     seen = []
     honest_chain(as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: seen.append(at))
     assert seen[0] == (1, 16) and seen[-1] == (16, 16)
+
+
+def with_views(rows=400, **more):
+    """A member whose second view helps, whose third harms."""
+    labels, probs = draw([1.5, 1.5, 8.0], rows=rows, **more)
+    ids = np.array([f"i{n:05}" for n in range(rows)])
+    return labels, {
+        "m0": ViewPredictions(ids, ("identity", "flip_lr", "broken"), np.stack(list(probs), 1).astype(np.float16))
+    }
+
+
+def test_what_views_set_right_and_spoil_is_counted_on_rows_their_policy_never_saw():
+    labels, views = with_views()
+    folds = folds_of(400)
+    effect = honest_chain(views, labels, folds, BAGGED, HONEST).views["m0"]
+    plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
+    for k in range(5):
+        rest = np.flatnonzero(folds != k)
+        policy = fit_policy(views["m0"], labels, rest, F1, SETTINGS.policy)
+        after[folds == k] = mix_views(views["m0"], policy, "mean").argmax(1)[folds == k]
+    assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
+    assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
+    assert effect.value == F1.score_labels(labels, after, 5) - F1.score_labels(labels, plain, 5)
+
+
+def test_without_a_policy_views_change_nothing_whatever_the_metric():
+    labels, views = with_views()
+    for metric in ("macro_f1", "log_loss"):
+        policy = replace(SETTINGS.policy, method="identity")
+        settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, temperature=True))
+        effect = honest_chain(views, labels, folds_of(400), settings, HONEST).views["m0"]
+        assert (effect.value, effect.changed) == (0, 0)
+
+
+@pytest.mark.parametrize("mixing", ["geometric", "rank"])
+def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
+    labels, views = with_views()
+    folds = folds_of(400)
+    settings = replace(
+        BAGGED,
+        policy=replace(SETTINGS.policy, mixing=mixing, by="metric"),
+        blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", temperature=True),
+    )
+    crossed = cross_fit(views, labels, folds, settings, HONEST)
+    here, ids = folds == 2, views["m0"].ids
+    chain = fit_chain(align(views, ids[~here]), labels[~here], folds[~here], settings, HONEST)
+    assert chain.view_mixing == mixing and (chain.temperatures["m0"] == 1) == (mixing == "rank")
+    assert np.allclose(crossed.probs[here], apply_chain(chain, align(views, ids[here]))[0], atol=1e-6)
+
+
+def test_a_studied_spread_over_seeds_weighs_on_the_gain_over_one_member_alone():
+    labels, probs = draw([1.5, 1.5], rows=500)
+    views, folds = as_members(probs), folds_of(500)
+    plain = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    judged = honest_chain(views, labels, folds, SETTINGS, HONEST, spreads={"m0": 0.01, "m1": 0.01})
+    assert plain.over_best.seeds == 0 and judged.over_best.seeds == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
+    assert judged.over_best.error == plain.over_best.error and judged.chain.digest() == plain.chain.digest()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.mixing import mix
 from competition.ensemble.policy import fit_policy, mix_views, refused_views, views_that_differ
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
@@ -63,7 +64,8 @@ def test_blurring_a_member_that_is_too_sure_is_no_reason_to_take_a_view():
     assert fit(labels, views, POLICY).get("blur", 0) < 0.5
 
 
-def test_a_gain_within_its_standard_error_keeps_the_plain_view():
+@pytest.mark.parametrize("by", ["log_likelihood", "metric"])
+def test_a_gain_within_its_standard_error_keeps_the_plain_view(by):
     # A second view with the same information and none of its own.
     taken = []
     for seed in range(10):
@@ -72,7 +74,7 @@ def test_a_gain_within_its_standard_error_keeps_the_plain_view():
         other = softmax(np.log(probs) + 0.02 * rng.normal(size=probs.shape))
         ids = np.arange(300).astype(str)
         views = ViewPredictions(ids, ("identity", "jitter"), np.stack([probs, other], 1).astype(np.float16))
-        taken.append("jitter" in fit(labels, views, POLICY))
+        taken.append("jitter" in fit(labels, views, replace(POLICY, by=by)))
     assert sum(taken) <= 4
 
 
@@ -105,6 +107,37 @@ def test_identity_alone_is_plain_prediction_bit_for_bit():
 def test_a_member_of_one_view_of_any_name_is_taken_as_it_is():
     labels, views = member({"given": 1.5})
     assert fit(labels, views, POLICY) == {"given": 1.0}
+
+
+@pytest.mark.parametrize("mixing", ["mean", "geometric", "rank"])
+def test_views_are_averaged_as_members_are(mixing):
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
+    settings = replace(POLICY, mixing=mixing, by="metric")
+    policy = fit(labels, views, settings)
+    assert policy.keys() == {"identity", "flip_lr"}
+    mixed, by_hand = mix_views(views, policy, mixing), np.stack([views.view(name) for name in policy])
+    assert np.array_equal(mixed, mix(by_hand, np.array(list(policy.values())), mixing))
+    rows = np.arange(100, 300)
+    assert np.array_equal(mix_views(views, policy, mixing, rows), mix_views(views.at(views.ids[rows]), policy, mixing))
+
+
+def test_a_geometric_mean_is_searched_by_its_own_likelihood():
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
+    policy = fit(labels, views, replace(POLICY, mixing="geometric"))
+    assert policy.keys() == {"identity", "flip_lr"}
+    with pytest.raises(Refusal, match="a mean of ranks has no likelihood; expected policy"):
+        fit(labels, views, replace(POLICY, mixing="rank"))
+
+
+def test_every_view_left_out_has_its_reason():
+    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "twin": None, "rot180": 9.0})
+    policy = fit(labels, views, POLICY)
+    assert refused_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
+    few = replace(POLICY, seconds_limit=1.0)  # one view, each counting a second
+    (one,) = fit(labels, views, few)
+    other = {"identity": "flip_lr", "flip_lr": "identity"}[one]
+    assert refused_views(views, labels, F1, few, {one: 1.0})[other] == "adds nothing"
+    assert refused_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
 
 
 def test_unknown_words_are_refused():
