@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, f1_score, precision_score, recall_score
+
+from competition.report.mistakes import (
+    are_probabilities,
+    class_scores,
+    confused_pairs,
+    confusion,
+    reliability,
+    surest_errors,
+)
+
+LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
+GIVEN = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 0])
+CLASSES = 5  # nobody is of class 4, and nobody was given it
+
+
+def test_confusions_are_counted_as_scikit_learn_counts_them() -> None:
+    assert (confusion(LABELS, GIVEN, CLASSES) == confusion_matrix(LABELS, GIVEN, labels=range(CLASSES))).all()
+
+
+def test_every_class_has_the_scores_of_scikit_learn_and_the_worst_comes_first() -> None:
+    scores = class_scores(confusion(LABELS, GIVEN, CLASSES))
+    assert [one.f1 for one in scores] == sorted(one.f1 for one in scores)
+    for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
+        expected = measure(LABELS, GIVEN, labels=range(CLASSES), average=None, zero_division=0)
+        assert [getattr(one, of) for one in scores] == pytest.approx([expected[one.number] for one in scores])
+
+
+def test_of_two_classes_as_bad_the_larger_one_comes_first() -> None:
+    assert [one.number for one in class_scores(confusion(LABELS, GIVEN, CLASSES))][:2] == [3, 4]
+
+
+def test_a_class_says_what_it_is_most_often_taken_for() -> None:
+    found = {one.number: (one.taken_for, one.taken_rows) for one in class_scores(confusion(LABELS, GIVEN, CLASSES))}
+    assert found == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
+
+
+def test_pairs_are_the_most_frequent_errors_and_no_more_than_there_are() -> None:
+    pairs = confused_pairs(confusion(LABELS, GIVEN, CLASSES), 10)
+    assert [(p.actual, p.given, p.rows) for p in pairs] == [(0, 1, 2), (1, 2, 1), (3, 0, 1)]
+    assert pairs[0].share == 0.5
+    assert confused_pairs(np.diag([3, 2]), 10) == []
+
+
+def test_a_perfectly_calibrated_world_has_no_calibration_error() -> None:
+    probs = np.repeat([[0.75, 0.25]], 400, axis=0)
+    labels = (np.arange(400) % 4 == 0).astype(int)  # class 0 in three of four
+    (only,), gap = reliability(labels, probs)
+    assert (only.confidence, only.accuracy, only.rows) == (0.75, 0.75, 400)
+    assert gap == 0
+
+
+def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
+    probs = np.array([[0.95, 0.05]] * 3 + [[0.45, 0.55]])
+    bins, gap = reliability(np.array([0, 0, 1, 1]), probs)
+    assert [(one.rows, one.accuracy) for one in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
+    assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
+    assert all(one.error > 0 for one in bins)  # also where all of a bin is right
+
+
+def test_certainty_itself_has_a_bin() -> None:
+    (only,), gap = reliability(np.array([0, 1]), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    assert (only.rows, gap) == (2, 0)
+
+
+def test_ranks_are_no_probabilities() -> None:
+    assert are_probabilities(np.array([[0.25, 0.75]]))
+    assert not are_probabilities(np.array([[0.9, 0.9]]))
+
+
+def test_the_surest_errors_come_first_and_right_rows_never() -> None:
+    scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.99, 0.01]])
+    labels, given = np.array([1, 1, 0, 0]), np.array([0, 0, 1, 0])
+    assert surest_errors(labels, given, scores, 2).tolist() == [0, 2]
+    assert surest_errors(labels, given, scores, 9).tolist() == [0, 2, 1]

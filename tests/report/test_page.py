@@ -1,0 +1,135 @@
+"""The page is whole, needs nothing else, and shows what users wrote as they wrote it."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+from competition.report.mistakes import reliability
+from competition.report.page import Charts, Figure, Head, Section, Sheet, Table, Text, Tile, render
+from competition.report.svg import (
+    Axis,
+    Point,
+    bar_chart,
+    confusion_chart,
+    curves,
+    legend,
+    reliability_chart,
+    score_chart,
+)
+
+EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
+VOID = {"meta", "img", "br", "link", "input"}
+
+
+class Reading(HTMLParser):
+    """Every tag closed in order; what was read as text; addresses that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.addresses: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
+        self.text += [value or "" for name, value in attrs if name == "aria-label"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data) -> None:
+        self.text.append(data)
+
+
+def read(page: str) -> Reading:
+    reading = Reading()
+    reading.feed(page)
+    reading.close()
+    assert reading.open == []
+    return reading
+
+
+def head(**changes) -> Head:
+    figures = [Figure("honest", "0.9", "note", main=True)]
+    return Head(**{"title": "t", "line": "l", "figures": figures, "warnings": [], "made": "now", **changes})
+
+
+def test_whatever_users_wrote_is_shown_as_they_wrote_it() -> None:
+    scores = np.array([[0.9, 0.1], [0.2, 0.8]])
+    charts = [
+        score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
+        curves({EVIL: ([1, 2, 3], [0.1, 0.5, 0.7])}, EVIL),
+        legend([EVIL]),
+        confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
+        reliability_chart(reliability(np.array([0, 1]), scores)[0]),
+        bar_chart([3, 1], [EVIL, EVIL], EVIL),
+    ]
+    blocks = [
+        Text([EVIL]),
+        Text([EVIL], warning=True),
+        Table([EVIL], [[EVIL]], note=EVIL, folded=EVIL),
+        Charts(charts, EVIL, EVIL),
+        Sheet([Tile("", False, [EVIL])], EVIL),
+    ]
+    shown = head(title=EVIL, line=EVIL, figures=[Figure(EVIL, EVIL, EVIL)], warnings=[EVIL], made=EVIL)
+    page = render(shown, [Section("key", EVIL, EVIL, blocks)])
+    assert "<b>rose" not in page
+    assert "98109" not in page
+    assert "".join(read(page).text).count(EVIL) >= 20
+
+
+def test_a_page_asks_for_nothing_from_elsewhere() -> None:
+    page = render(head(), [Section("key", "Title", "file", [Sheet([Tile("data:image/png;base64,AA", True, ["x"])])])])
+    reading = read(page)
+    assert reading.addresses == ["#key", "data:image/png;base64,AA"]
+    assert not reading.tags & {"script", "link", "iframe", "object"}
+    assert "url(" not in page and "@import" not in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() -> None:
+    page = render(head(), [Section("key", "Title", "file", [Text(["`make train` and `<i>`"])])])
+    assert "<code>make train</code> and <code>&lt;i&gt;</code>" in page
+
+
+def test_words_stand_to_the_left_and_figures_to_the_right() -> None:
+    page = render(head(), [Section("key", "T", "f", [Table(["name", "score"], [["a", "0.5"]])])])
+    assert '<td class="word">a</td><td>0.5</td>' in page
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.9812, 0.9834), (3.0, 17000.0), (-2.0, 5.0)])
+def test_ticks_are_round_and_inside(low: float, high: float) -> None:
+    ticks = Axis(low, high, 0, 100).ticks(5)
+    assert 2 <= len(ticks) <= 11 and low - 1e-9 <= ticks[0] and ticks[-1] <= high + 1e-9
+    gaps = np.diff(ticks)
+    assert np.allclose(gaps, gaps[0])
+    assert round(gaps[0] / 10.0 ** np.floor(np.log10(gaps[0] * 1.0001)), 6) in (1, 2, 5)
+
+
+def test_a_point_without_an_error_has_no_bar_and_one_that_flatters_is_hollow() -> None:
+    chart = score_chart([Point("claimed", 0.9, None, False), Point("honest", 0.8, 0.01, True)], None, "macro_f1")
+    assert chart.count('class="hollow"') == 1 and chart.count('class="dot"') == 1
+    assert chart.count('class="whisker"') == 1
+    assert "0.8000 ± 0.0100" in chart
+
+
+def test_scores_that_are_all_the_same_can_be_drawn() -> None:
+    read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy"))
+
+
+def test_a_curve_leaves_out_what_nobody_looked_at() -> None:
+    chart = curves({"fold 0": ([1, 2, 3], [float("nan"), 0.5, 0.7])}, "held-out")
+    (points,) = [part.split('"')[0] for part in chart.split('points="')[1:]]
+    assert len(points.split()) == 2
+    assert curves({"fold 0": ([1, 2], [float("nan"), float("nan")])}, "held-out") == Markup("")
+
+
+def test_an_empty_cell_of_the_confusions_is_not_drawn() -> None:
+    chart = confusion_chart(np.array([[5, 0], [2, 3]]), ["cat", "dog"])
+    assert chart.count('class="right"') == 2 and chart.count('class="wrong"') == 1
+    assert "dog taken for cat: 2 of 5" in chart
