@@ -137,26 +137,21 @@ def score_on(chain: Chain, views: Members, labels: np.ndarray) -> float:
     return metric.score_labels(labels, decided, probs.shape[1]) if metric.of_tally else metric.score(labels, probs)
 
 
-def simplest(
+def choice(
     outputs: Mapping[Name, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: HonestSettings
 ) -> Name:
-    """Of candidates in order of growing complexity, the first that none later beats by more than a standard error.
+    """The best of the candidates that beat the first, the simplest, by more than a standard error; it where none does.
 
-    outputs: (method, rule) -> (N,) labels or (N, C) probabilities, cross-fitted. First the method is chosen with the
-    first rule, then the rule with that method.
+    outputs: (method, rule) -> (N,) labels or (N, C) probabilities, cross-fitted. Ties go to the earlier one.
+    Method and rule are judged together: two gains within their noise can be out of it in sum, and a choice in two steps
+    would keep neither (benchmarks/simulation.py).
     """
-
-    def better(old: Name, new: Name) -> bool:
-        return paired(labels, outputs[old], outputs[new], metric, classes, honest.resamples, honest.seed).is_real
-
-    chosen = next(iter(outputs))
-    for method in dict.fromkeys(method for method, _ in outputs):
-        if (method, chosen[1]) != chosen and better(chosen, (method, chosen[1])):
-            chosen = (method, chosen[1])
-    for rule in dict.fromkeys(rule for _, rule in outputs):
-        if (chosen[0], rule) != chosen and better(chosen, (chosen[0], rule)):
-            chosen = (chosen[0], rule)
-    return chosen
+    (first, plain), *others = outputs.items()
+    gains = {
+        name: paired(labels, plain, other, metric, classes, honest.resamples, honest.seed) for name, other in others
+    }
+    real = {name: gain.value for name, gain in gains.items() if gain.is_real}
+    return max(real, key=real.__getitem__) if real else first
 
 
 class Lab:
@@ -241,7 +236,7 @@ class Lab:
             said[name] = whole.output(self.metric)
         labels = np.concatenate([self.labels[self.folds == k] for k in inner])
         classes = next(iter(self.views.values())).probs.shape[2]
-        return simplest(said, labels, self.metric, classes, self.honest)
+        return choice(said, labels, self.metric, classes, self.honest)
 
     def _said(self, without: frozenset[int], fold: int, name: Name) -> tuple[np.ndarray, np.ndarray]:
         """On the rows of `fold`, by the candidate fitted without the folds of `without` (which holds `fold`)."""

@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain, simplest
+from competition.ensemble.honest import HonestSettings, choice, cross_fit, fit_chain, honest_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.policy import fit_policy, mix_views
 from competition.ensemble.predictions import ViewPredictions
@@ -111,7 +112,7 @@ def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     assert made.chain.needs().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.needs()
 
 
-def test_the_first_that_none_beats_by_more_than_an_error_is_the_simplest():
+def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     labels = np.arange(400) % 4
     wrong = labels.copy()
     wrong[:100] = (wrong[:100] + 1) % 4
@@ -120,7 +121,7 @@ def test_the_first_that_none_beats_by_more_than_an_error_is_the_simplest():
     better = wrong.copy()
     better[:60] = labels[:60]
     names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
-    pick = lambda *outputs: simplest(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
+    pick = lambda *outputs: choice(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
     assert pick(wrong, wrong, wrong, wrong) == ("equal", "argmax")
     assert pick(wrong, better, wrong, better) == ("greedy", "argmax")
     assert pick(wrong, wrong, better, wrong) == ("equal", "prior")
@@ -129,6 +130,25 @@ def test_the_first_that_none_beats_by_more_than_an_error_is_the_simplest():
     assert pick(wrong, worse, wrong, worse) == ("equal", "argmax")
     assert F1.score_labels(labels, hair, 4) > F1.score_labels(labels, wrong, 4)
     assert pick(wrong, hair, wrong, hair) == ("equal", "argmax")
+    best = better.copy()
+    best[60:70] = labels[60:70]
+    assert pick(wrong, better, wrong, best) == ("greedy", "prior")
+
+
+def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
+    labels = np.arange(400) % 4
+    wrong = labels.copy()
+    wrong[:100] = (wrong[:100] + 1) % 4
+    by_method, by_rule, by_both = wrong.copy(), wrong.copy(), wrong.copy()
+    by_method[:12], by_method[200:210] = labels[:12], (labels[200:210] + 1) % 4  # twelve rows right, ten spoilt
+    by_rule[12:24], by_rule[210:220] = labels[12:24], (labels[210:220] + 1) % 4
+    by_both[:32] = labels[:32]
+    by_both[200:220] = (labels[200:220] + 1) % 4
+    names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
+    outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
+    gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
+    assert [gain.is_real for gain in gains] == [False, False, True]
+    assert choice(outputs, labels, F1, 4, HONEST) == ("greedy", "prior")
 
 
 def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
