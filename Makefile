@@ -86,6 +86,9 @@ table: $(BIN)/.ready ## every way to blend and to use views, by one yardstick
 compare: $(BIN)/.ready ## two blends: paired difference and changed rows (A=3f8c B=91aa)
 	@$(call STAGE,compare) --a "$(A)" --b "$(B)"
 
+bench: $(BIN)/.ready ## images per second: read, augmented, a training step alone, training (MEMBER=cnn)
+	@$(call STAGE,bench) $(PICK)
+
 noise: $(BIN)/.ready ## the spread over seeds of one member (MEMBER=cnn SEEDS=3)
 	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
 
@@ -138,4 +141,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

@@ -27,15 +27,27 @@ def run(job: Job) -> None:
     """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
     job.needs(job.path("data", "manifest.json"), "download")
     start_backend(job)
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    tf.data.experimental.enable_debug_mode()
-    tf.debugging.enable_check_numerics()
+    eagerly()
     folds = picked_folds(job) if job.options.fold else [0]
     for name in picked_members(job):
         for fold in folds:
             look(job, name, fold)
+
+
+def eagerly() -> None:
+    """No compiled step on either backend, so that every line can be stepped into; a NaN ends where it arises."""
+    import keras
+    import tensorflow as tf
+
+    tf.data.experimental.enable_debug_mode()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.config.update("jax_disable_jit", True)
+        jax.config.update("jax_debug_nans", True)
+    else:
+        tf.config.run_functions_eagerly(True)
+        tf.debugging.enable_check_numerics()
 
 
 def look(job: Job, name: str, fold: int) -> None:

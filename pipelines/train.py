@@ -147,7 +147,7 @@ def train_member(
 
         def slow(waiting: Waiting) -> None:
             bar.clear()
-            job.say(f"train {name}: {told_of(waiting, member, streamed)}")
+            job.say(f"train {name}: {waiting.told(member.train, streamed)}")
 
         pace = Pace(slow)
         for done, fold in enumerate(folds := tuple(missing)):
@@ -161,20 +161,6 @@ def train_member(
             if member.train.patience:
                 said += f"; epoch {made.result['epoch']}, chosen on these rows (the last epoch: {made.result['held_out_last']:.4f})"
             job.say(f"train {name} fold {fold}: {said}")
-
-
-def told_of(waiting: Any, member: Member, streamed: bool) -> str:
-    """The share of the time that the device waits for data, and what helps."""
-    if streamed:
-        remedy = "let the decoded images fit: cache.ram_gigabytes, cache.disk_gigabytes, cache.folder on a larger disk"
-    elif member.train.rand_augment:
-        remedy = "train.rand_augment: 0 is the greatest help, or a host with more cores"
-    else:
-        remedy = "fewer augmentations (train.rotate, zoom, shift: 0) or a host with more cores; `make bench` shows both"
-    return (
-        f"the device waits for data in {waiting.share:.0%} of the time ({waiting.step * 1000:.0f} ms a step, "
-        f"{waiting.alone * 1000:.0f} on data that is there); {remedy}"
-    )
 
 
 def teachers_say(job: Job, member: Member) -> Predictions | None:

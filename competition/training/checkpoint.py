@@ -41,14 +41,17 @@ class Checkpoints:
             other.unlink(missing_ok=True)
             other.with_suffix(".npz").unlink(missing_ok=True)
 
-    def latest(self) -> tuple[int, dict[str, np.ndarray], dict[str, Any], list[str]] | None:
-        """(step, arrays, facts, files passed over as damaged) of the newest whole generation, or None."""
+    def latest(self, at_most: int | None = None) -> tuple[int, dict[str, np.ndarray], dict[str, Any], list[str]] | None:
+        """(step, arrays, facts, files passed over as damaged) of the newest whole generation, or None.
+
+        at_most: steps; what has gone further is passed over, because another host has not.
+        """
         damaged: list[str] = []
         for path in self._generations():
             try:
                 facts = json.loads(path.read_text(encoding="utf-8"))
                 arrays_path = path.with_suffix(".npz")
-                if facts["made_from"] != self._made_from:
+                if facts["made_from"] != self._made_from or (at_most is not None and facts["step"] > at_most):
                     continue
                 if sha256(arrays_path) != facts["sha256"]:
                     raise ValueError("digest")

@@ -68,6 +68,9 @@ class Engine(Protocol):
 
     def load_weights(self, weights: State) -> None: ...
 
+    def everywhere(self, number: int) -> list[int]:
+        """What each host says; waits until all have said it. One number where there is one host."""
+
 
 def is_random(variable: Any) -> bool:
     return str(variable.path).endswith("seed_generator_state")

@@ -133,6 +133,13 @@ class JaxEngine:
     def load_weights(self, weights: State) -> None:
         self.load(with_weights(self._start, weights))
 
+    def everywhere(self, number: int) -> list[int]:
+        if jax.process_count() == 1:
+            return [number]
+        from jax.experimental.multihost_utils import process_allgather
+
+        return [int(said) for said in process_allgather(np.array(number, np.int32))]
+
     def _initial(self) -> State:
         model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
         empty = zip(self._moments, self._trainable, strict=True)

@@ -122,6 +122,9 @@ class TensorFlowEngine:
     def load_weights(self, weights: State) -> None:
         self.load(with_weights(self._start, weights))
 
+    def everywhere(self, number: int) -> list[int]:
+        return [number]
+
     def _variables(self) -> list[tuple[str, Any]]:
         pairs = zip(moment_names(len(self._moments)), self._moments, strict=True)
         moments = [named for names, both in pairs for named in zip(names, both, strict=True)]

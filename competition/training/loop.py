@@ -70,7 +70,7 @@ def train_fold(
     engine.reset(plan.seed)
     if start is not None:
         engine.load_weights(start())
-    run = _resumed(engine, checkpoints)
+    run = _resumed(engine, checkpoints, plan.fold)
     feeder: Feeder | None = None
     while run.step < len(rates) and not run.out_of_patience(train.patience):
         if engine.fits or feeder is not feeder_at(run.step // per_epoch):
@@ -143,8 +143,16 @@ class _Run:
         return Trained(self.history, self.best_at, weights)
 
 
-def _resumed(engine: Engine, checkpoints: Checkpoints | None) -> _Run:
+def _resumed(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _Run:
+    """From the newest checkpoint that every host has: one that was stopped may have written one epoch less."""
+    if len(set(told := engine.everywhere(fold))) > 1:
+        raise Refusal(
+            f"this host trains fold {fold} and others {', '.join(map(str, sorted(set(told) - {fold})))}: their work/ folders "
+            f"differ; copy one over the others, or `make train FOLD={min(told)} FORCE=1` on all"
+        )
     found = checkpoints.latest() if checkpoints else None
+    while len(set(steps := engine.everywhere(found[0] if found else 0))) > 1:
+        found = checkpoints.latest(at_most=min(steps)) if checkpoints else None
     if found is None:
         return _Run(0, 0.0, [], {})
     step, arrays, facts, _ = found

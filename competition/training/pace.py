@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from competition.data.batches import Feeder
+from competition.params import Train
 from competition.training.engine import Engine
 from competition.training.optimizer import StepValues
 
@@ -26,6 +27,25 @@ class Waiting:
     def share(self) -> float:
         """Of the time, that the device waits for data."""
         return max(0.0, 1 - self.alone / self.step)
+
+    def told(self, train: Train, streamed: bool) -> str:
+        """The share in words, and what helps.  streamed: images are decoded anew every time."""
+        if self.share <= WORTH_SAYING:
+            return "the device hardly waits for data; more images per second need a faster one, or a smaller member"
+        if streamed:
+            remedy = (
+                "let the decoded images fit: cache.ram_gigabytes, cache.disk_gigabytes, cache.folder on a larger disk"
+            )
+        elif train.rand_augment:
+            remedy = "train.rand_augment: 0 is the greatest help, or a host with more cores"
+        else:
+            remedy = (
+                "fewer augmentations (train.rotate, zoom, shift: 0) or a host with more cores; `make bench` shows both"
+            )
+        return (
+            f"the device waits for data in {self.share:.0%} of the time ({self.step * 1000:.0f} ms a step, "
+            f"{self.alone * 1000:.0f} on data that is there); {remedy}"
+        )
 
 
 class Pace:

@@ -114,7 +114,7 @@ class Workshop:
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
 
         def feeder_at(epoch: int) -> Feeder:
-            return self._feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
+            return self.feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
 
         def held_out(epoch: int) -> float:
             return self.score(fold) if watch or train.patience or epoch == train.epochs else float("nan")
@@ -154,7 +154,7 @@ class Workshop:
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        images, targets, weights = next(iter(self._feeder(train, self.member.image_size).start(self.plan(fold, train))))
+        images, targets, weights = next(iter(self.feeder(train, self.member.image_size).start(self.plan(fold, train))))
         return images.numpy(), targets.numpy(), weights.numpy()
 
     def score(self, fold: int) -> float:
@@ -191,7 +191,8 @@ class Workshop:
 
         return self.engine.probabilities(batches(), rows, views_named(views))
 
-    def _feeder(self, train: Train, size: int) -> Feeder:
+    def feeder(self, train: Train, size: int) -> Feeder:
+        """Training batches at one size; the same object for the same augmentation."""
         key = (augmentation_of(train), size)
         if key not in self._feeders:
             self._feeders[key] = Feeder(self.images.pixels, self._classes, self.engine.batch, *key)

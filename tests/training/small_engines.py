@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from competition.data.augment import Augmentation
 from competition.data.batches import Feeder, TrainingRows, in_order
+from competition.errors import Refusal
 from competition.params import Member, Train
 from competition.params_file import load_params
 from competition.training import loop
@@ -25,6 +27,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
+from competition.training.loop import _resumed
 from competition.training.model import build
 
 MOST = 8  # devices
@@ -140,9 +143,31 @@ def member_weights() -> State:
     return {f"{n}": keras.ops.convert_to_numpy(v) for n, v in enumerate(build(member, CLASSES).trainable_variables)}
 
 
+def several_hosts(number: int) -> dict[str, State]:
+    """One device on each. The first host's last checkpoint is lost, as when it was stopped a moment before the others."""
+    train = replace(TRAIN, epochs=4, steps_per_call=4)
+    engine = engine_of(train, 0)
+    whole = everything(engine, trained(engine, train))
+    with tempfile.TemporaryDirectory() as folder:
+        epochs: list[int] = []
+        checkpoints = Checkpoints(Path(folder), "same")
+        with suppress(loop.Stopped):
+            trained(engine, train, checkpoints, lambda: len(epochs) == 3, lambda: epochs.append(0))
+        newest = max(Path(folder).glob("step-*.json"))
+        if number == 0:
+            newest.unlink()
+        resumed = everything(engine, trained(engine, train, checkpoints))
+    try:
+        _resumed(engine, None, fold=number)
+        refusal = ""
+    except Refusal as error:
+        refusal = str(error)
+    return {"hosts": outcome(0), "whole": whole, "resumed": resumed, "refusal": {"said": np.array(refusal)}}
+
+
 def all_outcomes(foreign: Path | None) -> dict[str, State]:
     if "JAX_NUM_PROCESSES" in os.environ:
-        return {"hosts": outcome(0)}  # one device on each of several hosts
+        return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
     engine_of(TRAIN, MOST)  # the CPU is cut once
     found = {f"devices{n}": outcome(n) for n in (1, 2, 4, 8)}
     found["options"] = outcome(

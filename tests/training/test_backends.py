@@ -95,7 +95,9 @@ def test_weights_trained_on_jax_predict_the_same_on_tensorflow(outcomes: dict[st
     np.testing.assert_allclose(held_out(engine), trained["oof"], rtol=0, atol=1e-6)
 
 
-def test_two_hosts_with_a_device_each_agree_with_one_device(outcomes: dict[str, Cases], tmp_path: Path) -> None:
+def test_two_hosts_agree_go_on_from_what_both_have_and_notice_that_they_differ(
+    outcomes: dict[str, Cases], tmp_path: Path
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -109,8 +111,12 @@ def test_two_hosts_with_a_device_each_agree_with_one_device(outcomes: dict[str, 
     finally:
         for process in running:
             process.kill()
-    for path in paths:
-        assert_same(cases_in(path)["hosts"], outcomes["jax"]["devices1"])
+    for number, path in enumerate(paths):
+        found = cases_in(path)
+        assert_same(found["hosts"], outcomes["jax"]["devices1"])
+        for name in found["whole"]:
+            np.testing.assert_array_equal(found["resumed"][name], found["whole"][name], err_msg=name)
+        assert f"this host trains fold {number} and others {1 - number}" in str(found["refusal"]["said"])
 
 
 def test_training_learns_at_all(outcomes: dict[str, Cases]) -> None:
