@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,26 @@ def test_training_on_less_than_was_asked_for_is_refused(changes: dict[str, Any],
 @pytest.mark.parametrize(("batch", "parts", "whole"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
 def test_a_batch_is_made_whole_for_its_parts(batch: int, parts: int, whole: int) -> None:
     assert whole_batch(batch, parts) == whole
+
+
+def test_jax_finds_what_an_earlier_process_compiled(tmp_path: Path) -> None:
+    code = f"""
+    import sys
+    from dataclasses import replace
+    from pathlib import Path
+    from small_engines import PARAMS, TRAIN, engine_of, network, trained
+    from competition.training.device import open_device
+    open_device(PARAMS.device, Path({str(tmp_path)!r}))
+    trained(engine_of(TRAIN), replace(TRAIN, epochs=1))
+    """
+    around = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    around |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+
+    def compiled() -> set[str]:
+        ran = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **around})
+        assert ran.returncode == 0
+        return {file.name for file in tmp_path.glob("*-cache")}
+
+    first = compiled()
+    assert any(name.startswith("jit__step") for name in first)
+    assert compiled() == first
