@@ -70,7 +70,9 @@ def plants(raw: Path, names: Sequence[str], scale: float, width: int, seed: int)
         table[part] = [(f"{part}_{n}", label) for n, label in enumerate(labels)]
 
         def draw(n: int, number: int = number, part: str = part, labels: list[int] = labels) -> None:
-            data = _jpeg(_leaf(names[labels[n]], width, np.random.default_rng([seed, number, n])))
+            # Half as wide and enlarged: nothing in a leaf is finer, and it is drawn in a quarter of the time.
+            leaf = _leaf(names[labels[n]], width // 2, np.random.default_rng([seed, number, n]))
+            data = _jpeg(leaf.resize((width, round(width * 2 / 3))))
             (raw / "images" / f"{part}_{n}.jpg").write_bytes(data)
 
         with ThreadPoolExecutor() as pool:
