@@ -32,7 +32,9 @@ def main() -> None:
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     code = 1
     try:
-        emit("result", value=ACTIONS[request["action"]](_api(), emit, **request["arguments"]))
+        api = _api()
+        emit("ready")  # on a busy machine the package alone takes seconds to import: that is no silence of Kaggle
+        emit("result", value=ACTIONS[request["action"]](api, emit, **request["arguments"]))
         code = 0
     except BaseException as error:  # the parent makes the sentence; nothing is swallowed
         emit("error", **failure_of(error))

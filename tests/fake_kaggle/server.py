@@ -9,6 +9,7 @@ Faults are queued per method: `kaggle.faults["DownloadDataFiles"] = ["429:1", "5
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import io
 import itertools
@@ -86,6 +87,7 @@ class FakeKaggle:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[tuple[str, dict[str, str]]] = []
         self.pending_polls = 1  # a submission is PENDING for so many questions
+        self.dataset_polls = 0  # a dataset is not ready for so many questions
         self.hidden_modules: tuple[str, ...] = ()  # packages that a kernel does not find
         self.kernel_environment: dict[str, str] = {}
         self.quota = {"gpuQuota": (0, 108000), "tpuQuota": (3600, 72000)}  # seconds used, allowed
@@ -234,7 +236,8 @@ class FakeKaggle:
     def get_dataset_status(self, ask: dict[str, Any]) -> dict[str, Any]:
         if f"{ask['ownerSlug']}/{ask['datasetSlug']}" not in self.datasets:
             raise Http(403, "Permission 'datasets.get' was denied")
-        return {"status": "READY"}
+        self.dataset_polls -= 1
+        return {"status": "READY" if self.dataset_polls < 0 else "BLOBS_RECEIVED"}
 
     def create_dataset(self, ask: dict[str, Any]) -> dict[str, Any]:
         return self._dataset(f"{ask['ownerSlug']}/{ask['slug']}", ask["files"])
@@ -464,6 +467,9 @@ class Handler(BaseHTTPRequestHandler):
             start = int(wanted.group(1))
         body = data[start:]
         kind, _, value = fault.partition(":")
+        if kind == "gzip":  # of a proxy in between
+            self._send(200, gzip.compress(body), {"Content-Encoding": "gzip"})
+            return
         if kind == "flip":
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]

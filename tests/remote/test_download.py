@@ -59,6 +59,7 @@ PASSING = {
     "cut without a length": ("archive", ["nolength"]),
     "flipped byte": ("archive", ["flip"]),
     "a page for an archive": ("archive", ["html"]),
+    "packed once more on the way": ("archive", ["gzip"]),
 }
 
 
@@ -110,6 +111,13 @@ def test_a_listing_cut_short_by_the_rate_limit_is_a_short_listing(kaggle, client
     assert download.download(client, "flowers", tmp_path, 200).verified.notes == [
         "2 files are in flowers.zip and not in the listing (train/01.tfrec, test/01.tfrec)"
     ]
+
+
+def test_a_listing_that_never_ends_is_left(kaggle, client, tmp_path, monkeypatch):
+    files = [{"name": name, "totalBytes": len(data)} for name, data in kaggle.contests["flowers"].files.items()]
+    monkeypatch.setattr(kaggle, "list_data_files", lambda ask: {"files": files, "nextPageToken": "again"})
+    assert download.download(client, "flowers", tmp_path, 200).verified.notes == []
+    assert kaggle.count("ListDataFiles") == 2
 
 
 def test_what_is_here_and_whole_needs_no_kaggle(kaggle, client, tmp_path):

@@ -195,6 +195,24 @@ def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
         kernels.push(client, KERNEL, packing.pack(project(), plan("0")))
 
 
+def test_a_dataset_is_waited_for_until_kernels_can_read_it(kaggle, client, tmp_path):
+    (tmp_path / "a.whl").write_bytes(b"1")
+    kaggle.dataset_polls = 3
+    kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
+    assert kaggle.dataset_polls == -1
+    assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
+    kaggle.dataset_polls = 10**9
+    with pytest.raises(KaggleRefusal, match="did not take the dataset ada/wheels-of-goldfold: its status is"):
+        kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
+
+
+def test_kaggles_refusal_of_a_dataset_is_passed_on(kaggle, client, tmp_path, monkeypatch):
+    (tmp_path / "a.whl").write_bytes(b"1")
+    monkeypatch.setattr(kaggle, "create_dataset", lambda ask: {"error": "The title is taken", "status": "error"})
+    with pytest.raises(KaggleRefusal, match="did not take the dataset ada/wheels-of-goldfold: The title is taken"):
+        kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
+
+
 def test_a_secret_in_the_log_is_hidden(kaggle, client):
     told = plan(commands=(("-c", f"print('the key is {kaggle.key}'); print('Authorization: Bearer abcdefgh')"),))
     _, ended, log = go(client, told)
@@ -359,7 +377,7 @@ def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
     while kaggle.kernels["ada/goldfold-flowers"][0].status != "RUNNING" and time.monotonic() < until:
         time.sleep(0.05)
     kaggle.faults["GetKernelSessionStatus"] = ["503"]
-    impatient = type(client)(client.environment, type(client.patience)(3, 0.05, 1.0, 2.0), client.say)
+    impatient = type(client)(client.environment, type(client.patience)(3, 0.05, 1.0, 5.0), client.say)
     assert kernels.follow(impatient, pushed, lambda text: None, 0.1, 0.1).status == "RUNNING"
 
 

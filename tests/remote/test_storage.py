@@ -201,3 +201,30 @@ def test_records_weights_and_predictions_live_on_a_bucket(gcs, tmp_path):
         assert gcs.buckets["mine"][f"member/fold0/{file.name}"] == file.read_bytes()
     uploads = [name for name in gcs.buckets["mine"] if name.startswith("member/") and not name.endswith("/")]
     assert uploads[-1] == "member/fold0/manifest.json"  # last
+
+
+START = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import keras, numpy as np
+from competition.params_file import load_params
+from competition.remote import bucket
+from competition.training.model import build
+own, root = Path(sys.argv[1]) / "own.weights.h5", Path(sys.argv[2])
+here = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.35)
+here.save_weights(own)
+bucket.write_bytes("gs://mine/own.weights.h5", own.read_bytes())
+member = replace(load_params(root / "params.yaml").members["mobilenet"], image_size=32)
+for weights in ("gs://mine/own.weights.h5", "none"):
+    built = build(replace(member, weights=weights), 4).get_weights()
+    print(weights, all(np.array_equal(a, b) for a, b in zip(here.get_weights(), built)))
+"""
+
+
+def test_a_member_starts_from_weights_on_a_bucket(gcs, tmp_path):
+    environment = {**os.environ, **gcs.environment(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", START, tmp_path, ROOT], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["gs://mine/own.weights.h5 True", "none False"], done.stderr[-2000:]
