@@ -17,7 +17,7 @@ from competition.errors import Refusal
 from competition.gather import seed_study, studied
 from competition.lineage import fold_depends, training_parts, tuned_member
 from competition.manifest import plain, write_json
-from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_tensorflow
+from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_backend
 
 
 def run(job: Job) -> None:
@@ -62,7 +62,7 @@ def run(job: Job) -> None:
 
 
 def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    start_tensorflow(job)
+    start_backend(job)
     from competition.training.device import open_device
     from competition.training.workshop import Workshop, load_images
 

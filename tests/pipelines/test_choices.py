@@ -1,0 +1,123 @@
+"""Blend, table, compare and noise as a user runs them: members from elsewhere, limits on views, other seeds."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from stages import Place
+
+from competition.data.prepared import load_prepared
+from competition.ensemble.chain import Chain
+from competition.ensemble.predictions import ViewPredictions
+
+ELSEWHERE = "  torch:\n    predictions: {{oof: {0}/oof.csv, test: {0}/test.npz{1}}}\n"
+
+
+def scores(place: Place) -> dict[str, object]:
+    found: dict[str, object] = json.loads((place.work / "blend" / "scores.json").read_text())
+    return found
+
+
+def with_torch(place: Place, folds: str = "") -> None:
+    """A member made elsewhere joins: `wide` again by other files, its out-of-fold rows as CSV, backwards."""
+    parts = [ViewPredictions.load(place.work / "members" / "wide" / f"fold{k}" / "views" / "oof.npz") for k in range(3)]
+    ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.view("identity") for p in parts])
+    table = pd.DataFrame(probs[::-1], columns=load_prepared(place.work / "data").competition.classes)
+    table.assign(id=ids[::-1]).to_csv(place.folder / "oof.csv", index=False)
+    test = ViewPredictions.load(place.work / "members" / "wide" / "fold0" / "views" / "test.npz")
+    np.savez(place.folder / "test.npz", ids=test.ids, probs=test.view("identity"))
+    lines = place.params.read_text().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if line.startswith("predict:"))
+    place.params.write_text("".join([*lines[:at], ELSEWHERE.format(place.folder, folds), *lines[at:]]))
+
+
+def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place) -> None:
+    before = place.weights()
+    with_torch(place)
+    for stage in ("train", "predict"):
+        assert "made again" not in place.do(stage) and place.weights() == before
+    told = place.do("blend")
+    assert "torch: folds unknown" in told and set(scores(place)["members"]) == {"slim", "wide", "torch"}  # type: ignore[call-overload]
+    assert set(Chain.load(place.work / "blend" / "chain.json").blend.weights) == {"slim", "wide", "torch"}
+    digest = told.partition("say predictions.folds: ")[2].split()[0]
+    (place.folder / "params.yaml").write_text(
+        place.params.read_text().replace("test.npz}", f"test.npz, folds: {digest}}}")
+    )
+    said = place.do("blend")
+    assert "folds unknown" not in said and "other folds than ours" not in said
+    (place.folder / "oof.csv").unlink()
+    assert "members.torch.predictions.oof: " in place.refused("blend")
+    assert "there is no such member; params names slim, wide" in place.refused("train", "--member=torch")
+
+
+def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_took(place: Place) -> None:
+    manifests = sorted(place.work.glob("members/*/fold*/views/manifest.json"))
+    costs = [json.loads(file.read_text())["result"]["seconds_per_1000"] for file in manifests]
+    assert all(cost.keys() == {"identity", "shift_up"} and min(cost.values()) > 0 for cost in costs)
+
+    def slower(times: float) -> None:
+        for file in manifests:
+            told = json.loads(file.read_text())
+            told["result"]["seconds_per_1000"] = {"identity": times, "shift_up": 3 * times}
+            file.write_text(json.dumps(told))
+
+    slower(1.0)
+    assert "blend: current" in place.do("blend")
+    limited = "policy.seconds_limit=2"
+    place.do("blend", sets=limited)
+    policies = Chain.load(place.work / "blend" / "chain.json").policies
+    assert {view for policy in policies.values() for view in policy} == {"identity"}
+    assert "blend: current" in place.do("blend", sets=limited)
+    slower(10.0)
+    assert "allows no view; the cheapest takes 10 s" in place.refused("blend", sets=limited)
+    for file in manifests:
+        told = json.loads(file.read_text())
+        del told["result"]["seconds_per_1000"]
+        file.write_text(json.dumps(told))
+    said = place.do("blend", sets=limited)
+    assert "what the views of slim cost is not known: each counts as one second of policy.seconds_limit" in said
+
+
+def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Place) -> None:
+    assert scores(place)["chain"] == Chain.load(place.work / "blend" / "chain.json").digest()
+    views = place.work / "members" / "wide" / "fold0" / "views"
+    test = ViewPredictions.load(views / "test.npz")
+    ViewPredictions(test.ids, ("identity", "shift_down"), test.probs).save(views / "test.npz")
+    assert "fold models have different views" in place.refused("blend", "--force")
+
+
+def test_a_seed_study_is_what_later_gains_are_judged_by(place: Place) -> None:
+    (first,) = (file.stem for file in place.submissions.glob("*.csv"))
+    quick = "train.epochs=1"  # a study of a member trained for one epoch
+    assert "blend, table and compare judge by it" in place.do("noise", "--member=slim", "--seeds=2", sets=quick)
+    study = json.loads((place.work / "noise" / "slim.json").read_text())
+    assert study["spread"] > 0 and len(study["scores"]) == 2
+    told = place.do("blend")
+    assert "slim: its seed study is of other parameters or data" in told and "other seeds" not in told
+    told = place.do("blend", sets=f"{quick} blend.methods=[best]")
+    assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not studied: wide" in told
+    assert "(other seeds ± " in told.partition("over equal weights")[2].partition("\n")[0]
+    (second,) = {file.stem for file in place.submissions.glob("*.csv")} - {first}
+    compared = place.do("compare", f"--a={first}", f"--b={second}", sets=quick)
+    assert f"(other seeds ± {study['spread'] / 2:.4f})" in compared  # half of it is slim's, and then nothing
+    assert "other seeds ±" in place.do("table", sets=quick)
+
+
+def test_what_views_do_is_told_member_by_member(place: Place) -> None:
+    told = place.do("blend", "--force", sets="policy.method=mean")
+    assert told.count("rows set right, ") == 2 and "views against the plain one, honest" in told
+    views: dict[str, dict[str, dict[str, int]]] = scores(place)["views"]  # type: ignore[assignment]
+    for name in ("slim", "wide"):
+        effect = views[name]["effect"]
+        assert effect["changed"] >= effect["corrected"] + effect["corrupted"] > 0
+        assert f"{name:<16} {effect['corrected']} rows set right, {effect['corrupted']} spoilt" in told
+
+
+@pytest.mark.parametrize("mixing", ["geometric", "rank"])
+def test_other_means_of_views_go_all_the_way_to_a_submission(place: Place, mixing: str) -> None:
+    ranks = " policy.by=metric blend.mixing=rank" if mixing == "rank" else ""
+    place.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
+    assert Chain.load(place.work / "blend" / "chain.json").view_mixing == mixing
+    if ranks:
+        assert "policy.mixing rank gives no probabilities" in place.refused("blend", sets="policy.mixing=rank")
