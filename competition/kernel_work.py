@@ -1,16 +1,14 @@
 """What a kernel is asked to make, and what of this machine goes with it. Paths there are from the project's root."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from competition.data.prepared import Prepared
 from competition.errors import Refusal
-from competition.lineage import fold_depends, fold_model, fold_views, tuned_member, views_depends
-from competition.manifest import differences, digest_of, is_current, read_manifest
+from competition.lineage import fold_depends, fold_model, fold_views, views_depends
+from competition.manifest import digest_of, is_current, read_manifest
 from competition.params import Member, Params
-from competition.params_file import Override
 from competition.remote import packing
 
 Units = dict[str, tuple[Path, Sequence[Path]]]  # place there -> folder here, files of it
@@ -78,34 +76,6 @@ def asked(work: Path, params: Params) -> str:
 def own_files(params: Params, members: Mapping[str, Member]) -> Units:
     """Images and weights of this machine that training reads."""
     return {place: (Path(place), files) for place, files in packing.own_files(params, members).items()}
-
-
-def make_room(
-    work: Path, params: Params, overrides: Sequence[Override], prepared: Prepared, unit: str, force: bool
-) -> None:
-    """A fold model that is here, but not as params want it (or `force`), gives way to the one that comes."""
-    if found := _fold(params, unit):
-        name, fold = found
-        member, _ = tuned_member(work, params, name, overrides)
-        if force or missing_folds(work, params, prepared, name, member, [fold]):
-            fold_model(work, name, fold).unlink(missing_ok=True)
-
-
-def differs(work: Path, params: Params, overrides: Sequence[Override], prepared: Prepared, unit: str) -> list[str]:
-    """In what a fold model that came is not as it is wanted here."""
-    found = _fold(params, unit)
-    if found is None:
-        return []
-    name, fold = found
-    member, _ = tuned_member(work, params, name, overrides)
-    made = read_manifest(fold_model(work, name, fold))
-    return differences(made.depends, fold_depends(work, prepared, params, member, fold)) if made else []
-
-
-def _fold(params: Params, unit: str) -> tuple[str, int] | None:
-    name, last = Path(unit).parts[-2:]
-    fold = re.fullmatch(r"fold(\d+)", last)
-    return (name, int(fold[1])) if fold and name in params.members else None
 
 
 def _packed(work: Path, folders: Iterable[Path]) -> Units:

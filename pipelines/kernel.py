@@ -6,25 +6,23 @@ Where submissions come from notebooks only (kaggle.submit: notebook), the kernel
 import argparse
 import json
 import re
-import shutil
 import zlib
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from competition import kernel_work
+from competition import kernel_home, kernel_work
 from competition.data.adapters import ADAPTERS
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
 from competition.lineage import tuned_member
-from competition.manifest import atomic, sha256, write_json
+from competition.manifest import atomic, write_json
 from competition.params import Member
 from competition.params_file import in_training_order
-from competition.remote import credentials, kernel_results, kernels, packing, submit
+from competition.remote import credentials, kernels, packing, submit
 from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
-from competition.submission import ledger
 from competition.training.foreseen import objections, question_of
 from competition.training.topology import ALIASES, topology_named
 from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
@@ -32,7 +30,6 @@ from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_fol
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 MADE = ("kernel", "made")  # there: the submission and its line of the ledger
-SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # what they are called among the outputs
 INLINE = 350_000  # bytes: a larger index does not fit into the kernel's one file, and goes as a dataset
 
 
@@ -55,7 +52,12 @@ def run(job: Job) -> None:
         to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
         told = start(job, client, prepared, members, missing, to_tune)
         write_json(state, told)
-    bring(job, client, prepared, told)
+    home = kernel_home.Home(job.work, job.submissions, job.params, job.overrides, prepared, job.say)
+    try:
+        kernel_home.bring(home, client, told)
+    except kernel_home.Failed:
+        state.unlink()  # it will not go on: the same command starts anew
+        raise
     state.unlink()
 
 
@@ -185,7 +187,7 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
             *(f"{work}/members/{name}/fold{fold}" for name in missing for fold in missing[name]),
             f"{work}/tune/*",
         ),
-        leave={SUBMISSION: f"{made}/*.csv", LEDGER: f"{made}/ledger.jsonl"} if submits else {},
+        leave={kernel_home.SUBMISSION: f"{made}/*.csv", kernel_home.LEDGER: f"{made}/ledger.jsonl"} if submits else {},
         needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8")),
         environment={},
         accelerator=packing.accelerator(how.machine),
@@ -223,67 +225,6 @@ def show_quota(job: Job, client: Client) -> None:
         raise Refusal(
             f"no hours on {job.params.kernel.machine} are left this week; they are renewed {quota.refresh[:16]} UTC"
         )
-
-
-def bring(job: Job, client: Client, prepared: Prepared, told: dict[str, Any]) -> None:
-    """Follow to the end, fetch what it left, put it where it belongs. Whatever was finished there is kept."""
-    pushed = kernels.Pushed(told["owner"], told["slug"], told["version"], told["url"])
-    how = job.params.kernel
-
-    def on_log(text: str) -> None:
-        for line in text.splitlines():
-            job.say(f"kernel | {line}")
-
-    ended = kernels.follow(client, pushed, on_log, (how.hours + 1) * HOUR, how.pause)
-    if ended.status not in kernels.ENDED:
-        raise Refusal(f"the kernel has not ended ({ended.status}); the same command goes on waiting, see {pushed.url}")
-    job.say(f"kernel: {ended.status}" + (f": {ended.message}" if ended.message else ""))
-    try:
-        output = kernel_results.pull(client, pushed, told["run"], job.path("kernel", "output"))
-    except KaggleRefusal:
-        raise
-    except Refusal as refusal:
-        raise Refusal(f"{str(refusal).rstrip('.')}; `make kernel FORCE=1` pushes it anew") from None
-    for unit in output.units:
-        force = bool(told["force"]) and output.status == "done"
-        kernel_work.make_room(job.work, job.params, job.overrides, prepared, unit, force)
-    merged = kernel_results.merge(
-        output, job.options.work.resolve().parent, told["collect"], job.params.kaggle.unpack_ratio
-    )
-    on = f" on {output.devices}" if output.devices else ""
-    job.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
-    say_merged(job, prepared, merged)
-    if output.status == "done" and (output.folder / SUBMISSION).exists():
-        take_submission(job, pushed, output.folder)
-    if output.status == "failed":
-        job.path("kernel", "run.json").unlink(missing_ok=True)
-        raise Refusal(f"the kernel failed: {output.problem}; what it finished is here, its log says more: {pushed.url}")
-    if output.status == "cut":
-        job.say("kernel: its time was over; `make kernel` again goes on where it stopped")
-
-
-def take_submission(job: Job, pushed: kernels.Pushed, folder: Path) -> None:
-    """The submission that the kernel left is one of ours now, and noted as the one that Kaggle can be pointed to."""
-    digest = sha256(folder / SUBMISSION)
-    entries = [entry for entry in ledger.read(folder / LEDGER).entries if entry.digest == digest]
-    if not entries:
-        raise Refusal(f"{SUBMISSION} of {pushed.url} is not what its ledger says; `make kernel FORCE=1` makes it anew")
-    file = job.submissions / f"{digest[:12]}.csv"
-    with atomic(file) as temporary:
-        shutil.copyfile(folder / SUBMISSION, temporary)
-    ledger.append(job.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
-    name, asked = f"{pushed.owner}/{pushed.slug}", kernel_work.asked(job.work, job.params)
-    write_json(job.path("kernel", "submission.json"), submit.Made(name, pushed.version, SUBMISSION, digest, asked))
-    job.say(f"submission: {shown(file)}, made by version {pushed.version} of {name}; `make submit` hands it in")
-
-
-def say_merged(job: Job, prepared: Prepared, merged: kernel_results.Merged) -> None:
-    for what, units in (("new here", merged.taken), ("unfinished", merged.partial), ("here before", merged.kept)):
-        if units:
-            job.say(f"kernel: {what}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
-    for unit in merged.taken:
-        if changes := kernel_work.differs(job.work, job.params, job.overrides, prepared, unit):
-            job.say(f"kernel: WARNING {unit} is not what is wanted here ({'; '.join(changes[:3])})")
 
 
 def add_inline(parser: argparse.ArgumentParser) -> None:

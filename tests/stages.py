@@ -58,7 +58,7 @@ class Place:
 
     def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> Ran:
         command, around = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
-        ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=around, timeout=200)
+        ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=around, timeout=600)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:

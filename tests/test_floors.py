@@ -26,6 +26,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.training",),
     ("competition.lineage",),
     ("competition.gather", "competition.kernel_work"),
+    ("competition.kernel_home",),
     ("competition.report",),
     ("pipelines.stage",),
     ("pipelines",),

@@ -96,7 +96,9 @@ def downloaded(tmp_path_factory):
         (folder / name).mkdir()
     (folder / "place" / "params.yaml").write_text(PARAMS)
     with FakeKaggle(folder / "server") as kaggle:
-        kaggle.contests["flowers"] = Contest({name: path.read_bytes() for name, path in files.items()}, score=score)
+        kaggle.contests["flowers"] = Contest(
+            {name: path.read_bytes() for name, path in files.items()}, daily=50, score=score
+        )
         kaggle.hidden_modules = NOT_ON_KAGGLE
         world = World(kaggle, Place(folder / "place"), folder / "home")
         kaggle.contests["flowers"].entered = False
@@ -105,7 +107,7 @@ def downloaded(tmp_path_factory):
         kaggle.contests["flowers"].entered = True
         kaggle.faults["archive"] = ["cut"]
         said = world.do("download")
-        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in said and "rules accepted; 5 submissions a day" in said
+        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in said and "rules accepted; 50 submissions a day" in said
         world.do("prepare")
         yield world
 
@@ -140,7 +142,7 @@ def test_from_download_to_a_scored_line_of_the_ledger(submitted) -> None:
     assert made["sha256"] == entry["digest"] and made["message"].endswith(f"goldfold {entry['digest'][:16]}")
     assert events[-1]["ref"] == str(made["ref"]) and events[-1]["public_score"] == float(made["final"][1])
     assert f"kaggle competitions submit flowers -f {submitted.place.submissions}/{entry['file']}" in submitted.first
-    assert "5 submissions to flowers are left today" in submitted.first
+    assert "50 submissions to flowers are left today" in submitted.first
 
 
 def test_the_same_file_is_sent_again_only_when_asked_for(world) -> None:
@@ -149,6 +151,18 @@ def test_the_same_file_is_sent_again_only_when_asked_for(world) -> None:
     assert len(world.kaggle.submissions) == before
     world.do("submit", "--again")
     assert len(world.kaggle.submissions) == before + 1
+
+
+def test_nothing_is_sent_where_nothing_is_taken(world) -> None:
+    contest, before = world.kaggle.contests["flowers"], len(world.kaggle.submissions)
+    contest.closed = True
+    try:
+        assert "takes no submissions (any more)" in world.refused("submit", "--again")
+        contest.closed, contest.daily = False, before
+        assert "no submission to flowers is left today" in world.refused("submit", "--again")
+    finally:
+        contest.closed, contest.daily = False, 50
+    assert len(world.kaggle.submissions) == before
 
 
 def test_a_file_changed_by_hand_is_not_sent(world) -> None:
@@ -236,12 +250,7 @@ def test_a_file_for_a_competition_of_notebooks_is_refused_with_the_parameter_to_
 def test_from_download_to_a_scored_line_through_a_notebook(downloaded, notebooks_only, tmp_path) -> None:
     world = downloaded.at(tmp_path)
     sets = "kaggle.submit=notebook train.learning_rate=0.003"
-    assert "leaves no submission, for slim fold 1 would still be missing" in world.do(
-        "kernel", "--fold", "0", sets=sets
-    )
-    said = world.do("kernel", sets=sets)
-    assert "1 folders of this machine go with it, as the private dataset ada/goldfold-small-carried" in said
-    version = len(world.kaggle.kernels["ada/goldfold-small"])
+    said, version = world.do("kernel", sets=sets), len(world.kaggle.kernels["ada/goldfold-small"])
     assert f"made by version {version} of ada/goldfold-small; `make submit` hands it in" in said
     assert world.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
     assert "kernel: current" in world.do("kernel", sets=sets)
@@ -255,12 +264,16 @@ def test_from_download_to_a_scored_line_through_a_notebook(downloaded, notebooks
     world.do("blend", sets=sets)
     assert world.place.submission() == left  # blended here it is the same
 
-    # Other choices from the same fold models: their predictions travel, nothing is trained or predicted again.
-    sets += " blend.mixing=geometric"
+
+def test_after_another_choice_a_notebook_blends_again_from_predictions_that_are_here(world, notebooks_only) -> None:
+    sets, before = "kaggle.submit=notebook honest.resamples=21", world.place.submission()
     said = world.do("kernel", sets=sets)
     assert "2 folders of this machine go with it" in said and "pipelines.train" not in said
-    record = json.loads((world.place.work / "kernel" / "submission.json").read_text())
-    assert record["version"] == version + 1
+    packs = world.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
+    assert packs == {f"work-small-members-slim-fold{fold}-views.pack" for fold in (0, 1)}
+    assert world.place.submission() == before  # of the same predictions, by the same rules
+    assert world.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
+    assert world.place.weights().keys() == {"slim/fold0", "slim/fold1"}
 
 
 def test_another_submission_than_the_kernels_is_not_handed_in(world, notebooks_only) -> None:
@@ -281,8 +294,9 @@ def test_external_images_below_the_projects_folder_go_with_the_kernel(downloaded
     sets = "'prepare.external={more: more}' members.slim.external=[more]"
     around = {"cwd": tmp_path, "PYTHONPATH": str(ROOT)}
     assert "6 external" in world.do("prepare", sets=sets, **around)
-    said = world.do("kernel", "--fold", "0", sets=sets, **around)
+    said = world.do("kernel", "--fold", "0", sets=f"{sets} kaggle.submit=notebook", **around)
     assert "1 folders of this machine go with it" in said and "WARNING" not in said
+    assert "it leaves no submission, for slim fold 1 would still be missing" in said
     assert "train slim: fold 0 current" in world.do("train", "--fold", "0", sets=sets, **around)
 
 

@@ -1,0 +1,127 @@
+"""What a kernel made, brought home: followed, fetched, and put where it would be had it been made here."""
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from competition import kernel_work
+from competition.data.prepared import Prepared
+from competition.errors import Refusal
+from competition.lineage import fold_depends, fold_model, tuned_member
+from competition.manifest import atomic, differences, read_manifest, sha256, write_json
+from competition.params import Member, Params
+from competition.params_file import Override
+from competition.remote import kernel_results, kernels, submit
+from competition.remote.kaggle_client import Client, KaggleRefusal
+from competition.submission import ledger
+
+SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # what they are called among the outputs
+HOUR = 3600
+
+
+class Failed(Refusal):
+    """The kernel ended with an error; what it had finished is here all the same."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where results belong, and what is wanted there."""
+
+    work: Path  # work/<competition>
+    submissions: Path
+    params: Params
+    overrides: Sequence[Override]
+    prepared: Prepared
+    say: Callable[[str], None]
+
+
+def bring(home: Home, client: Client, told: Mapping[str, Any]) -> None:
+    """Follow to the end, fetch what it left, put it where it belongs. Whatever was finished there is kept.
+
+    told: what was noted when it was pushed: run, force, collect, and the fields of `Pushed`.
+    """
+    pushed = kernels.Pushed(told["owner"], told["slug"], told["version"], told["url"])
+    follow(home, client, pushed)
+    try:
+        output = kernel_results.pull(client, pushed, told["run"], home.work / "kernel" / "output")
+    except KaggleRefusal:
+        raise
+    except Refusal as refusal:
+        raise Refusal(f"{str(refusal).rstrip('.')}; `make kernel FORCE=1` pushes it anew") from None
+    for unit in output.units:
+        make_room(home, unit, bool(told["force"]) and output.status == "done")
+    root = home.work.parent.resolve().parent
+    merged = kernel_results.merge(output, root, told["collect"], home.params.kaggle.unpack_ratio)
+    on = f" on {output.devices}" if output.devices else ""
+    home.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
+    say_merged(home, merged)
+    if output.status == "done" and (output.folder / SUBMISSION).exists():
+        take_submission(home, pushed, output.folder)
+    if output.status == "failed":
+        raise Failed(f"the kernel failed: {output.problem}; what it finished is here, its log says more: {pushed.url}")
+    if output.status == "cut":
+        home.say("kernel: its time was over; `make kernel` again goes on where it stopped")
+
+
+def follow(home: Home, client: Client, pushed: kernels.Pushed) -> None:
+    """Pass on its log until it ends; Refusal when it has not ended an hour after it should."""
+
+    def on_log(text: str) -> None:
+        for line in text.splitlines():
+            home.say(f"kernel | {line}")
+
+    how = home.params.kernel
+    ended = kernels.follow(client, pushed, on_log, (how.hours + 1) * HOUR, how.pause)
+    if ended.status not in kernels.ENDED:
+        raise Refusal(f"the kernel has not ended ({ended.status}); the same command goes on waiting, see {pushed.url}")
+    home.say(f"kernel: {ended.status}" + (f": {ended.message}" if ended.message else ""))
+
+
+def make_room(home: Home, unit: str, force: bool) -> None:
+    """A fold model that is here, but not as params want it (or `force`), gives way to the one that comes."""
+    if found := fold_of(home, unit):
+        name, member, fold = found
+        if force or kernel_work.missing_folds(home.work, home.params, home.prepared, name, member, [fold]):
+            fold_model(home.work, name, fold).unlink(missing_ok=True)
+
+
+def say_merged(home: Home, merged: kernel_results.Merged) -> None:
+    for what, units in (("new here", merged.taken), ("unfinished", merged.partial), ("here before", merged.kept)):
+        if units:
+            home.say(f"kernel: {what}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
+    for unit in merged.taken:
+        if found := fold_of(home, unit):
+            name, member, fold = found
+            made = read_manifest(fold_model(home.work, name, fold))
+            wanted = fold_depends(home.work, home.prepared, home.params, member, fold)
+            if made and (changes := differences(made.depends, wanted)):
+                home.say(f"kernel: WARNING {name} fold {fold} is not what is wanted here ({'; '.join(changes[:3])})")
+
+
+def fold_of(home: Home, unit: str) -> tuple[str, Member, int] | None:
+    """Which fold model a result folder is, if it is one: the member as it is trained here, and the fold."""
+    name, last = Path(unit).parts[-2:]
+    fold = re.fullmatch(r"fold(\d+)", last)
+    if fold is None or name not in home.params.members:
+        return None
+    member, _ = tuned_member(home.work, home.params, name, home.overrides)
+    return name, member, int(fold[1])
+
+
+def take_submission(home: Home, pushed: kernels.Pushed, folder: Path) -> None:
+    """The submission that the kernel left is one of ours now, and noted as the one that Kaggle can be pointed to."""
+    digest = sha256(folder / SUBMISSION)
+    entries = [entry for entry in ledger.read(folder / LEDGER).entries if entry.digest == digest]
+    if not entries:
+        raise Refusal(f"{SUBMISSION} of {pushed.url} is not what its ledger says; `make kernel FORCE=1` makes it anew")
+    file = home.submissions / f"{digest[:12]}.csv"
+    with atomic(file) as temporary:
+        shutil.copyfile(folder / SUBMISSION, temporary)
+    ledger.append(home.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
+    name, asked = f"{pushed.owner}/{pushed.slug}", kernel_work.asked(home.work, home.params)
+    made = submit.Made(name, pushed.version, SUBMISSION, digest, asked)
+    write_json(home.work / "kernel" / "submission.json", made)
+    home.say(f"submission: {file.name}, made by version {pushed.version} of {name}; `make submit` hands it in")
