@@ -513,13 +513,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         run, told = runs[-1], 0
-        while run.status in {"QUEUED", "RUNNING"} or told < len(run.log):
-            for line in run.log[told:]:
-                self.wfile.write(f"data: {json.dumps({'stream_name': 'stdout', 'data': line})}\n\n".encode())
-                told += 1
-            self.wfile.flush()
-            time.sleep(0.05)
-        self.wfile.write(b"data: END_OF_LOG\n\n")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who followed it has left
+            while run.status in {"QUEUED", "RUNNING"} or told < len(run.log):
+                for line in run.log[told:]:
+                    self.wfile.write(f"data: {json.dumps({'stream_name': 'stdout', 'data': line})}\n\n".encode())
+                    told += 1
+                self.wfile.flush()
+                time.sleep(0.05)
+            self.wfile.write(b"data: END_OF_LOG\n\n")
         self._drop()
 
     def _body(self) -> bytes:
