@@ -9,7 +9,7 @@ from competition.manifest import write_json
 from competition.report.words import markdown, seeds_line
 from pipelines.stage import Job, add_partial, main, shown
 
-METHODS = ("equal", "best", "greedy", "bagged", "coordinate", "nelder_mead", "stacking")
+METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
 
 
 def run(job: Job) -> None:

@@ -74,7 +74,8 @@ def moved_by_seeds(
     To first order a blend moves with a member by its weight: what both take from the same fold models cancels.
     """
     one, two = (
-        {name: weight / sum(weights.values()) for name, weight in weights.items()} for weights in (before, after)
+        {name: weight / (sum(weights.values()) or 1.0) for name, weight in weights.items()}
+        for weights in (before, after)
     )
     moved = 0.0
     for name, spread in spreads.items():

@@ -63,6 +63,18 @@ def fit_decision(
 RULES = ("argmax", "prior", "per_class", "thresholds")
 
 
+def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the candidates that mean something: labels for metrics of labels, cuts where classes have an order."""
+    if metric.of_tally is None:
+        return ("argmax",)
+    fitting = tuple(rule for rule in rules if rule != "thresholds" or metric.name == "quadratic_kappa")
+    if not fitting:
+        raise Refusal(
+            f"decision.rules: thresholds cut classes that have an order; {metric.name} knows none, expected argmax"
+        )
+    return fitting
+
+
 def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
     """The smallest of the best taus. Prior: the classes' shares of these rows, a class without rows counting as one."""
     classes = probs.shape[1]

@@ -26,6 +26,7 @@ from competition.ensemble.chain import (
     member_probs,
 )
 from competition.ensemble.compare import moved_by_seeds
+from competition.ensemble.decision import rules_for
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.policy import plain_view
 from competition.errors import Refusal
@@ -177,7 +178,7 @@ class Lab:
         self.views, self.labels, self.folds = views, labels, folds
         self.settings, self.honest, self.seconds = settings, honest, seconds
         self.metric = metric_named(settings.metric)
-        rules = settings.decision.rules if self.metric.of_tally else ("argmax",)
+        rules = rules_for(self.metric, settings.decision.rules)
         self.choices = [(method, rule) for method in settings.blend.methods for rule in rules]
         self.fitted = list(dict.fromkeys([*self.choices, *beside]))
         self.progress, self.done = progress, 0

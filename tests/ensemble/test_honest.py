@@ -5,7 +5,7 @@ import pytest
 
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, choice, cross_fit, fit_chain, honest_chain
+from competition.ensemble.honest import HonestSettings, Lab, choice, cross_fit, fit_chain, honest_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.policy import fit_policy, mix_views
 from competition.ensemble.predictions import ViewPredictions
@@ -157,6 +157,7 @@ def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
     for methods, rules in ((("stacking",), ("per_class",)), (("bagged",), ("thresholds",)), (("rank",), ("argmax",))):
         settings = replace(
             SETTINGS,
+            metric="quadratic_kappa" if rules == ("thresholds",) else "macro_f1",
             blend=replace(BLEND, methods=methods, temperature=True),
             decision=replace(DECISION, rules=rules),
         )
@@ -285,3 +286,39 @@ def test_a_studied_spread_over_seeds_weighs_on_the_gain_over_one_member_alone():
     judged = honest_chain(views, labels, folds, SETTINGS, HONEST, spreads={"m0": 0.01, "m1": 0.01})
     assert plain.over_best.seeds == 0 and judged.over_best.seeds == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
     assert judged.over_best.error == plain.over_best.error and judged.chain.digest() == plain.chain.digest()
+
+
+def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
+    labels, probs = draw([1.0, 1.5], rows=200)
+    rules = replace(DECISION, rules=("argmax", "prior", "thresholds"))
+    tried = {}
+    for name in ("quadratic_kappa", "macro_f1", "log_loss"):
+        settings = replace(SETTINGS, metric=name, decision=rules)
+        lab = Lab(as_members(probs), labels, folds_of(200), settings, HONEST, (), None, None)
+        tried[name] = {rule for _, rule in lab.choices}
+    assert tried == {
+        "quadratic_kappa": {"argmax", "prior", "thresholds"},
+        "macro_f1": {"argmax", "prior"},
+        "log_loss": {"argmax"},
+    }
+    with pytest.raises(Refusal, match="macro_f1 knows none, expected argmax"):
+        fit_chain(
+            as_members(probs),
+            labels,
+            folds_of(200),
+            replace(SETTINGS, decision=replace(rules, rules=("thresholds",))),
+            HONEST,
+        )
+
+
+@pytest.mark.parametrize("noise", [[1.5] * 4, [0.5, 6.0, 6.0, 6.0, 6.0]])
+def test_another_seed_makes_the_same_choice(noise):
+    labels, probs = draw(noise, rows=600)
+    views, folds = as_members(probs), folds_of(600)
+    made = [
+        fit_chain(views, labels, folds, replace(SETTINGS, blend=replace(BLEND, seed=s, bags=8)), HONEST)
+        for s in range(3)
+    ]
+    assert len({(chain.blend.method, chain.decision.rule) for chain in made}) == 1
+    said = [apply_chain(chain, views)[1] for chain in made]
+    assert all((said[0] != other).mean() < 0.01 for other in said[1:])
