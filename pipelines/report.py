@@ -1,13 +1,13 @@
 """Everything that is known of this competition on one page, from the files that the other stages left."""
 
 import json
-import sys
 from datetime import UTC, datetime
 from typing import Any
 
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
+from competition.gather import seed_spreads
 from competition.lineage import fold_views
 from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
 from competition.report import classes, data, members, scores, tpu
@@ -32,11 +32,13 @@ def run(job: Job) -> None:
         found += blend_sections(job, made, row)
     else:
         figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
+    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
+    trained, folds = list(job.params.members), job.params.prepare.folds
     found += [
         scores.ways_section(job.path("table.json"), metric),
-        members.members_section(job.work, list(job.params.members), job.params.prepare.folds, metric.name),
+        members.members_section(job.work, trained, folds, metric.name, spreads),
     ]
-    warnings = stale(job, prepared, made) if made is not None else []
+    warnings = [*(stale(job, prepared, made) if made is not None else []), *notes]
     if made is not None and made.depends.get("data") == prepared.digest:
         rows = classes.honest_rows(job.path("blend"), prepared)
         _, labels, given, said = rows
@@ -107,7 +109,7 @@ def made_with(job: Job, made: Manifest | None) -> Section:
         ["this page", f"make report{picked}{sets}"],
         ["all of it", f"make download train predict{picked}{sets}"],
         ["parameters", f"{parameters}, digest {digest_of(job.params)}"],
-        ["data", f"digest {load_prepared(job.path('data')).digest[:64]}"],
+        ["data", f"digest of the index {load_prepared(job.path('data')).digest[:64]}"],
         ["code", git_commit() or "not in a repository"],
     ]
     if made is not None:
@@ -116,7 +118,7 @@ def made_with(job: Job, made: Manifest | None) -> Section:
     here, then = versions(), made.made_with if made is not None else {}
     rows: list[list[Any]] = [[name, here.get(name, "–"), then.get(name, "–")] for name in {**here, **then}]
     tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
-    return Section("made", "Made from", f"params, manifests · Python at {sys.version.split()[0]}", [*tables])
+    return Section("made", "Made from", "params, manifests", [*tables])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pandas as pd
 
 from competition.data.images import BadImage, Fit
 from competition.data.prepared import Prepared
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.predictions import load_scores, places
 from competition.errors import Refusal
 from competition.report.mistakes import (
     ClassScore,
@@ -34,12 +34,17 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
     Raises Refusal when they are of other rows than those that are prepared now.
     """
     ids, scores = load_scores(blend / "honest_oof.npz")
-    table = pd.read_csv(blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
-    labels = prepared.part("train").set_index("id")["label"]
-    given = table.set_index("id")["label"]
-    if not (np.isin(ids, labels.index).all() and np.isin(ids, given.index).all()):
-        raise Refusal("the blend is of other rows than those that are prepared; `make predict` makes it again")
-    return ids, labels.loc[ids].to_numpy(), given.loc[ids].to_numpy(), scores
+    said = pd.read_csv(blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+    try:
+        given, labels = (
+            table["label"].to_numpy()[places(table["id"].to_numpy(str), ids)]
+            for table in (said, prepared.part("train"))
+        )
+    except Refusal as refusal:
+        raise Refusal(
+            f"the blend is of other rows than those that are prepared ({refusal}); `make predict` makes it again"
+        ) from None
+    return ids, labels, given, scores
 
 
 def classes_section(labels: np.ndarray, given: np.ndarray, names: Sequence[str]) -> Section:
@@ -138,7 +143,9 @@ def label_issues_section(file: Path) -> Section | None:
         for r in found.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "of the suggestion"]
-    blocks: list[Block] = [Text([f"Doubtful labels: {len(found):,}, the worst first."])]
+    blocks: list[Block] = [
+        Text([f"Doubtful labels: {len(found):,}, the worst first, as they were when `make issues-in-labels` last ran."])
+    ]
     if rows:
         blocks.append(Table(columns, rows, 3))
     return Section("labels", "Doubtful labels", "label_issues.csv · make issues-in-labels", blocks)

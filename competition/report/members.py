@@ -1,7 +1,7 @@
 """The report's section on training: scores of every fold model, how they came about, how long it took."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,14 @@ def trained(work: Path, name: str, folds: int) -> list[FoldModel]:
     return found
 
 
-def members_section(work: Path, names: Sequence[str], folds: int, metric: str) -> Section | None:
+def members_section(
+    work: Path, names: Sequence[str], folds: int, metric: str, spreads: Mapping[str, float]
+) -> Section | None:
+    """spreads: member -> standard deviation of its score over training seeds, where it was studied as it is now."""
     found = {name: models for name in names if (models := trained(work, name, folds))}
     if not found:
         return None
-    blocks: list[Block] = [scores_table(found, folds, metric), effort_table(work, found)]
+    blocks: list[Block] = [scores_table(found, folds, metric), effort_table(work, found, spreads)]
     if lacking := [
         f"{name} ({folds - len(found.get(name, []))})" for name in names if len(found.get(name, [])) < folds
     ]:
@@ -67,7 +70,7 @@ def scores_table(found: dict[str, list[FoldModel]], folds: int, metric: str) -> 
     )
 
 
-def effort_table(work: Path, found: dict[str, list[FoldModel]]) -> Table:
+def effort_table(work: Path, found: dict[str, list[FoldModel]], spreads: Mapping[str, float]) -> Table:
     rows = []
     for name, models in found.items():
         about: dict[str, Any] = models[0].made.depends.get("member", {})
@@ -84,7 +87,7 @@ def effort_table(work: Path, found: dict[str, list[FoldModel]]) -> Table:
                 f"{seconds / len(models):,.0f} s",
                 f"{predicting:,.0f} s",
                 f"{models[0].megabytes:,.1f} MB",
-                seeds_told(work, name),
+                f"{spreads[name]:.4f}" if name in spreads else "not studied",
             ]
         )
     note = "Spread over seeds: standard deviation of the score when nothing but the seed is changed (make noise)."
@@ -99,14 +102,6 @@ def effort_table(work: Path, found: dict[str, list[FoldModel]]) -> Table:
         "spread over seeds",
     ]
     return Table(columns, rows, 2, note)
-
-
-def seeds_told(work: Path, name: str) -> str:
-    try:
-        told = json.loads((work / "noise" / f"{name}.json").read_text(encoding="utf-8"))
-        return f"{told['spread']:.4f} of {len(told['scores'])} seeds"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "not studied"
 
 
 def tuned_tables(work: Path, names: Sequence[str]) -> list[Block]:

@@ -188,7 +188,7 @@ def reliability_chart(bins: Sequence[Bin]) -> Markup:
 def confusion_chart(table: np.ndarray, names: Sequence[str]) -> Markup:
     """(C, C) rows of each class (down) that were given each class (across); the stronger, the larger the share of its row."""
     classes = len(table)
-    cell = max(min(420 / classes, 34.0), 5.0)
+    cell = max(min(420 / classes, 34.0), 4.5)
     named = classes <= 24
     left, top = (104.0, 84.0) if named else (16.0, 16.0)
     side = cell * classes

@@ -49,9 +49,9 @@ def plan_blocks(plan: dict[str, Any]) -> list[Block]:
         total += f", an estimate between {_duration(between['high'])} and {_duration(between['low'])}"
     lines = [f"{total}."]
     if kaggle := plan.get("kaggle"):
-        lines.append(
-            f"On Kaggle {kaggle['sessions']} sessions, {kaggle['hours']:.1f} h in all, {kaggle['share_of_week']:.0%} of a week's quota."
-        )
+        sessions = "1 session" if kaggle["sessions"] == 1 else f"{kaggle['sessions']} sessions"
+        share = f"{kaggle['share_of_week']:.0%} of a week's quota"
+        lines.append(f"On Kaggle {sessions}, {kaggle['hours']:.1f} h in all, {share}.")
     lines += [
         f"{bill['dollars']:,.2f} dollars in {bill['region']} ({bill['kind']}, price of {bill['as_of']}, the accelerator alone)."
         for bill in plan.get("cloud", ())

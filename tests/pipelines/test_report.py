@@ -13,7 +13,8 @@ from world import ROOT
 
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import ViewPredictions
-from competition.lineage import fold_depends, fold_model, fold_views, views_depends
+from competition.gather import seed_study, studied
+from competition.lineage import fold_depends, fold_model, fold_views, tuned, views_depends
 from competition.manifest import write_manifest
 from competition.params_file import load_params
 from competition.submission import ledger
@@ -251,12 +252,20 @@ def test_what_was_asked_beside_the_main_job_has_its_section(garden: Garden) -> N
     (garden.work / "preflight").mkdir()
     found = {"topology": "v5e-8", "backend": "jax", "members": {"slim": {"train": answer}}, "changes": changes}
     (garden.work / "preflight" / "v5e-8.json").write_text(json.dumps(found))
-    (garden.work / "noise").mkdir()
-    (garden.work / "noise" / "wide.json").write_text(json.dumps({"spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
+    params, prepared = load_params(garden.params), load_prepared(garden.work / "data")
+    for name, seen_as in (("wide", "wide"), ("slim", "wide")):
+        study = seed_study(garden.work, name)
+        study.parent.mkdir(exist_ok=True)
+        of = studied(prepared, params, params.members[seen_as])
+        study.write_text(json.dumps({"of": of, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
+    best = tuned(garden.work, "slim")
+    best.parent.mkdir(parents=True)
+    best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}}))
     garden.do("table")
     garden.do("report")
-    for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "0.0123 of 3 seeds", "coordinate"):
+    for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.001235"):
         assert text in garden.page
+    assert garden.page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in garden.page
 
 
 def test_a_page_that_cannot_be_made_leaves_the_old_one(garden: Garden) -> None:
