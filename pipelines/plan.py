@@ -20,6 +20,7 @@ from competition.training.planning import (
     Speed,
     bills,
     cost_of,
+    duration,
     load_of,
     sessions_for,
     sizes_of,
@@ -174,13 +175,6 @@ def told(costs: dict[str, Cost]) -> list[str]:
         f"one compilation for all folds saves {duration(cost.saved)}"
         for name, cost in costs.items()
     ]
-
-
-def duration(seconds: float) -> str:
-    """As a person says it: 48 s, 12 min, 3.4 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:

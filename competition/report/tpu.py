@@ -6,10 +6,9 @@ from typing import Any
 
 from competition.report.page import Block, Section, Table, Text
 from competition.training.foreseen import COLUMNS, NOTE, cells
+from competition.training.planning import duration
 from competition.training.preflight import answer_of
 from competition.training.topology import GIB, TOPOLOGIES
-
-HOUR = 3600.0
 
 
 def tpu_section(work: Path) -> Section | None:
@@ -41,12 +40,12 @@ def preflight_blocks(found: dict[str, Any]) -> list[Block]:
 def plan_blocks(plan: dict[str, Any]) -> list[Block]:
     where = plan.get("topology") or plan.get("machine", "this machine")
     rows = [
-        [name, *(_duration(cost[key]) for key in ("train", "predict", "saved"))]
+        [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]
         for name, cost in plan["members"].items()
     ]
-    total = f"Plan for {where}: {_duration(plan['seconds'])}"
+    total = f"Plan for {where}: {duration(plan['seconds'])}"
     if between := plan.get("between"):
-        total += f", an estimate between {_duration(between['high'])} and {_duration(between['low'])}"
+        total += f", an estimate between {duration(between['high'])} and {duration(between['low'])}"
     lines = [f"{total}."]
     if kaggle := plan.get("kaggle"):
         sessions = "1 session" if kaggle["sessions"] == 1 else f"{kaggle['sessions']} sessions"
@@ -57,10 +56,3 @@ def plan_blocks(plan: dict[str, Any]) -> list[Block]:
         for bill in plan.get("cloud", ())
     ]
     return [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]
-
-
-def _duration(seconds: float) -> str:
-    """As a person says it: 48 s, 12 min, 3.4 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"

@@ -147,3 +147,10 @@ def bills(hours: float, topology: str, prices: Mapping[str, Any]) -> list[Bill]:
         if row.get(kind) is not None
     ]
     return sorted(found, key=lambda bill: bill.dollars)
+
+
+def duration(seconds: float) -> str:
+    """As a person says it: 48 s, 12 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"
