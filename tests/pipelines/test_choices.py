@@ -81,10 +81,14 @@ def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_t
 
 def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Place) -> None:
     assert scores(place)["chain"] == Chain.load(place.work / "blend" / "chain.json").digest()
-    views = place.work / "members" / "wide" / "fold0" / "views"
-    test = ViewPredictions.load(views / "test.npz")
-    ViewPredictions(test.ids, ("identity", "shift_down"), test.probs).save(views / "test.npz")
-    assert "fold models have different views" in place.refused("blend", "--force")
+    for fold in range(3):
+        file = place.work / "members" / "wide" / f"fold{fold}" / "views" / "test.npz"
+        test = ViewPredictions.load(file)
+        ViewPredictions(test.ids, ("identity", "shift_down"), test.probs).save(file)
+    told = place.refused("blend", "--force")
+    assert (
+        "member wide has views ['identity', 'shift_up'] out of fold and ['identity', 'shift_down'] on test rows" in told
+    )
 
 
 def test_a_seed_study_is_what_later_gains_are_judged_by(place: Place) -> None:
