@@ -131,7 +131,7 @@ try:
     download.fetch(client, "flowers", folder / "raw", folder / "cache", 200)
     file = folder / "s.csv"
     file.write_text("id,label\\n")
-    print(submit.submit(client, "flowers", file, "0" * 64, "note", False))
+    print(submit.submit(client, "flowers", submit.by_file(file, "s.csv"), "0" * 64, "note", False))
 except Refusal:
     traceback.print_exc()
 """
