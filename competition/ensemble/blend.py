@@ -18,7 +18,7 @@ from competition.errors import Refusal
 
 @dataclass(frozen=True, slots=True)
 class BlendSettings:
-    methods: tuple[str, ...]  # candidates, the simplest first; another must beat that by more than a standard error
+    methods: tuple[str, ...]  # candidates, the simplest first; see honest.choice
     mixing: str  # mean | geometric | rank: what is averaged
     temperature: bool  # calibrate each member before mixing
     rounds: int  # greedy picks per bag

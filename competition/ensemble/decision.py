@@ -19,7 +19,7 @@ OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's present offset, i
 
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
-    rules: tuple[str, ...]  # candidates, the simplest first; another must beat that by more than a standard error
+    rules: tuple[str, ...]  # candidates, the simplest first; see honest.choice
     passes: int  # per_class: rounds over all classes
     shrink_rows: float  # per_class: a class of this many rows keeps half of its fitted offset
 

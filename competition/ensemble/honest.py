@@ -141,18 +141,25 @@ def score_on(chain: Chain, views: Members, labels: np.ndarray) -> float:
 def choice(
     outputs: Mapping[Name, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: HonestSettings
 ) -> Name:
-    """The best of the candidates that beat the first, the simplest, by more than a standard error; it where none does.
+    """The last of the candidates that beats the first, the simplest, by more than a standard error; it where none does.
 
-    outputs: (method, rule) -> (N,) labels or (N, C) probabilities, cross-fitted. Ties go to the earlier one.
+    outputs: (method, rule) -> (N,) labels or (N, C) probabilities, cross-fitted. The last gives way to an earlier one
+    that says the same or beats it by more than a standard error: the best score among near-equals is luck.
     Method and rule are judged together: two gains within their noise can be out of it in sum, and a choice in two steps
     would keep neither (benchmarks/simulation.py).
     """
-    (first, plain), *others = outputs.items()
-    gains = {
-        name: paired(labels, plain, other, metric, classes, honest.resamples, honest.seed) for name, other in others
-    }
-    real = {name: gain.value for name, gain in gains.items() if gain.is_real}
-    return max(real, key=real.__getitem__) if real else first
+
+    def over(old: Name, new: Name) -> Difference:
+        return paired(labels, outputs[old], outputs[new], metric, classes, honest.resamples, honest.seed)
+
+    first, *others = outputs
+    real = [name for name in others if over(first, name).is_real]
+    chosen = real[-1] if real else first
+    for name in reversed(real[:-1]):
+        gain = over(chosen, name)
+        if gain.is_real or not (gain.changed or gain.value):
+            chosen = name
+    return chosen
 
 
 class Lab:

@@ -133,6 +133,10 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     best = better.copy()
     best[60:70] = labels[60:70]
     assert pick(wrong, better, wrong, best) == ("greedy", "prior")
+    assert pick(wrong, best, wrong, better) == ("greedy", "argmax")
+    luck = better.copy()
+    luck[60:64], luck[100:103] = labels[60:64], (labels[100:103] + 1) % 4  # one row more than better
+    assert pick(wrong, luck, wrong, better) == ("greedy", "prior")
 
 
 def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
