@@ -1,4 +1,4 @@
-"""Does a chosen blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 24]
+"""Does a chosen blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 24] [--first 0]
 
 Every seed draws a world like the flowers' (benchmarks/flowers_world.py): 16,465 out-of-fold rows to choose on, twice
 as many fresh rows to be judged by. Even seeds have members of unequal strength, odd seeds near-equal ones. The
@@ -87,11 +87,12 @@ def one_world(seed: int, rows: int) -> dict[str, tuple[float, float]]:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seeds", type=int, default=24)
+    arguments.add_argument("--first", type=int, default=0, help="the first seed: rules were looked for on the first 24")
     arguments.add_argument("--rows", type=int, default=16_465)
     chosen = arguments.parse_args()
     start, worlds = time.perf_counter(), []
     try:
-        for seed in range(chosen.seeds):
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
             worlds.append(one_world(seed, chosen.rows))
             print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     except KeyboardInterrupt:

@@ -216,7 +216,7 @@ def train_fold(
         table = csv.DictWriter(file, [field.name for field in fields(Epoch)], lineterminator="\n")
         table.writeheader()
         table.writerows(asdict(epoch) for epoch in trained.history)
-    shop.held_out(fold).save(folder / "oof.npz")
+    shop.out_of_fold(fold, trained).save(folder / "oof.npz")
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
     if trained.last is not None:
         files.append(folder / "last.npz")

@@ -67,6 +67,9 @@ class TensorFlowEngine:
         # Autograph is for the loop over steps alone: it would go through all that is called from it.
         self._one_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         self._run = tf.function(self._steps)
+        # A row for each step of a call. As a variable its length may change; as an argument each length is traced anew.
+        columns = len(Now._fields) - 1 + len(self.model.trainable_variables)
+        self._numbers = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
         self._ask = tf.function(self._probabilities, autograph=False)
         self._views: tuple[View, ...] = ()
@@ -92,7 +95,8 @@ class TensorFlowEngine:
         numbers = rows(rates, step, values, self._depths, self._head)
         if self._fitted is not None:
             return self._fitted.take(batches, numbers, self.batch)
-        return float(self._run(batches, tf.constant(numbers))) / len(rates)
+        self._numbers.assign(numbers)
+        return float(self._run(batches)) / len(rates)
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
@@ -131,8 +135,8 @@ class TensorFlowEngine:
         averages = [(average_name(name), a) for (name, _), a in zip(self._saved, self._averages, strict=False)]
         return [*self._saved, *moments, *averages]
 
-    def _steps(self, batches: Any, numbers: tf.Tensor) -> tf.Tensor:
-        total = tf.constant(0.0)
+    def _steps(self, batches: Any) -> tf.Tensor:
+        total, numbers = tf.constant(0.0), self._numbers.read_value()
         for n in tf.range(tf.shape(numbers)[0]):
             parts = self._strategy.run(self._one_step, (*next(batches), numbers[n]))
             total += self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)

@@ -93,6 +93,7 @@ class Workshop:
         )
         self._feeders: dict[tuple[Augmentation, int], Feeder] = {}
         self._features: np.ndarray | None = None  # (N, F) of the initial weights
+        self._scored: tuple[int, ViewPredictions] | None = None  # the last epoch of this training that was scored
 
     def train(
         self,
@@ -117,8 +118,12 @@ class Workshop:
             return self.feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
 
         def held_out(epoch: int) -> float:
-            return self.score(fold) if watch or train.patience or epoch == train.epochs else float("nan")
+            if not (watch or train.patience or epoch == train.epochs):
+                return float("nan")
+            self._scored = epoch, self.held_out(fold)
+            return self._score_of(self._scored[1], fold)
 
+        self._scored = None
         plan, sign = self.plan(fold, train), self.metric.sign
         start = (lambda: self._probed(plan)) if train.probe else None
         return loop.train_fold(
@@ -159,9 +164,17 @@ class Workshop:
 
     def score(self, fold: int) -> float:
         """The competition's metric on the held-out fold by the weights in the engine, plain view."""
-        probs = self.held_out(fold)
+        return self._score_of(self.held_out(fold), fold)
+
+    def _score_of(self, probs: ViewPredictions, fold: int) -> float:
         labels = self.images.labels[self._held_out_rows(fold)]
         return self.metric.shown(self.metric.score(labels, probs.view("identity")))
+
+    def out_of_fold(self, fold: int, trained: loop.Trained) -> ViewPredictions:
+        """Of what `train` has just left in the engine: the predictions it was scored by, or new ones."""
+        if self._scored is not None and self._scored[0] == trained.kept_epoch:
+            return self._scored[1]
+        return self.held_out(fold)
 
     def held_out(self, fold: int) -> ViewPredictions:
         """Out-of-fold probabilities by the weights in the engine, plain view."""

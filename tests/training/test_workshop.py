@@ -51,6 +51,29 @@ def assert_identical(one: State, other: State) -> None:
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_member_is_traced_once_whatever_the_lengths_of_folds_and_calls(replicas: int) -> None:
+    folds = np.repeat([0, 1, 2], [10, 20, N - 30])
+    device = open_device(params(f"device.logical_devices={replicas}").device)
+    shop = Workshop(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES, "macro_f1", device, 7)
+    for fold in range(3):
+        trained(shop, fold, epochs=1)
+    steps = [len(shop.plan(fold, shop.member.train).rows) // shop.engine.batch for fold in range(3)]
+    assert len(set(steps)) == 3 and any(n % 3 for n in steps)
+    assert shop.engine._run.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("patience", [0, 1])
+def test_out_of_fold_predictions_are_those_of_the_weights_that_are_kept(tmp_path: Path, patience: int) -> None:
+    shop = shop_on()
+    learning = {"epochs": 4, "learning_rate": 0.3 if patience else 0.01, "patience": patience}  # 0.3 soon gets worse
+    done, _ = trained(shop, 1, Checkpoints(tmp_path, "x"), **learning)
+    assert (done.last is not None) == bool(patience)
+    np.testing.assert_array_equal(shop.out_of_fold(1, done).probs, shop.held_out(1).probs)
+    resumed, _ = trained(shop, 1, Checkpoints(tmp_path, "x"), **learning)  # nothing is left to train
+    np.testing.assert_array_equal(shop.out_of_fold(1, resumed).probs, shop.held_out(1).probs)
+
+
 def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
     shop = shop_on()
     first, state = trained(shop, 0)

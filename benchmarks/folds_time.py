@@ -1,0 +1,74 @@
+"""What all folds of a member cost beyond their training steps: wall time / (folds x steps x median step time).
+
+    python -m benchmarks.folds_time --source photos.zip       # or no source: drawn images
+
+The wall time is of decoding the images, building and compiling the member, training every fold and scoring its held-out
+rows after each epoch: what `make train` does once TensorFlow is there. A step's time is that of a call of many steps,
+divided; calls that compile are in the wall time and, being few, not in the median.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.photos import ROOT, arguments, load, member_of, scratch, setup_of, told, write
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments(parser)
+    setup = setup_of(parser.parse_args())
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from competition.data.batches import steps_per_epoch
+    from competition.params_file import load_params
+    from competition.training.device import open_device
+    from competition.training.workshop import Workshop
+
+    class Timed:
+        """Stands between the loop and the engine's train()."""
+
+        def __init__(self, train: Any) -> None:
+            self._train, self.calls = train, list[tuple[int, float]]()
+
+        def __call__(self, batches: Any, rates: np.ndarray, *rest: Any) -> float:
+            started = time.perf_counter()
+            loss = self._train(batches, rates, *rest)
+            self.calls.append((len(rates), time.perf_counter() - started))
+            return float(loss)
+
+    with scratch() as folder:
+        write(setup, Path(folder))
+        device = open_device(load_params(ROOT / "params.yaml").device)
+        started = time.perf_counter()
+        images, classes = load(setup, Path(folder), ram=2 * 10**9)
+        decoding = time.perf_counter() - started
+        member = member_of(setup)
+        shop = Workshop(member, images, classes, "accuracy", device, setup.predict_batch)
+        building = time.perf_counter() - started - decoding
+        engine: Any = shop.engine
+        engine.train = timed = Timed(engine.train)
+        steps = 0
+        for k in range(setup.folds):
+            shop.out_of_fold(k, shop.train(k, member.train, None, lambda *_: None, lambda: False))
+            steps += setup.epochs * steps_per_epoch(len(shop.plan(k, member.train).rows), engine.batch)
+        wall = time.perf_counter() - started
+    step = float(np.median([seconds / count for count, seconds in timed.calls]))
+    training = sum(seconds for _, seconds in timed.calls)
+    assert steps == sum(count for count, _ in timed.calls)
+    print(
+        f"{wall:.1f} s in all: decoding {decoding:.1f}, building {building:.1f}, training {training:.1f} "
+        f"(of it compiling about {timed.calls[0][1] - timed.calls[0][0] * step:.1f}), "
+        f"held-out scores and the rest {wall - decoding - building - training:.1f}"
+    )
+    print(
+        f"README: {told(setup, len(images.ids))}: {wall:.0f} s, {wall / (steps * step):.3f} times its {steps:,} steps of "
+        f"{step * 1000:.0f} ms (median)"
+    )
+
+
+if __name__ == "__main__":
+    main()
