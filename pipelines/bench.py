@@ -41,7 +41,7 @@ def bench(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, 
         seconds[part] = images / took
         job.say(f"bench {name}: {images / took:>10,.0f} images/s  {what}")
 
-    decode, there = load(job, prepared, member, few=True), load(job, prepared, member, few=False)
+    decode, there = load(job, prepared, member, anew=True), load(job, prepared, member, anew=False)
     rows = np.arange(min(DECODED, len(there.ids)))
     say("decoded", len(rows), timed(lambda: decode.pixels[rows]), "read from the record files and decoded")
     shuffled = np.random.default_rng(0).permutation(len(there.ids))[: 4 * DECODED]
@@ -58,12 +58,12 @@ def bench(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, 
     return {"images_per_second": seconds, "batch": batch, "waiting": found.waiting.share}
 
 
-def load(job: Job, prepared: Prepared, member: Member, few: bool) -> Any:
-    """The training images; few: as they are read when no cache has room."""
+def load(job: Job, prepared: Prepared, member: Member, anew: bool) -> Any:
+    """The training images; anew: as they are read where no cache has room."""
     from competition.training.workshop import load_images
 
     cache = image_cache(job)
-    budget = Budget(cache.folder, 0, 0) if few else cache
+    budget = Budget(cache.folder, 0, 0) if anew else cache
     return load_images(
         prepared, training_parts(member), member.image_size, job.params.prepare.fit, budget, lambda *_: None
     )

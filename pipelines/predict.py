@@ -102,9 +102,7 @@ def predict_fold(
         files.append(folder / "views" / f"{part}.npz")
         started = perf_counter()
         found = shop.predict(weights, images, rows, tuple(transforms))
-        seconds = (
-            perf_counter() - started
-        )  # of the test rows in the end: the out-of-fold rows have compiled the program
+        seconds = perf_counter() - started  # what counts is the test rows': before them the program was compiled
         found.save(files[-1])
     batch = shop.engine.predict_batch
     costs = seconds_per_1000(seconds, -(-len(test.ids) // batch) * batch, transforms, batch)

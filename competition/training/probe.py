@@ -21,9 +21,8 @@ def pooled_features(model: keras.Model, pixels: Pixels, rows: np.ndarray, batch:
     below = keras.Model(model.inputs, model.get_layer("logits").input)
     found = []
     for numbers, images in in_order(pixels, rows, batch):
-        given = below.predict_on_batch(
-            images.astype(np.float32)
-        )  # compiled: a third of the memory, a quarter of the time
+        # Compiled, unlike a call of the model: a third of the memory, a quarter of the time.
+        given = below.predict_on_batch(images.astype(np.float32))
         found.append(given[numbers >= 0].astype(np.float32))
     return np.concatenate(found)
 
