@@ -1,6 +1,7 @@
 """Everything that is known of this competition on one page, from the files that the other stages left."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,60 +22,79 @@ BLOCKS = ("policy", "blend", "decision", "honest")
 def run(job: Job) -> None:
     """data/, and of members/, blend/, preflight/, plan.json, ledger.jsonl what is there -> report.html"""
     job.needs(job.path("data", "manifest.json"), "download")
-    prepared, book = load_prepared(job.path("data")), ledger.read(job.submissions / "ledger.jsonl")
-    mine = [row for row in ledger.rows(book) if row.entry.competition == job.params.competition.name]
-    made, page = read_manifest(job.path("blend", "manifest.json")), job.path("report.html")
-    names, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
-    found: list[Section | None] = []
-    if made is not None:
-        row = next((row for row in mine if row.entry.digest == made.result["submission"]), None)
-        figures = scores.figures(made.result, row)
-        found += blend_sections(job, made, row)
-    else:
-        figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
+    prepared, made = load_prepared(job.path("data")), read_manifest(job.path("blend", "manifest.json"))
+    book = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
+    mine = [row for row in book if row.entry.competition == job.params.competition.name]
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    trained, folds = list(job.params.members), job.params.prepare.folds
-    found += [
+    names, folds, metric = list(job.params.members), job.params.prepare.folds, metric_named(prepared.competition.metric)
+    sections = [
+        *reached(job, made, mine),
         scores.ways_section(job.path("table.json"), metric),
-        members.members_section(job.work, trained, folds, metric.name, spreads),
-    ]
-    warnings = [*(stale(job, prepared, made) if made is not None else []), *notes]
-    if made is not None and made.depends.get("data") == prepared.digest:
-        rows = classes.honest_rows(job.path("blend"), prepared)
-        _, labels, given, said = rows
-        found += [
-            classes.classes_section(labels, given, names),
-            classes.calibration_section(labels, said),
-            classes.errors_section(rows, prepared, job.params.prepare.fit),
-        ]
-    found += [
+        members.members_section(job.work, names, folds, metric.name, spreads),
+        *wrong(job, prepared, made),
         classes.label_issues_section(job.path("label_issues.csv")),
         data.data_section(prepared),
         tpu.tpu_section(job.work),
         scores.ledger_section(mine, job.params.kaggle.public_share, looks(job)),
-        made_with(job, made),
+        made_with(job, prepared, made),
     ]
-    counts = ", ".join(f"{len(prepared.part(part)):,} {part}" for part in ("train", "test"))
-    line = f"{metric.name} · {counts} rows · {len(names)} classes · {job.params.prepare.folds} folds"
-    if made is not None:
-        line += f" · submission {made.result['file']}"
-    at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    head = Head(prepared.competition.name, line, figures, warnings, f"Made by `make report`, {at}.")
+    head = head_of(job, prepared, made, mine, [*stale(job, prepared, made), *notes])
+    page = job.path("report.html")
     with atomic(page) as temporary:
-        temporary.write_text(render(head, [one for one in found if one is not None]), encoding="utf-8")
-    for warning in warnings:
+        temporary.write_text(render(head, [one for one in sections if one is not None]), encoding="utf-8")
+    for warning in head.warnings:
         job.say(f"report: {warning}")
     job.say(f"report: {shown(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
 
-def blend_sections(job: Job, made: Manifest, row: ledger.Row | None) -> list[Section | None]:
+def head_of(
+    job: Job, prepared: Prepared, made: Manifest | None, mine: Sequence[ledger.Row], warnings: Sequence[str]
+) -> Head:
+    wanted, counts = prepared.competition, [f"{len(prepared.part(part)):,} {part}" for part in ("train", "test")]
+    parts = [wanted.metric, f"{', '.join(counts)} rows", f"{len(wanted.classes)} classes"]
+    parts.append(f"{job.params.prepare.folds} folds")
+    figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
+    if made is not None:
+        figures = scores.figures(made.result, line_of_ledger(made, mine))
+        parts.append(f"submission {made.result['file']}")
+    at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return Head(wanted.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {at}.")
+
+
+def line_of_ledger(made: Manifest, mine: Sequence[ledger.Row]) -> ledger.Row | None:
+    return next((row for row in mine if row.entry.digest == made.result["submission"]), None)
+
+
+def reached(job: Job, made: Manifest | None, mine: Sequence[ledger.Row]) -> list[Section | None]:
+    """Scores, views and what each member is worth."""
+    if made is None:
+        return []
     chain, told = Chain.load(job.path("blend", "chain.json")), made.result
     worth = scores.worth_section(told["diversity"]) if "diversity" in told else None
-    return [scores.blend_section(told, chain, row), scores.views_section(told, chain), worth]
+    return [
+        scores.blend_section(told, chain, line_of_ledger(made, mine)),
+        scores.views_section(told, chain),
+        worth,
+    ]
 
 
-def stale(job: Job, prepared: Prepared, made: Manifest) -> list[str]:
+def wrong(job: Job, prepared: Prepared, made: Manifest | None) -> list[Section | None]:
+    """Classes, calibration and the surest errors, where the blend is of the rows that are prepared now."""
+    if made is None or made.depends.get("data") != prepared.digest:
+        return []
+    rows = classes.honest_rows(job.path("blend"), prepared)
+    _, labels, given, said = rows
+    return [
+        classes.classes_section(labels, given, prepared.competition.classes),
+        classes.calibration_section(labels, said),
+        classes.errors_section(rows, prepared, job.params.prepare.fit),
+    ]
+
+
+def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
     """What has changed since the blend was made: its figures are those of before."""
+    if made is None:
+        return []
     if made.depends.get("data") != prepared.digest:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     found = []
@@ -101,7 +121,7 @@ def looks(job: Job) -> int:
         return 0
 
 
-def made_with(job: Job, made: Manifest | None) -> Section:
+def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
     """Command lines, parameters, versions: how to get the same again."""
     parameters, sets = shown(job.options.params), f' SET="{job.options.set}"' if job.options.set else ""
     picked = "" if parameters == "params.yaml" else f" PARAMS={parameters}"
@@ -109,7 +129,7 @@ def made_with(job: Job, made: Manifest | None) -> Section:
         ["this page", f"make report{picked}{sets}"],
         ["all of it", f"make download train predict{picked}{sets}"],
         ["parameters", f"{parameters}, digest {digest_of(job.params)}"],
-        ["data", f"digest of the index {load_prepared(job.path('data')).digest[:64]}"],
+        ["data", f"digest of the index {prepared.digest[:64]}"],
         ["code", git_commit() or "not in a repository"],
     ]
     if made is not None:

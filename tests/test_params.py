@@ -50,21 +50,21 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("  epochs: 16", "  epoch: 16", f"params.yaml line {EPOCHS}: train.epoch: unknown key; did you mean 'epochs'?"),
+        ("  epochs: 12", "  epoch: 12", f"params.yaml line {EPOCHS}: train.epoch: unknown key; did you mean 'epochs'?"),
         ("train:  ", "trian:  ", "trian: unknown key; did you mean 'train'?"),
         ("learning_rate: {low", "learning_rte: {low", "did you mean 'learning_rate'?"),
         (
-            "epochs: 16",
+            "epochs: 12",
             "epochs: many",
             f'line {EPOCHS}: train.epochs: "many" was found; input should be a valid integer',
         ),
-        ("epochs: 16", "epochs: 16.5", "train.epochs: 16.5 was found"),
-        ("epochs: 16", "epochs: true", "train.epochs: true was found"),
-        ("epochs: 16", "epochs: [16]", "train.epochs: [16] was found"),
-        ("epochs: 16", 'epochs: "16"', 'train.epochs: "16" was found'),
-        ("epochs: 16", "epochs:", "train.epochs: null was found"),
-        ("epochs: 16", "epochs: 0", "train.epochs: 0 was found; input should be greater than or equal to 1"),
-        ("epochs: 16", "epochs: 3000000000", "train.epochs: 3000000000 was found; input should be less than"),
+        ("epochs: 12", "epochs: 12.5", "train.epochs: 12.5 was found"),
+        ("epochs: 12", "epochs: true", "train.epochs: true was found"),
+        ("epochs: 12", "epochs: [12]", "train.epochs: [12] was found"),
+        ("epochs: 12", 'epochs: "12"', 'train.epochs: "12" was found'),
+        ("epochs: 12", "epochs:", "train.epochs: null was found"),
+        ("epochs: 12", "epochs: 0", "train.epochs: 0 was found; input should be greater than or equal to 1"),
+        ("epochs: 12", "epochs: 3000000000", "train.epochs: 3000000000 was found; input should be less than"),
         ("temperature: true", "temperature: 1", "blend.temperature: 1 was found; input should be a valid boolean"),
         ("temperature: true", "temperature: yes", 'blend.temperature: "yes" was found'),
         ("weight_decay: 0.05", "weight_decay: -0.05", "train.weight_decay: -0.05 was found; input should be greater"),
@@ -80,7 +80,7 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
         ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
         ("  mobilenet:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
         ("  mobilenet:", "  7:", "members.7: the name 7 is no text; write it in quotes"),
-        ("  epochs: 16", "", "train.epochs: missing"),
+        ("  epochs: 12", "", "train.epochs: missing"),
         ("    weights: none", "", "members.cnn.weights: missing"),
         (
             "    weights: none",
@@ -120,16 +120,16 @@ def test_what_is_wrong_is_named_with_its_key_and_what_was_expected(
         (TEXT.encode("utf-16"), "is not UTF-8"),
         (b"a: \x00", "special characters are not allowed"),
         (TEXT.encode() + b"---\na: 1\n", "found another document"),
-        (changed("  epochs: 16", "  epochs: 16\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
-        (changed("  epochs: 16", "\tepochs: 16"), f"line {EPOCHS}: found character '\\t'"),
-        (changed("epochs: 16", "epochs: [16"), "expected ',' or ']'"),
+        (changed("  epochs: 12", "  epochs: 12\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
+        (changed("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
+        (changed("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
         (changed('slug: ""', "slug: !!python/object/apply:os.system [ls]"), "the YAML tag tag:yaml.org,2002:python"),
         (changed('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not read"),
-        (changed("epochs: 16", "epochs: &n 16"), f"line {EPOCHS}: YAML anchors and aliases"),
+        (changed("epochs: 12", "epochs: &n 12"), f"line {EPOCHS}: YAML anchors and aliases"),
         (b"a: &.a [x, x]\nb: [*.a, *.a]\n", "YAML anchors and aliases"),
         (b"a: " + b"[" * 30_000, "more than 20 blocks stand in one another"),
         (b"#" * 1_000_001, "1,000,001 bytes were found, at most 1,000,000 are read"),
-        (changed("epochs: 16", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
+        (changed("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None if len(value) < 80 else "",
 )
@@ -167,7 +167,7 @@ def test_byte_order_marks_line_ends_and_remarks_change_nothing(tmp_path: Path, c
 
 
 def test_line_numbers_are_right_whatever_the_line_ends(tmp_path: Path) -> None:
-    told = refusal(tmp_path, "\ufeff" + changed("epochs: 16", "epochs: 0").replace("\n", "\r\n"))
+    told = refusal(tmp_path, "\ufeff" + changed("epochs: 12", "epochs: 0").replace("\n", "\r\n"))
     assert told.startswith(f"params.yaml line {EPOCHS}: ")
 
 
@@ -231,7 +231,7 @@ OWN = changed("    weights: none", "    weights: none\n    train: {epochs: 3, ba
 
 def test_a_member_s_own_train_states_only_what_differs(tmp_path: Path) -> None:
     params = load(tmp_path, OWN)
-    assert (params.members["cnn"].train.epochs, params.members["mobilenet"].train.epochs) == (3, 16)
+    assert (params.members["cnn"].train.epochs, params.members["mobilenet"].train.epochs) == (3, 12)
     assert params.members["cnn"].train.learning_rate == params.train.learning_rate
 
 
@@ -241,7 +241,7 @@ def test_train_said_by_hand_wins_over_a_member_s_own(tmp_path: Path) -> None:
     params = load(tmp_path, OWN, "train.epochs=5 members.cnn.train.epochs=6")
     assert [m.train.epochs for m in params.members.values()] == [6, 5]
     params = load(tmp_path, TEXT, "members.mobilenet.train.epochs=2")  # a member without a train of its own
-    assert [m.train.epochs for m in params.members.values()] == [16, 2]
+    assert [m.train.epochs for m in params.members.values()] == [12, 2]
 
 
 def test_a_recipe_states_only_what_differs_from_what_it_extends(tmp_path: Path) -> None:

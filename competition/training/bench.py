@@ -1,5 +1,6 @@
 """The parts of training, each timed alone and then together, by the code that trains."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def parts(shop: Workshop, fold: int) -> Parts:
             yield engine.train(there, rates, 0, values)
 
     learning = calls()
-    for _ in islice(learning, max(1, BEGINNING // len(rates))):
+    for _ in islice(learning, math.ceil(BEGINNING / len(rates))):
         pass
     step = seconds_each(learning) / len(rates)
     return Parts(batch, Waiting(step, step_alone(engine, feeder, rates, values)))

@@ -50,4 +50,5 @@ def test_a_slow_source_is_found_in_the_input_and_not_in_the_step(monkeypatch, lo
     images = Images(ids, Late(pixels_of(LABELS), 0.5), LABELS, folds, np.ones(48, bool))
     shop = Workshop(member(loop=loop), images, CLASSES, "accuracy", open_device(params().device), 8)
     found = bench.parts(shop, 0)
-    assert found.batch > 0.4 and found.waiting.step > 0.4 and found.waiting.share > 0.2
+    # Against each other, not in seconds: a slow machine has none to spare.
+    assert found.batch > found.waiting.alone and found.waiting.share > 0.2
