@@ -11,7 +11,8 @@ from competition.data.prepared import Prepared, load_prepared
 from competition.lineage import training_parts, tuned_member
 from competition.manifest import write_json
 from competition.params import Member
-from pipelines.stage import Job, add_pick, image_cache, main, picked_folds, picked_members, shown, start_backend
+from pipelines.backend import start_backend
+from pipelines.stage import Job, add_pick, image_cache, main, picked_folds, picked_members, shown
 
 DECODED = 512  # images that are decoded anew, at most: decoding is as fast for the next thousand
 

@@ -23,7 +23,9 @@ from competition.gather import Gathered, gather, models, seed_spreads, sources, 
 from competition.manifest import digest_of, write_json
 from competition.report.words import blend_lines, diversity_lines, seeds_line, views_lines
 from competition.submission import format, ledger
-from pipelines.stage import Job, add_partial, git_commit, main, progress_bar, shown
+from pipelines.progress import progress_bar
+from pipelines.ran_with import git_commit
+from pipelines.stage import Job, add_partial, main, shown
 
 
 def run(job: Job) -> None:
@@ -62,53 +64,76 @@ def choose(
     seconds: Mapping[str, Mapping[str, float]] | None,
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """spreads, seconds: of gather.seed_spreads and gather.view_seconds."""
-    params, competition, folder = job.params, prepared.competition, job.path("blend")
+    params, metric = job.params, metric_named(prepared.competition.metric)
     rows = gather(job.work, params, prepared, have)
     for note in rows.notes:
         job.say(f"blend: {note}")
-    settings, metric = chain_settings(params, competition.metric), metric_named(competition.metric)
+    settings, more = chain_settings(params, metric.name), honest_settings(params)
     with progress_bar(None, "blend: choosing") as bar:
-        found = honest_chain(
-            rows.oof, rows.labels, rows.folds, settings, honest_settings(params), seconds, bar.update_to, spreads
-        )
+        found = honest_chain(rows.oof, rows.labels, rows.folds, settings, more, seconds, bar.update_to, spreads)
     policies = found.chain.policies
     refused = {n: refused_views(v, rows.labels, metric, settings.policy, policies[n]) for n, v in rows.oof.items()}
-    views = {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused}
     mixed = {name: member_probs(found.chain, name, views) for name, views in rows.oof.items()}
     different = diversity(mixed, rows.labels, found.chain.blend, metric)
-    about = {"models": models(job.work, params, have), "seeds": spreads, "views": views, "diversity": told(different)}
-    scores = {**scores_of(job, found, metric, rows), "chain": found.chain.digest(), **about}
+    scores = {
+        **scores_of(job, found, metric, rows),
+        "chain": found.chain.digest(),
+        "models": models(job.work, params, have),
+        "seeds": spreads,
+        "views": {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused},
+        "diversity": told(different),
+    }
+    files, digest = written(job.path("blend"), prepared, found, rows, scores)
+    file = handed_over(job, prepared, found, scores, digest, partial_of(rows, params.prepare.folds))
+    over = {"equal weights": found.over_equal, "the best member": found.over_best}
+    lines = [
+        "\nblend: " + "\n".join(blend_lines(metric, found.chain, scores, over)),
+        *seeds_line(spreads, list(rows.oof)),
+        *views_lines(found.views, refused),
+        *diversity_lines(different),
+    ]
+    if rows.tuned_folds:
+        folds = list(rows.tuned_folds)
+        lines.append(
+            f"  hyperparameters were chosen on held-out rows of folds {folds}: the honest score counts the others"
+        )
+    for line in lines:
+        job.say(line)
+    return files, {"file": file, "submission": digest, **scores}
+
+
+def written(
+    folder: Path, prepared: Prepared, found: Honest, rows: Gathered, scores: Mapping[str, Any]
+) -> tuple[list[Path], str]:
+    """(the files of a blend, digest of its submission): what was chosen, what it scores, what it says of every row."""
+    names = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
     probs, decided = apply_chain(kept(found.chain, folder / "chain.json"), rows.test)
+    write_json(folder / "scores.json", scores)
     save_scores(folder / "test.npz", rows.test_ids, probs)
     save_scores(folder / "honest_oof.npz", rows.ids, found.cross_fitted.probs)
     pd.DataFrame({"id": rows.ids, "label": found.cross_fitted.labels}).to_csv(folder / "honest_oof.csv", index=False)
-    write_json(folder / "scores.json", scores)
-    predictions = decided if competition.predicts == "label" else probs
-    digest = format.write(rows.test_ids, predictions, competition, prepared.sample, folder / "submission.csv")
-    partial = (
-        ""
-        if len(rows.predicted_folds) == params.prepare.folds
-        else f"{len(rows.predicted_folds)}of{params.prepare.folds}"
-    )
-    file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv"
+    said = decided if prepared.competition.predicts == "label" else probs
+    digest = format.write(rows.test_ids, said, prepared.competition, prepared.sample, folder / "submission.csv")
+    return [folder / name for name in names], digest
+
+
+def handed_over(
+    job: Job, prepared: Prepared, found: Honest, scores: Mapping[str, Any], digest: str, partial: str
+) -> str:
+    """The name of the submission in submissions/, noted in the ledger; the blend is kept beside later ones."""
+    file, folder = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv", job.path("blend")
     job.submissions.mkdir(exist_ok=True)
     shutil.copyfile(folder / "submission.csv", job.submissions / file)
     ledger.append(job.submissions / "ledger.jsonl", entry(job, prepared, found, scores, digest, file, partial))
-    shutil.copytree(
-        folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock")
-    )
-    over = {"equal weights": found.over_equal, "the best member": found.over_best}
-    job.say("\nblend: " + "\n".join(blend_lines(metric, found.chain, scores, over)))
-    for line in (*seeds_line(spreads, list(rows.oof)), *views_lines(found.views, refused)):
-        job.say(line)
-    for line in diversity_lines(different):
-        job.say(line)
-    if rows.tuned_folds:
-        job.say(
-            f"  hyperparameters were chosen on held-out rows of folds {list(rows.tuned_folds)}: the honest score counts the others"
-        )
-    names = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
-    return [folder / name for name in names], {"file": file, "submission": digest, **scores}
+    unsealed = shutil.ignore_patterns("*.lock")
+    shutil.copytree(folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=unsealed)
+    return file
+
+
+def partial_of(rows: Gathered, folds: int) -> str:
+    """'' when every fold model has spoken, else how many have: 3of5."""
+    spoke = len(rows.predicted_folds)
+    return "" if spoke == folds else f"{spoke}of{folds}"
 
 
 def kept(chain: Chain, path: Path) -> Chain:

@@ -6,7 +6,9 @@ from collections import defaultdict
 from competition.errors import Refusal
 from competition.manifest import is_whole, read_manifest
 from competition.remote import bucket
-from pipelines.stage import Job, bucket_of, main, progress_bar, start_tensorflow
+from pipelines.backend import start_tensorflow
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, bucket_of, main
 
 KEPT = ("data/", "tune/", "members/")  # results below work/<competition>; everything else is made again in minutes
 STAYS = "data/records/"  # never brought back: training reads records where they are

@@ -18,7 +18,8 @@ from competition.remote import credentials, kernels, storage
 from competition.remote.explain import explain
 from competition.remote.kaggle_client import Client, Patience
 from competition.remote.secrets import redact
-from pipelines.stage import Job, is_installed, main, shown, versions
+from pipelines.ran_with import is_installed, versions
+from pipelines.stage import Job, main, shown
 
 ROOM = 10.0  # GB that a real competition with its records and decoded images needs, about
 LOOK = """

@@ -13,7 +13,9 @@ from competition.data.competition import Settings
 from competition.errors import Refusal
 from competition.manifest import digest_of
 from competition.remote import download, storage
-from pipelines.stage import Job, kaggle_client, main, progress_bar, shown, start_tensorflow
+from pipelines.backend import start_tensorflow
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, kaggle_client, main, shown
 
 
 def run(job: Job) -> None:

@@ -9,7 +9,8 @@ from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import load_scores
 from competition.manifest import atomic
 from competition.report.sheets import TILE, contact_sheet
-from pipelines.stage import Job, main, shown, start_tensorflow
+from pipelines.backend import start_tensorflow
+from pipelines.stage import Job, main, shown
 
 SHOWN = 48  # images on the sheet
 

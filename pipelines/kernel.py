@@ -25,7 +25,8 @@ from competition.remote import credentials, kernels, packing, submit
 from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
 from competition.training.foreseen import objections, question_of
 from competition.training.topology import ALIASES, topology_named
-from pipelines.stage import ROOT, Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
+from pipelines.ran_with import ROOT
+from pipelines.stage import Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
 
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")

@@ -6,18 +6,9 @@ import numpy as np
 
 from competition.data.prepared import load_prepared
 from competition.lineage import training_parts, tuned_member
-from pipelines.stage import (
-    Job,
-    add_debug_rows,
-    add_pick,
-    image_cache,
-    main,
-    picked_folds,
-    picked_members,
-    progress_bar,
-    shown,
-    start_backend,
-)
+from pipelines.backend import start_backend
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, add_debug_rows, add_pick, image_cache, main, picked_folds, picked_members, shown
 
 EPOCHS = 3  # at most: enough to see whether it learns
 SHOWN = 48  # images on a sheet

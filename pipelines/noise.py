@@ -17,7 +17,9 @@ from competition.errors import Refusal
 from competition.gather import seed_study, studied
 from competition.lineage import fold_depends, training_parts, tuned_member
 from competition.manifest import plain, write_json
-from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_backend
+from pipelines.backend import start_backend
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, add_pick, image_cache, main, picked_members, shown
 
 
 def run(job: Job) -> None:

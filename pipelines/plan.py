@@ -28,7 +28,9 @@ from competition.training.planning import (
 )
 from competition.training.topology import topology_named
 from competition.yaml_text import read_yaml
-from pipelines.stage import Job, add_pick, main, picked_members, progress_bar, shown, start_backend
+from pipelines.backend import start_backend
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, add_pick, main, picked_members, shown
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # of an epoch, where the member has more

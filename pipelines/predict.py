@@ -13,7 +13,9 @@ from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, fold_views, tuned_member, views_depends
 from competition.manifest import differences, is_current, read_manifest
 from competition.params import Member
-from pipelines.stage import Job, add_partial, image_cache, main, progress_bar, start_backend
+from pipelines.backend import start_backend
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, add_partial, image_cache, main
 
 
 def run(job: Job) -> None:

@@ -17,7 +17,9 @@ from competition.training.planning import sizes_of
 from competition.training.preflight import GRAIN, Answer, Question, ask, installed, largest_batch, require_compiler
 from competition.training.topology import GIB, Topology, topology_named
 from competition.yaml_text import line_of, read_text, read_yaml
-from pipelines.stage import Job, add_pick, is_installed, main, picked_members, progress_bar, shown
+from pipelines.progress import progress_bar
+from pipelines.ran_with import is_installed
+from pipelines.stage import Job, add_pick, main, picked_members, shown
 
 
 def run(job: Job) -> None:

@@ -15,7 +15,9 @@ from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
 from competition.errors import Refusal, first
 from competition.manifest import atomic, sha256
-from pipelines.stage import Job, main, progress_bar, shown, start_tensorflow
+from pipelines.backend import start_tensorflow
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, main, shown
 
 
 def run(job: Job) -> None:

@@ -14,7 +14,8 @@ from competition.manifest import Manifest, atomic, differences, digest_of, plain
 from competition.report import classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.submission import ledger
-from pipelines.stage import Job, git_commit, main, shown, versions
+from pipelines.ran_with import git_commit, versions
+from pipelines.stage import Job, main, shown
 
 BLOCKS = ("policy", "blend", "decision", "honest")
 

@@ -3,18 +3,14 @@
 import argparse
 import logging
 import os
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from competition.data.cache import Budget
 from competition.ensemble.settings import checked
@@ -24,19 +20,7 @@ from competition.params import Params
 from competition.params_file import Override, load_params, parse_overrides
 from competition.remote import credentials
 from competition.remote.kaggle_client import Client, Patience
-
-ROOT = Path(__file__).resolve().parent.parent
-VERSIONS_OF = (
-    "numpy",
-    "keras",
-    "tensorflow-cpu",
-    "tensorflow",
-    "tensorflow-tpu",
-    "jax",
-    "pandas",
-    "scikit-learn",
-    "optuna",
-)
+from pipelines.ran_with import ROOT, versions
 
 
 @dataclass(frozen=True)
@@ -106,46 +90,6 @@ def lock(path: Path) -> Any:
         raise Refusal(f"{shown(path.parent)} is in use by another run; wait for it, or stop it") from None
 
 
-class Bar(tqdm):
-    """One line that moves on a terminal; where nobody watches, a whole line every half minute."""
-
-    watched = sys.stderr.isatty()
-    disable: bool
-    total: float | None
-
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        if self.watched:
-            super().display(msg, pos)
-        elif msg is None and self.n:
-            print(str(self), file=sys.stderr, flush=True)
-
-    def clear(self, nolock: bool = False) -> None:
-        if self.watched:
-            super().clear(nolock)
-
-    def close(self) -> None:
-        self.disable = self.disable or not self.watched  # no last line where lines stay
-        super().close()
-
-    def update_to(self, done: int, total: int = 0) -> None:
-        """Set where it stands: the callback that library functions take."""
-        if total and total != self.total:
-            self.total = total
-        self.update(done - self.n)
-
-
-def progress_bar(total: int | None, what: str) -> Bar:
-    """Progress with the time left, on stderr."""
-    return Bar(
-        total=total,
-        desc=what,
-        mininterval=0.2 if Bar.watched else 30,
-        leave=False,
-        delay=1,
-        ncols=None if Bar.watched else 100,
-    )
-
-
 def kaggle_client(job: Job, tries: int = 0) -> Client:
     """Kaggle by the credential of this machine, said (where from, never what). tries: 0 = as params say."""
     found, how = credentials.find(os.environ), job.params.kaggle
@@ -166,66 +110,6 @@ def image_cache(job: Job) -> Budget:
     wanted = job.params.cache
     folder = Path(wanted.folder).expanduser() if wanted.folder else job.path("cache")
     return Budget(folder, round(wanted.ram_gigabytes * 1e9), round(wanted.disk_gigabytes * 1e9))
-
-
-def start_tensorflow(job: Job) -> None:
-    """Import it without its lines about itself, which no log level silences; a failing import still raises."""
-    if job.debug:
-        return
-    kept = os.dup(2)
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        import tensorflow  # noqa: F401
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def start_backend(job: Job) -> None:
-    """Choose what Keras computes with, before Keras is imported, and say so; then start TensorFlow, which always feeds."""
-    from competition.training.device import choose_backend, only_feeds
-
-    if "keras" not in sys.modules:
-        backend, reason = choose_backend(job.params.device.backend, os.environ, os.path.exists, is_installed)
-        os.environ["KERAS_BACKEND"] = backend
-        job.say(f"backend: {backend} ({reason})")
-    start_tensorflow(job)
-    if os.environ.get("KERAS_BACKEND") == "jax":
-        import tensorflow
-
-        only_feeds(tensorflow)
-
-
-def is_installed(package: str) -> bool:
-    try:
-        return bool(version(package))
-    except PackageNotFoundError:
-        return False
-
-
-def versions() -> dict[str, str]:
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in VERSIONS_OF:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def git_commit() -> str:
-    """The commit this ran from, '+' behind it when files differ from it; '' outside a repository."""
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
 def shown(path: Path) -> str:

@@ -10,7 +10,8 @@ from competition.manifest import atomic
 from competition.remote import download, submit
 from competition.remote.kaggle_client import Client, slug_of
 from competition.submission import format, ledger
-from pipelines.stage import Job, add_file, kaggle_client, main, newest_submission, progress_bar, shown
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, add_file, kaggle_client, main, newest_submission, shown
 
 LONGEST = 12  # pauses between two looks grow to so many times the first
 

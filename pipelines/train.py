@@ -23,18 +23,9 @@ from competition.lineage import fold_depends, fold_model, training_parts, tuned_
 from competition.manifest import atomic, digest_of, is_current, read_manifest
 from competition.params import Member
 from competition.params_file import in_training_order
-from pipelines.stage import (
-    Bar,
-    Job,
-    add_pick,
-    image_cache,
-    main,
-    picked_folds,
-    picked_members,
-    progress_bar,
-    shown,
-    start_backend,
-)
+from pipelines.backend import start_backend
+from pipelines.progress import Bar, progress_bar
+from pipelines.stage import Job, add_pick, image_cache, main, picked_folds, picked_members, shown
 
 SIGTERM_EXIT, HUNG_EXIT = 143, 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later try

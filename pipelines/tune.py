@@ -10,7 +10,9 @@ from competition.data.prepared import load_prepared
 from competition.lineage import training_parts, tune_depends, tuned
 from competition.manifest import digest_of, write_json
 from competition.training.tuning import Values, search
-from pipelines.stage import Job, add_pick, image_cache, main, picked_members, progress_bar, shown, start_backend
+from pipelines.backend import start_backend
+from pipelines.progress import progress_bar
+from pipelines.stage import Job, add_pick, image_cache, main, picked_members, shown
 
 
 def run(job: Job) -> None:
