@@ -38,7 +38,7 @@ def run(job: Job) -> None:
         job.say(f"preflight {name}: {told}")
         if options.search and answers[name].get("train"):
             answers[name]["train_largest"] = searched(job, name, question, answers[name]["train"])
-    changes = [change for name in answers for change in what_to_change(job, name, answers[name], topology, backend)]
+    changes = [change for name in answers for change in what_to_change(job, name, answers[name], topology)]
     file = job.path("preflight", f"{topology.name}.json" if options.mode == "compile" else "ops.json")
     facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
     write_json(file, {**facts, "members": answers, "changes": changes})
@@ -80,7 +80,7 @@ def searched(job: Job, name: str, question: Question, first: Answer) -> Answer:
     return largest_batch(asked, question.shapes.replicas, first.batch, job.options.most) or first
 
 
-def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topology, backend: str) -> list[str]:
+def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topology) -> list[str]:
     """For every step that would not run: the line of the parameters to change, and what to write there."""
     lines = []
     for step in STEPS:
@@ -93,8 +93,8 @@ def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topo
             keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
             share = f"{answer.memory / answer.limit:.1f} times what is there" if answer.memory else "more than is there"
             what = f"needs {share}; " + advice(answer, found.get("train_largest"), topology)
-        elif answer.verdict == "unsupported" and step == "predict":
-            keys = guilty_view(job, name, topology, backend) or keys
+        elif answer.verdict == "unsupported" and answer.view:
+            keys = ("predict", "views", job.params.predict.views.index(answer.view))
         elif answer.verdict == "crashed":
             what = answer.message
         lines.append(f"{name} {step}: {what}: {answer.remedy} ({said_at(job.options.params, keys)})")
@@ -108,16 +108,6 @@ def advice(answer: Answer, largest: Answer | None, topology: Topology) -> str:
     unit = topology.devices * GRAIN if about >= topology.devices * GRAIN else topology.devices
     about = about // unit * unit
     return f"about {about} images would fit (SEARCH=1 finds out)" if about else "perhaps not one image fits"
-
-
-def guilty_view(job: Job, name: str, topology: Topology, backend: str) -> Sequence[Any]:
-    """The key of the first view that cannot be compiled by itself, () when the plain image cannot be either."""
-    question = question_of(job, name, topology, backend)
-    for place, view in enumerate(("identity", *question.shapes.views)):
-        alone = replace(question, shapes=replace(question.shapes, views=(view,)))
-        if not answered(job, name, alone, ["predict"])["predict"].good:
-            return ("predict", "views", place - 1) if place else ()
-    return ("predict", "views")
 
 
 def batch_key(params: Path, name: str) -> Sequence[str]:

@@ -20,6 +20,11 @@ class Compiled:
     moved: float  # bytes between HBM and one device in one step
     seconds: float  # of compiling
 
+    def and_then(self, other: "Compiled", times: int) -> "Compiled":
+        """Both, one behind the other, the other `times` times."""
+        work = (self.flops + times * other.flops, self.moved + times * other.moved)
+        return Compiled(max(self.memory, other.memory), *work, self.seconds + other.seconds)
+
 
 class TooBig(Exception):
     """The program needs more HBM than one device has."""

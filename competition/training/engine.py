@@ -55,7 +55,10 @@ class Engine(Protocol):
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        """(len(rows), V, C) float32, in the order of `rows`, whatever order and filling the batches have."""
+        """(len(rows), V, C) float32, in the order of `rows`, whatever order and filling the batches have.
+
+        A view is a small program of its own; all of them pass the network that was compiled once.
+        """
 
     def state(self) -> State:
         """Everything a checkpoint needs."""
@@ -70,6 +73,11 @@ class Engine(Protocol):
 
     def everywhere(self, number: int) -> list[int]:
         """What each host says; waits until all have said it. One number where there is one host."""
+
+
+def seen_by(view: View) -> View:
+    """(B, H, W, 3) uint8 images -> what the model is asked about under this view."""
+    return lambda images: view(keras.ops.cast(images, "float32"))
 
 
 def is_random(variable: Any) -> bool:

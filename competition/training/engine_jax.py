@@ -28,6 +28,7 @@ from competition.training.engine import (
     place_of,
     saved_variables,
     seed_state,
+    seen_by,
     weights_of,
     with_weights,
 )
@@ -76,8 +77,8 @@ class JaxEngine:
         self._state: Arrays = {}
         self.reset(0)
         self._run = jax.jit(self._step, donate_argnums=0, out_shardings=(self._whole, self._whole))
-        self._ask: Any = None
-        self._views: tuple[View, ...] = ()
+        self._ask = jax.jit(self._probabilities, out_shardings=self._whole)
+        self._seen: dict[View, Any] = {}
 
     @property
     def model(self) -> keras.Model:
@@ -114,10 +115,8 @@ class JaxEngine:
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        if self._ask is None or tuple(views) != self._views:
-            self._views, self._ask = tuple(views), jax.jit(self._probabilities, out_shardings=self._whole)
         model = {name: self._state[self._averages.get(name, name)] for name in [*self._variables, *self._random]}
-        return collected(batches, rows, lambda images: _fetched(self._ask(model, self._put(images, self._cut))))
+        return collected(batches, rows, lambda images: self._under(views, model, self._put(images, self._cut)))
 
     def state(self) -> State:
         return {name: _fetched(value) for name, value in self._state.items() if name not in self._random}
@@ -179,14 +178,18 @@ class JaxEngine:
         empty = [jnp.zeros_like(x) for x in trainable]
         return jax.lax.scan(add, (empty, other, jnp.zeros(())), pieces)[0]
 
+    def _under(self, views: Sequence[View], model: Arrays, images: Any) -> np.ndarray:
+        """(B, V, C)"""
+        for view in views:
+            if view not in self._seen:
+                self._seen[view] = jax.jit(seen_by(view), out_shardings=self._cut)
+        found = [self._ask(model, self._seen[view](images)) for view in views]
+        return np.stack([_fetched(probs) for probs in found], axis=1)
+
     def _probabilities(self, model: Arrays, images: Any) -> Any:
         trainable, other = [model[name] for name in self._trainable], [model[name] for name in self._other]
-
-        def ask(view: View) -> Any:
-            logits, _ = self._model.stateless_call(trainable, other, view(images.astype("float32")), training=False)
-            return jax.nn.softmax(logits)
-
-        return jnp.stack([ask(view) for view in self._views], axis=1)
+        logits, _ = self._model.stateless_call(trainable, other, images, training=False)
+        return jax.nn.softmax(logits)
 
     def _put(self, value: np.ndarray, how: NamedSharding) -> Any:
         if jax.process_count() == 1:

@@ -7,6 +7,7 @@ takes 0.15; `fit` around the same step 10.0 and 0.22; `fit` with an optimizer of
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -26,6 +27,7 @@ from competition.training.engine import (
     place_of,
     saved_variables,
     seed_state,
+    seen_by,
     weights_of,
     with_weights,
 )
@@ -72,7 +74,7 @@ class TensorFlowEngine:
         self._numbers = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
         self._ask = tf.function(self._probabilities, autograph=False)
-        self._views: tuple[View, ...] = ()
+        self._seen: dict[View, Any] = {}
 
     def reset(self, seed: int) -> None:
         self.load(self._start)
@@ -101,12 +103,10 @@ class TensorFlowEngine:
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        if tuple(views) != self._views:
-            self._views, self._ask = tuple(views), tf.function(self._probabilities, autograph=False)
         if self.averaged:
             self._exchange()
         try:
-            return collected(batches, rows, lambda images: self._ask(self._shared_out(images)).numpy())
+            return collected(batches, rows, lambda images: self._under(views, self._shared_out(images)))
         finally:
             if self.averaged:
                 self._exchange()
@@ -213,10 +213,17 @@ class TensorFlowEngine:
             lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
         )
 
+    def _under(self, views: Sequence[View], images: Any) -> np.ndarray:
+        """(B, V, C)"""
+        for view in views:
+            if view not in self._seen:
+                seen = seen_by(view)
+                self._seen[view] = tf.function(partial(self._strategy.run, seen), autograph=False)
+        return np.stack([self._ask(self._seen[view](args=(images,))).numpy() for view in views], axis=1)
+
     def _probabilities(self, images: Any) -> tf.Tensor:
         def ask(local: tf.Tensor) -> tf.Tensor:
-            pixels = tf.cast(local, tf.float32)
-            return tf.stack([tf.nn.softmax(self.model(view(pixels), training=False)) for view in self._views], axis=1)
+            return tf.nn.softmax(self.model(local, training=False))
 
         return self._strategy.gather(self._strategy.run(ask, (images,)), axis=0)
 

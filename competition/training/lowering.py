@@ -36,10 +36,20 @@ class Shapes:
     views: tuple[str, ...]
 
 
-def programs(
-    backend: str, member: Member, shapes: Shapes, steps: Sequence[str], topology: Topology | None
-) -> dict[str, Callable[[], Any]]:
-    """For each of "train" and "predict" a function that lowers that step; it raises Unsupported where it cannot be.
+@dataclass(frozen=True)
+class Part:
+    """One program of a step."""
+
+    lower: Callable[[], Any]  # raises Unsupported where it cannot be
+    times: int = 1  # that the step runs it
+    view: str = ""  # whose transform it is
+
+
+Parts = dict[str, list[Part]]  # step -> its programs
+
+
+def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str], topology: Topology | None) -> Parts:
+    """What "train" and "predict" run: a prediction step asks the same network once for each view.
 
     The model is built once, without its pretrained weights. topology: None lowers for no TPU in particular.
     KERAS_BACKEND must be `backend` by now. TensorFlow's programs are bytes, JAX's are jax.stages.Lowered.
@@ -53,22 +63,28 @@ def tpu_precision(member: Member) -> Literal["float32", "bfloat16"]:
     return "float32" if member.train.precision == "float32" else "bfloat16"
 
 
-def _tensorflow_programs(member: Member, shapes: Shapes) -> dict[str, Callable[[], bytes]]:
+def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     import tensorflow as tf
 
     from competition.training.engine_tensorflow import TensorFlowEngine
 
     engine = TensorFlowEngine(*_ground(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
-    specs, views = _specs(member, shapes, shapes.replicas, engine._depths), views_named(shapes.views)
+    specs = _specs(member, shapes, shapes.replicas, engine._depths)
 
-    def predict() -> bytes:
-        engine._views = views
-        return lowered(engine._probabilities, specs["predict"])
+    def part(function: Callable[..., Any], spec: str, times: int = 1, view: str = "") -> Part:
+        return Part(lambda: lowered(function, specs[spec]), times, view)
 
-    return {"train": lambda: lowered(engine._replica_step, specs["train"]), "predict": predict}
+    network = part(engine._probabilities, "predict", len(shapes.views))
+    return {"train": [part(engine._replica_step, "train")], "predict": [network, *_view_parts(part, shapes.views)]}
 
 
-def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> dict[str, Callable[[], Any]]:
+def _view_parts(part: Callable[..., Part], names: Sequence[str]) -> list[Part]:
+    from competition.training.engine import seen_by
+
+    return [part(seen_by(view), "view", 1, name) for name, view in zip(names, views_named(names), strict=True)]
+
+
+def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> Parts:
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -95,13 +111,17 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
         return _traced(lambda: step.trace(state(engine._state), tuple(batch), row), topology)
 
     def predict() -> Any:
-        engine._views = views_named(shapes.views)
         ask = jax.jit(engine._probabilities, out_shardings=whole)
         model = state([*(engine._averages.get(name, name) for name in engine._variables), *engine._random])
         model = dict(zip([*engine._variables, *engine._random], model.values(), strict=True))
         return _traced(lambda: ask.trace(model, *specs["predict"]), topology)
 
-    return {"train": train, "predict": predict}
+    def part(function: Callable[..., Any], spec: str, times: int, view: str) -> Part:
+        ask = jax.jit(function, out_shardings=cut)
+        return Part(lambda: _traced(lambda: ask.trace(*specs[spec]), topology), times, view)
+
+    network = Part(predict, len(shapes.views))
+    return {"train": [Part(train)], "predict": [network, *_view_parts(part, shapes.views)]}
 
 
 def _traced(trace: Callable[[], Any], topology: Topology | None) -> Any:
@@ -123,13 +143,14 @@ def _ground(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tupl
 
 
 def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[str, list[Spec]]:
-    """Arguments of the steps where a global batch is cut into `parts`."""
+    """Arguments of the programs where a global batch is cut into `parts`."""
     from competition.training.optimizer import Now
 
     image, share = (member.image_size, member.image_size, 3), shapes.batch // parts
     row = len(Now._fields) - 1 + len(trainable)
     train: list[Spec] = [((share, *image), "uint8"), ((share, shapes.classes), "float32"), ((share,), "float32")]
-    return {"train": [*train, ((row,), "float32")], "predict": [((shapes.predict_batch // parts, *image), "uint8")]}
+    asked = (shapes.predict_batch // parts, *image)
+    return {"train": [*train, ((row,), "float32")], "predict": [(asked, "float32")], "view": [(asked, "uint8")]}
 
 
 def lowered(function: Callable[..., Any], specs: Sequence[Spec]) -> bytes:

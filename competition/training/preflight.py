@@ -61,6 +61,7 @@ class Answer:
     operations: tuple[str, ...] = ()
     remedy: str = ""
     message: str = ""
+    view: str = ""  # whose transform stands in the way, where it is not the network
 
     @property
     def good(self) -> bool:
@@ -232,6 +233,7 @@ def _answer(step: str, raw: dict[str, Any], question: Question) -> Answer:
         operations,
         "",
         raw.get("message", ""),
+        raw.get("view", ""),
     )
     return replace(answer, remedy=remedy_for(answer, operations))
 

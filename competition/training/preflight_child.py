@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from competition.manifest import write_json
 from competition.params import Member
-from competition.training.lowering import Shapes, Unsupported, programs
+from competition.training.lowering import Part, Shapes, Unsupported, programs
 from competition.training.topology import QUIET, Topology, topology_named
 
 
@@ -30,8 +30,8 @@ def main(request_file: Path, answer_file: Path) -> None:
     answers: dict[str, Any] = {}
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])
     steps = programs(request["backend"], member, shapes, request["steps"], topology)
-    for step, lower in steps.items():
-        answers[step] = answer_of(step, lower, topology)
+    for step, parts in steps.items():
+        answers[step] = answer_of(step, parts, topology)
         write_json(answer_file, answers)
 
 
@@ -45,24 +45,30 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def answer_of(step: str, lower: Callable[[], Any], topology: Topology | None) -> dict[str, Any]:
-    """verdict: lowers | fits | too_big | unsupported, and what goes with it."""
-    from competition.training.compiling import TooBig, compile_program
+def answer_of(step: str, parts: Sequence[Part], topology: Topology | None) -> dict[str, Any]:
+    """verdict: lowers | fits | too_big | unsupported, and what goes with it: of a step that is several programs the sums,
+    and the largest memory of them. view: the one whose transform stands in the way."""
+    from competition.training.compiling import Compiled, TooBig, compile_program
 
-    print(f"{step}: lowering", flush=True)
-    started, answer = time.monotonic(), {}
-    try:
-        program = lower()
-        answer["lower_seconds"] = round(time.monotonic() - started, 1)
-        if topology is None:
-            return {**answer, "verdict": "lowers"}
-        print(f"{step}: compiling", flush=True)
-        compiled = compile_program(program, topology)
-        return {**answer, "verdict": "fits", **asdict(compiled)}
-    except TooBig as error:
-        return {**answer, "verdict": "too_big", "memory": error.needed, "message": str(error)}
-    except Unsupported as error:
-        return {**answer, "verdict": "unsupported", "operations": list(error.operations), "message": str(error)}
+    made, lowering = Compiled(0, 0.0, 0.0, 0.0), 0.0
+    for part in parts:
+        of = f"{step}, view {part.view}" if part.view else step
+        started = time.monotonic()
+        try:
+            print(f"{of}: lowering", flush=True)
+            program = part.lower()
+            lowering += time.monotonic() - started
+            if topology is not None:
+                print(f"{of}: compiling", flush=True)
+                made = made.and_then(compile_program(program, topology), part.times)
+        except TooBig as error:
+            told = {"verdict": "too_big", "memory": error.needed, "message": str(error)}
+            return {"lower_seconds": round(lowering, 1), **told, "view": part.view}
+        except Unsupported as error:
+            told = {"verdict": "unsupported", "operations": list(error.operations), "message": str(error)}
+            return {"lower_seconds": round(lowering, 1), **told, "view": part.view}
+    good = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **asdict(made)}
+    return {"lower_seconds": round(lowering, 1), **good}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What each view costs, measured while predicting: all views are one compiled program, so the whole is timed warm and
-shared out.
+"""What each view costs, measured while predicting: the whole is timed warm and shared out, because every view passes the
+same network and differs by its own transform alone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,9 +12,11 @@ import pytest
 
 from competition.errors import Refusal
 from competition.params_file import load_params
-from competition.training import preflight
-from competition.training.lowering import Shapes
+from competition.training import compiling, preflight
+from competition.training.compiling import Compiled
+from competition.training.lowering import Part, Shapes, Unsupported
 from competition.training.preflight import Answer, Question, ask, compiled_in, largest_batch
+from competition.training.preflight_child import answer_of
 from competition.training.topology import topology_named
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +134,21 @@ def test_operations_alone_are_answered_without_libtpu(tmp_path: Path) -> None:
     kept = sorted(tmp_path.iterdir())
     assert len(kept) == 2 and ask(asked, ["train", "predict"], tmp_path, silent, LIMIT) == found
     assert sorted(tmp_path.iterdir()) == kept
+
+
+def test_a_step_of_several_programs_adds_up_and_names_the_view_that_stands_in_the_way(monkeypatch) -> None:
+    cost = {"network": Compiled(700, 10.0, 5.0, 2.0), "flip": Compiled(900, 1.0, 3.0, 0.5)}
+    monkeypatch.setattr(compiling, "compile_program", lambda program, topology: cost[program])
+    parts = [Part(lambda: "network", 3), Part(lambda: "flip", view="flip_lr")]
+    told = answer_of("predict", parts, topology_named("v5e-8"))
+    assert (told["verdict"], told["memory"], told["flops"], told["moved"]) == ("fits", 900, 31.0, 18.0)
+    assert told["seconds"] == 2.5
+
+    def cannot() -> None:
+        raise Unsupported(["ResizeBicubic"], "no such kernel")
+
+    told = answer_of("predict", [*parts, Part(cannot, view="scale_90")], None)
+    assert (told["verdict"], told["view"], told["operations"]) == ("unsupported", "scale_90", ["ResizeBicubic"])
 
 
 def test_a_process_that_dies_is_a_crash_and_is_asked_again(tmp_path: Path) -> None:

@@ -63,6 +63,18 @@ def test_a_member_is_traced_once_whatever_the_lengths_of_folds_and_calls(replica
     assert shop.engine._run.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_network_is_compiled_once_for_all_views_and_each_row_sees_its_own(replicas: int) -> None:
+    device = open_device(params(f"device.logical_devices={replicas}").device)
+    shop = Workshop(member(), IMAGES, CLASSES, "macro_f1", device, 8)
+    rows, weights, network = np.arange(11), shop.engine.weights(), shop.engine._ask  # type: ignore[attr-defined]
+    alone = [shop.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
+    together = shop.predict(weights, IMAGES, rows, ["shift_up", "identity", "flip_lr"]).probs
+    np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
+    assert not np.array_equal(alone[0], alone[1])
+    assert shop.engine._ask is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("patience", [0, 1])
 def test_out_of_fold_predictions_are_those_of_the_weights_that_are_kept(tmp_path: Path, patience: int) -> None:
     shop = shop_on()
