@@ -51,7 +51,7 @@ grade: $(BIN)/.ready ## score the submission against the private solution of a l
 	@$(call STAGE,grade) $(FILES)
 
 ##@ Before a TPU is paid for
-preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## would the members run on that TPU? (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=ops)
+preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## would the members run on that TPU? (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
 	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
 
 plan: $(BIN)/.ready ## hours, sessions, dollars before they are spent (TOPOLOGY=v5e-8; without it: this machine)

@@ -39,7 +39,7 @@ def run(job: Job) -> None:
         if options.search and answers[name].get("train"):
             answers[name]["train_largest"] = searched(job, name, question, answers[name]["train"])
     changes = [change for name in answers for change in what_to_change(job, name, answers[name], topology)]
-    file = job.path("preflight", f"{topology.name}.json" if options.mode == "compile" else "ops.json")
+    file = job.path("preflight", "ops.json" if options.mode == "ops" else f"{topology.name}.json")
     facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
     write_json(file, {**facts, "members": answers, "changes": changes})
     for line in [*table(answers, topology, backend, options.mode), *changes]:
@@ -72,10 +72,10 @@ def searched(job: Job, name: str, question: Question, first: Answer) -> Answer:
     """The training step at the largest batch that fits; `first` when none does, or when size is not the matter."""
 
     def asked(batch: int) -> Answer:
-        if batch == first.batch:
+        if batch == first.batch and first.mode == "compile":
             return first
-        shapes = replace(question.shapes, batch=batch)
-        return answered(job, name, replace(question, shapes=shapes), ["train"])["train"]
+        wanted = replace(question, shapes=replace(question.shapes, batch=batch), mode="compile")
+        return answered(job, name, wanted, ["train"])["train"]
 
     return largest_batch(asked, question.shapes.replicas, first.batch, job.options.most) or first
 
@@ -153,7 +153,7 @@ def backend_of(job: Job) -> str:
     wanted = job.options.backend or job.params.device.backend
     if wanted != "auto":
         return str(wanted)
-    return "jax" if job.options.mode == "compile" or installed("jax") else "tensorflow"
+    return "jax" if job.options.mode != "ops" or installed("jax") else "tensorflow"
 
 
 def tpu_is_here() -> bool:
@@ -162,7 +162,8 @@ def tpu_is_here() -> bool:
 
 def add_preflight(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topology", default="v5e-8", help="v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8")
-    parser.add_argument("--mode", choices=("compile", "ops"), default="compile", help="ops: lower only, in seconds")
+    modes = "quick: with the compiler's least effort, memory at most; ops: lower only, in seconds"
+    parser.add_argument("--mode", choices=("compile", "quick", "ops"), default="compile", help=modes)
     parser.add_argument("--backend", choices=("tensorflow", "jax"), default="", help="instead of device.backend")
     parser.add_argument("--step", choices=STEPS, default="", help="this step alone")
     parser.add_argument("--search", action="store_true", help="find the largest training batch that fits")

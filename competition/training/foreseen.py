@@ -1,5 +1,6 @@
 """What preflight found, for those who only want to know: the question a member raises, kept answers, the table's cells."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from competition.params import Member, Params
@@ -35,7 +36,8 @@ def objections(question: Question, cache: Path) -> list[str] | None:
 
     Nothing is compiled: only an answer to exactly this question counts, so one that is out of date objects to nothing.
     """
-    answers = kept(question, STEPS, cache)
+    quick = kept(replace(question, mode="quick"), STEPS, cache)
+    answers = {step: answer for step, answer in quick.items() if answer.good} | kept(question, STEPS, cache)
     if not answers:
         return None
     return [f"{step} {_why(answer)}: {answer.remedy}" for step, answer in answers.items() if not answer.good]
@@ -49,13 +51,14 @@ def _why(answer: Answer) -> str:
 
 def cells(member: str, step: str, answer: Answer) -> list[str]:
     """One line of the table, under COLUMNS."""
+    most, quickly = ("at most ", " quickly") if answer.mode == "quick" else ("", "")
     return [
         member,
         step.replace("_", ", "),
         f"{answer.batch}",
         VERDICTS[answer.verdict],
-        f"{answer.memory / GIB:.2f} GiB" if answer.memory else "?",
+        f"{most}{answer.memory / GIB:.2f} GiB" if answer.memory else "?",
         f"{answer.memory / answer.limit:.0%}" if answer.memory else "?",
         f"{1000 * answer.roofline:.1f} ms" if answer.roofline else "-",
-        f"{answer.compile_seconds:.0f} s" if answer.compile_seconds else "-",
+        f"{answer.compile_seconds:.0f} s{quickly}" if answer.compile_seconds else "-",
     ]

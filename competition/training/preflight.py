@@ -62,6 +62,7 @@ class Answer:
     remedy: str = ""
     message: str = ""
     view: str = ""  # whose transform stands in the way, where it is not the network
+    mode: str = "compile"  # of the question; quick: the real program needs no more memory than this one
 
     @property
     def good(self) -> bool:
@@ -74,7 +75,7 @@ class Question:
     shapes: Shapes
     topology: Topology
     backend: str  # tensorflow | jax
-    mode: str  # compile | ops: lower only
+    mode: str  # compile | quick: at the compiler's least effort | ops: lower only
 
 
 Say = Callable[[str, int], None]  # what is being done, for how many seconds already
@@ -86,10 +87,10 @@ def installed(package: str) -> bool:
 
 def require_compiler(mode: str, backend: str) -> None:
     """Raises Refusal, with the command that installs it, when what this question needs is not here."""
-    wanted = [p for p in ("jax", "libtpu") if mode == "compile" or (p == "jax" and backend == "jax")]
+    wanted = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
     missing = [package for package in wanted if not installed(package)]
     if missing:
-        also = "; MODE=ops answers without it on the TensorFlow backend" if mode == "compile" else ""
+        also = "; MODE=ops answers without it on the TensorFlow backend" if mode != "ops" else ""
         raise Refusal(
             f"{' and '.join(missing)} not found, preflight compiles with it; `{INSTALL}` installs it (`make preflight` does){also}"
         )
@@ -105,7 +106,7 @@ def compiled_in(question: Question) -> dict[str, Any]:
         "train": {key: value for key, value in asdict(train).items() if key not in NOT_COMPILED_IN},
         "averaged": train.ema > 0,
         "shapes": question.shapes,
-        "topology": question.topology.name if question.mode == "compile" else "any",
+        "topology": question.topology.name if question.mode != "ops" else "any",
         "backend": question.backend,
         "mode": question.mode,
         "sources": {p.name: sha256(p) for p in [*sources, here.parent / "ensemble" / "views.py"]},
@@ -128,6 +129,7 @@ def ask(
 ) -> dict[str, Answer]:
     """An answer for each of `steps`, from `cache` where the same was asked before; what is found is kept there.
 
+    What does not fit when it is compiled quickly is compiled again with all effort: its answer is that of mode "compile".
     limit_seconds: a child that takes longer is ended, and its step counts as crashed.  again: whatever the cache has.
     """
     found = {} if again else kept(question, steps, cache)
@@ -138,6 +140,8 @@ def ask(
             found[step] = answer = _answer(step, raw, question)
             if answer.verdict != "crashed":
                 keep(question, answer, cache)
+    if question.mode == "quick" and (doubted := [step for step in steps if found[step].verdict == "too_big"]):
+        found |= ask(replace(question, mode="compile"), doubted, cache, say, limit_seconds, again)
     return {step: found[step] for step in steps}
 
 
@@ -234,6 +238,7 @@ def _answer(step: str, raw: dict[str, Any], question: Question) -> Answer:
         "",
         raw.get("message", ""),
         raw.get("view", ""),
+        question.mode,
     )
     return replace(answer, remedy=remedy_for(answer, operations))
 

@@ -28,11 +28,20 @@ def main(request_file: Path, answer_file: Path) -> None:
     member = TypeAdapter(Member).validate_json(json.dumps(request["member"]))
     shapes = Shapes(**{**request["shapes"], "views": tuple(request["shapes"]["views"])})
     answers: dict[str, Any] = {}
+    if request["mode"] == "quick":
+        with_little_effort()
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])
     steps = programs(request["backend"], member, shapes, request["steps"], topology)
     for step, parts in steps.items():
         answers[step] = answer_of(step, parts, topology)
         write_json(answer_file, answers)
+
+
+def with_little_effort() -> None:
+    """The compiler leaves most optimization out: a third of the time, up to twice the memory (docs/preflight.md)."""
+    import jax
+
+    jax.config.update("jax_optimization_level", "O0")
 
 
 def end_with_parent() -> None:

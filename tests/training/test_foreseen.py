@@ -37,6 +37,23 @@ def test_an_answer_about_another_batch_or_another_tpu_objects_to_nothing(tmp_pat
     assert objections(replace(asked(), topology=topology_named("v6e-8")), tmp_path) is None
 
 
+def test_a_quick_answer_speaks_for_a_step_and_never_against_it(tmp_path: Path) -> None:
+    quick = replace(asked(), mode="quick")
+    keep(quick, replace(BIG, mode="quick"), tmp_path)
+    assert objections(asked(), tmp_path) is None
+    keep(quick, Answer("train", 64, "fits", GIB, 16 * GIB, mode="quick"), tmp_path)
+    assert objections(asked(), tmp_path) == []
+    keep(asked(), BIG, tmp_path)
+    assert len(objections(asked(), tmp_path) or []) == 1
+
+
+def test_a_quick_answer_is_told_from_a_full_one() -> None:
+    full = Answer("train", 64, "fits", GIB, 16 * GIB, compile_seconds=30)
+    assert cells("b6", "train", full)[4] == "1.00 GiB" and cells("b6", "train", full)[7] == "30 s"
+    quick = cells("b6", "train", replace(full, mode="quick"))
+    assert (quick[4], quick[7]) == ("at most 1.00 GiB", "30 s quickly")
+
+
 def test_other_epochs_are_the_same_question(tmp_path: Path) -> None:
     keep(asked(), BIG, tmp_path)
     longer = member(batch=64, epochs=99, learning_rate=0.5)

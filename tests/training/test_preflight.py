@@ -66,6 +66,38 @@ def test_what_is_not_compiled_in_is_not_asked_again() -> None:
 @pytest.mark.timeout(600)
 @with_libtpu
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_quick_answer_needs_no_less_memory_and_counts_the_same_operations(backend: str, tmp_path: Path) -> None:
+    full, quick = (
+        ask(question("v5e-8", backend, 64, mode), ["train"], tmp_path, silent, LIMIT)["train"]
+        for mode in ("compile", "quick")
+    )
+    assert (full.verdict, quick.verdict, full.mode, quick.mode) == ("fits", "fits", "compile", "quick")
+    assert quick.memory >= full.memory and quick.flops == pytest.approx(full.flops, rel=0.02)
+
+
+def test_what_does_not_fit_quickly_is_asked_again_with_all_effort(monkeypatch, tmp_path: Path) -> None:
+    asked = []
+
+    def child(question: Question, steps: list[str], *_) -> dict[str, dict[str, object]]:
+        asked.append((question.mode, list(steps)))
+        verdict = {"train": "too_big" if question.mode == "quick" else "fits", "predict": "fits"}
+        return {step: {"verdict": verdict[step], "memory": 1000} for step in steps}
+
+    monkeypatch.setattr(preflight, "_child", child)
+    monkeypatch.setattr(preflight, "require_compiler", lambda *_: None)
+    quick = question("v5e-8", "jax", 64, "quick")
+    for _ in range(2):  # the second time from what was kept
+        found = ask(quick, ["train", "predict"], tmp_path, silent, LIMIT)
+        assert {step: (answer.verdict, answer.mode) for step, answer in found.items()} == {
+            "train": ("fits", "compile"),
+            "predict": ("fits", "quick"),
+        }
+    assert asked == [("quick", ["train", "predict"]), ("compile", ["train"])]
+
+
+@pytest.mark.timeout(600)
+@with_libtpu
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_what_does_not_fit_says_how_much_it_needs_and_what_to_do(backend: str, tmp_path: Path) -> None:
     found = ask(question("v3-8", backend, 8 * 65536, size=64), ["train"], tmp_path, silent, LIMIT)["train"]
     assert found.verdict == "too_big" and found.memory > found.limit
