@@ -96,7 +96,8 @@ def found_blocks(folder: Path, prepared: Prepared) -> list[Block]:
         ]
         blocks.append(Table(["leak", "id", "the same photo as", "its label", "how"], rows, 5, _rest(leaks)))
     if len(conflicts):
-        told = f"{conflicts['group'].nunique():,} photos stand under two labels or more."
+        photos = conflicts["group"].nunique()
+        told = f"{photos:,} {'photo stands' if photos == 1 else 'photos stand'} under two labels or more."
         rows = [[f"{r['group']}", r["id"], _name(names, r["label"])] for r in conflicts.head(LISTED).to_dict("records")]
         blocks += [Text([told]), Table(["photo", "id", "label"], rows, 3, _rest(conflicts))]
     if len(pairs):
