@@ -179,7 +179,7 @@ def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
 def test_what_was_found_in_the_data_is_listed(blended) -> None:
     page = blended[0].page
     assert "LEAK: 1 of 9 test images are also labelled images: worth at most 0.1111 of accuracy" in page
-    assert "1 photos stand under two labels or more" in page
+    assert "1 photo stands under two labels or more" in page
     assert re.search(r"\d+ pairs of the same photo, 3 of them byte for byte", page)
     assert "None were found: unreadable images." in page
 
