@@ -162,7 +162,7 @@ def tpu_is_here() -> bool:
 
 def add_preflight(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topology", default="v5e-8", help="v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8")
-    modes = "quick: with the compiler's least effort, memory at most; ops: lower only, in seconds"
+    modes = "quick: with the compiler's least effort, so memory is about; ops: lower only, in seconds"
     parser.add_argument("--mode", choices=("compile", "quick", "ops"), default="compile", help=modes)
     parser.add_argument("--backend", choices=("tensorflow", "jax"), default="", help="instead of device.backend")
     parser.add_argument("--step", choices=STEPS, default="", help="this step alone")

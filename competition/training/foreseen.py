@@ -51,13 +51,13 @@ def _why(answer: Answer) -> str:
 
 def cells(member: str, step: str, answer: Answer) -> list[str]:
     """One line of the table, under COLUMNS."""
-    most, quickly = ("at most ", " quickly") if answer.mode == "quick" else ("", "")
+    about, quickly = ("about ", " quickly") if answer.mode == "quick" else ("", "")
     return [
         member,
         step.replace("_", ", "),
         f"{answer.batch}",
         VERDICTS[answer.verdict],
-        f"{most}{answer.memory / GIB:.2f} GiB" if answer.memory else "?",
+        f"{about}{answer.memory / GIB:.2f} GiB" if answer.memory else "?",
         f"{answer.memory / answer.limit:.0%}" if answer.memory else "?",
         f"{1000 * answer.roofline:.1f} ms" if answer.roofline else "-",
         f"{answer.compile_seconds:.0f} s{quickly}" if answer.compile_seconds else "-",

@@ -24,6 +24,7 @@ from competition.training.topology import Topology, roofline_seconds
 
 ROOT = Path(competition.__file__ or "").parent.parent
 INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
+ROOM = 0.8  # of the memory: what is compiled quickly and needs more is compiled again with all effort
 GRAIN = 8  # images per device: a TPU lays a batch out in rows of eight, what lies between is padding
 
 # Operation -> what to do about it. Any other gets the sentence under "".
@@ -62,7 +63,7 @@ class Answer:
     remedy: str = ""
     message: str = ""
     view: str = ""  # whose transform stands in the way, where it is not the network
-    mode: str = "compile"  # of the question; quick: the real program needs no more memory than this one
+    mode: str = "compile"  # of the question; quick: memory and bytes are near those of the real program, not the same
 
     @property
     def good(self) -> bool:
@@ -129,7 +130,7 @@ def ask(
 ) -> dict[str, Answer]:
     """An answer for each of `steps`, from `cache` where the same was asked before; what is found is kept there.
 
-    What does not fit when it is compiled quickly is compiled again with all effort: its answer is that of mode "compile".
+    What hardly fits when it is compiled quickly, or does not, is compiled again with all effort, as in mode "compile".
     limit_seconds: a child that takes longer is ended, and its step counts as crashed.  again: whatever the cache has.
     """
     found = {} if again else kept(question, steps, cache)
@@ -140,7 +141,10 @@ def ask(
             found[step] = answer = _answer(step, raw, question)
             if answer.verdict != "crashed":
                 keep(question, answer, cache)
-    if question.mode == "quick" and (doubted := [step for step in steps if found[step].verdict == "too_big"]):
+    doubted = [
+        step for step in steps if found[step].verdict == "too_big" or found[step].memory > ROOM * found[step].limit
+    ]
+    if question.mode == "quick" and doubted:
         found |= ask(replace(question, mode="compile"), doubted, cache, say, limit_seconds, again)
     return {step: found[step] for step in steps}
 

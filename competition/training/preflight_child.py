@@ -38,7 +38,7 @@ def main(request_file: Path, answer_file: Path) -> None:
 
 
 def with_little_effort() -> None:
-    """The compiler leaves most optimization out: a third of the time, up to twice the memory (docs/preflight.md)."""
+    """The compiler leaves most optimization out: a third of the time, another memory (docs/preflight.md)."""
     import jax
 
     jax.config.update("jax_optimization_level", "O0")

@@ -51,7 +51,7 @@ def test_a_quick_answer_is_told_from_a_full_one() -> None:
     full = Answer("train", 64, "fits", GIB, 16 * GIB, compile_seconds=30)
     assert cells("b6", "train", full)[4] == "1.00 GiB" and cells("b6", "train", full)[7] == "30 s"
     quick = cells("b6", "train", replace(full, mode="quick"))
-    assert (quick[4], quick[7]) == ("at most 1.00 GiB", "30 s quickly")
+    assert (quick[4], quick[7]) == ("about 1.00 GiB", "30 s quickly")
 
 
 def test_other_epochs_are_the_same_question(tmp_path: Path) -> None:

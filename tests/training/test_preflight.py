@@ -66,22 +66,25 @@ def test_what_is_not_compiled_in_is_not_asked_again() -> None:
 @pytest.mark.timeout(600)
 @with_libtpu
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_quick_answer_needs_no_less_memory_and_counts_the_same_operations(backend: str, tmp_path: Path) -> None:
+def test_a_quick_answer_is_near_and_counts_the_same_operations(backend: str, tmp_path: Path) -> None:
     full, quick = (
         ask(question("v5e-8", backend, 64, mode), ["train"], tmp_path, silent, LIMIT)["train"]
         for mode in ("compile", "quick")
     )
     assert (full.verdict, quick.verdict, full.mode, quick.mode) == ("fits", "fits", "compile", "quick")
-    assert quick.memory >= full.memory and quick.flops == pytest.approx(full.flops, rel=0.02)
+    assert 0.5 < quick.memory / full.memory < 3 and quick.flops == pytest.approx(full.flops, rel=0.02)
 
 
-def test_what_does_not_fit_quickly_is_asked_again_with_all_effort(monkeypatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("verdict", "share"), [("too_big", 1.2), ("fits", 0.9)])
+def test_what_hardly_fits_quickly_is_asked_again_with_all_effort(
+    monkeypatch, tmp_path: Path, verdict: str, share: float
+) -> None:
     asked = []
 
     def child(question: Question, steps: list[str], *_) -> dict[str, dict[str, object]]:
         asked.append((question.mode, list(steps)))
-        verdict = {"train": "too_big" if question.mode == "quick" else "fits", "predict": "fits"}
-        return {step: {"verdict": verdict[step], "memory": 1000} for step in steps}
+        found = {"train": (verdict, share) if question.mode == "quick" else ("fits", 0.7), "predict": ("fits", 0.3)}
+        return {s: {"verdict": found[s][0], "memory": found[s][1] * question.topology.memory} for s in steps}
 
     monkeypatch.setattr(preflight, "_child", child)
     monkeypatch.setattr(preflight, "require_compiler", lambda *_: None)
