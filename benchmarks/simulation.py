@@ -1,4 +1,4 @@
-"""Does a chosen blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 24] [--first 0]
+"""Does a chosen blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 24] [--first 100]
 
 Every seed draws a world like the flowers' (benchmarks/flowers_world.py): 16,465 out-of-fold rows to choose on, twice
 as many fresh rows to be judged by. Even seeds have members of unequal strength, odd seeds near-equal ones. The
@@ -6,13 +6,13 @@ reference of every row is the equal blend with argmax. Our default is the whole 
 it.
 
 claimed: gain on the rows of the choice (for the default its honest gain too).  delivered: gain on fresh rows.
-+-: standard error over the seeds.  A seed takes about 35 s on one free core.
++-: standard error over the seeds.  A seed takes about a minute on one core.
 
-Method and rule are chosen together (honest.choice). Measured over 21 of the seeds: the default claims +.0038 and
-delivers +.0044 +- .0002 (difference 1.8 errors), exactly what always bagged + prior, the best of the others, delivers.
-Over 16 of them, other ways to choose: one after the other, each by its own standard error, delivers .0006 +- .0003 less;
-the simplest within one standard error of the best .0006 +- .0003 less; the best score of those that beat the simplest
-delivers the same and claims .0002 +- .0001 less.
+Method and rule are chosen together (honest.choice). That rule was picked among four on the seeds 0 to 20, so the verdicts
+are of other seeds: over 100 to 123 the default claims +.0043 and delivers +.0048 +- .0002 (difference -.0004 +- .0004), exactly
+what always bagged + prior, the best of the others, delivers. Over 16 of the first seeds, other ways to choose: one after the
+other, each by its own standard error, delivered .0006 +- .0003 less; the simplest within one standard error of the best
+.0006 +- .0003 less; the best score of those that beat the simplest delivered the same and claimed .0002 +- .0001 less.
 """
 
 import argparse
@@ -87,7 +87,9 @@ def one_world(seed: int, rows: int) -> dict[str, tuple[float, float]]:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seeds", type=int, default=24)
-    arguments.add_argument("--first", type=int, default=0, help="the first seed: rules were looked for on the first 24")
+    arguments.add_argument(
+        "--first", type=int, default=100, help="the first seed: the rule of choice was picked on 0 to 20"
+    )
     arguments.add_argument("--rows", type=int, default=16_465)
     chosen = arguments.parse_args()
     start, worlds = time.perf_counter(), []
