@@ -1,9 +1,12 @@
-"""The CPU stands in for four devices, so that the distributed code runs in every test run."""
+"""The CPU stands in for four devices, so that the distributed code runs in every test run; one world, trained once for all."""
 
 import os
+import shutil
 import sys
 
 import pytest
+from filelock import FileLock
+from stages import MAIN_JOB, Place, new_place
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 LOGICAL_DEVICES = 4
@@ -19,3 +22,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if not tf.config.get_logical_device_configuration(cpu):
         parts = [tf.config.LogicalDeviceConfiguration()] * LOGICAL_DEVICES
         tf.config.set_logical_device_configuration(cpu, parts)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The whole main job done, once for all workers. Not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what the workers have in common
+    folder, done = base / "finished", base / "finished.done"
+    with FileLock(base / "finished.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            place = new_place(folder)
+            for stage in MAIN_JOB:
+                place.do(stage)
+            done.touch()
+    return Place(folder)

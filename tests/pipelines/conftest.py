@@ -1,9 +1,9 @@
-"""One world, trained once per process; a test that changes something works on a copy."""
+"""A test that changes something works on a copy of the finished world."""
 
 from pathlib import Path
 
 import pytest
-from stages import MAIN_JOB, Place, new_place
+from stages import Place
 
 HERE = Path(__file__).parent
 
@@ -13,15 +13,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.timeout(900))
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """The whole main job done. Not to be changed."""
-    place = new_place(tmp_path_factory.mktemp("finished"))
-    for stage in MAIN_JOB:
-        place.do(stage)
-    return place
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from world import ROOT
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_kaggle.gcs import FakeGcs
-from fake_kaggle.server import SIGNATURE, Contest, FakeKaggle
+from fake_kaggle.parts import SIGNATURE, Contest
+from fake_kaggle.server import FakeKaggle
 
 from competition.data.adapters import drawn
 from competition.data.adapters.flowers import NAMES

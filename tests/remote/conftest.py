@@ -5,7 +5,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the stand-in server is code of the tests, not of the project
 
-from fake_kaggle.server import Contest, FakeKaggle
+from fake_kaggle.parts import Contest
+from fake_kaggle.server import FakeKaggle
 from fake_kaggle.world import FILES, QUICK
 
 from competition.remote.kaggle_client import Client

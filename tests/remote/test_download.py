@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_kaggle.server import Contest, zip_of
+from fake_kaggle.parts import Contest, zip_of
 
 from competition.errors import Refusal
 from competition.manifest import sha256

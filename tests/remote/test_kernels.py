@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_kaggle.server import Contest, FakeKaggle
+from fake_kaggle.parts import Contest
+from fake_kaggle.server import FakeKaggle
 from fake_kaggle.world import FILES, QUICK
 
 from competition.errors import Refusal

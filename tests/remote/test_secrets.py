@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from fake_kaggle.server import SIGNATURE
+from fake_kaggle.parts import SIGNATURE
 
 from competition.errors import Refusal
 from competition.remote import credentials

@@ -2,7 +2,7 @@ import dataclasses
 import hashlib
 
 import pytest
-from fake_kaggle.server import Run
+from fake_kaggle.parts import Run
 
 from competition.errors import Refusal
 from competition.remote import submit

@@ -45,9 +45,9 @@ class Late:
 
 @pytest.mark.parametrize("loop", ["auto", "fit"])
 def test_a_slow_source_is_found_in_the_input_and_not_in_the_step(monkeypatch, loop) -> None:
-    monkeypatch.setattr(bench, "LONG_ENOUGH", 1.0)
+    monkeypatch.setattr(bench, "LONG_ENOUGH", 0.5)
     ids, folds = np.array([f"i{n}" for n in range(48)]), np.arange(48) // CLASSES % 2
-    images = Images(ids, Late(pixels_of(LABELS), 0.5), LABELS, folds, np.ones(48, bool))
+    images = Images(ids, Late(pixels_of(LABELS), 0.2), LABELS, folds, np.ones(48, bool))
     shop = Workshop(member(loop=loop), images, CLASSES, "accuracy", open_device(params().device), 8)
     found = bench.parts(shop, 0)
     # Against each other, not in seconds: a slow machine has none to spare.

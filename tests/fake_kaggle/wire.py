@@ -1,0 +1,199 @@
+"""The stand-in for Kaggle on the wire: requests in, answers and faults out."""
+
+import base64
+import contextlib
+import gzip
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from fake_kaggle.parts import LOGIN_PAGE, Http, Redirect
+
+if TYPE_CHECKING:
+    from fake_kaggle.server import FakeKaggle
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    kaggle: "FakeKaggle"
+
+    def do_POST(self) -> None:
+        method = urlsplit(self.path).path.rsplit("/", 1)[-1]
+        ask = json.loads(self._body() or b"{}")
+        self.kaggle.calls.append((method, ask))
+        self.kaggle.headers.append((method, dict(self.headers)))
+        try:
+            fault = self.kaggle.fault(method)
+            if self._misbehave(fault):
+                return
+            self._authorize(method)
+            answer = getattr(self.kaggle, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())(ask)
+            if fault == "lost":  # done, but the answer never arrives
+                self._drop()
+            elif isinstance(answer, Redirect):
+                self._send(302, b"", {"Location": answer.url})
+            else:
+                self._json(200, answer)
+        except Http as error:
+            self._json(error.status, {"code": error.status, "message": str(error)}, error.headers)
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        kind, *rest = parts.path.strip("/").split("/")
+        self.kaggle.headers.append((f"GET {kind}", dict(self.headers)))
+        if kind == "archives":
+            self.kaggle.calls.append(("archive", dict(self.headers)))
+            self._archive(self.kaggle.contests[rest[0]].archive)
+        elif kind == "outputs":
+            if not self._misbehave(self.kaggle.fault("output")):
+                self._send(200, (self.kaggle.folder / rest[0] / "working" / "/".join(rest[1:])).read_bytes())
+        elif "logs/stream" in parts.path:
+            self._log("/".join(parts.path.split("/")[-2:]))
+        elif kind == "account":
+            self._send(200, LOGIN_PAGE, {"Content-Type": "text/html"})
+        else:
+            self._json(404, {"code": 404, "message": "Not found"})
+
+    def do_PUT(self) -> None:
+        token = urlsplit(self.path).path.rsplit("/", 1)[-1]
+        data = self._body()
+        self.kaggle.calls.append(("upload", dict(self.headers)))
+        self.kaggle.headers.append(("PUT", dict(self.headers)))
+        if not self._misbehave(self.kaggle.fault("upload")):
+            self.kaggle.uploads[token]["data"] = data
+            self._send(200, b"")
+
+    def _authorize(self, method: str) -> None:
+        told = self.headers.get("Authorization", "")
+        basic = base64.b64encode(f"{self.kaggle.username}:{self.kaggle.key}".encode()).decode()
+        if method != "IntrospectToken" and told not in {f"Basic {basic}", f"Bearer {self.kaggle.token}"}:
+            raise Http(401, "Unauthenticated")
+
+    def _misbehave(self, fault: str) -> bool:
+        """Faults that any answer can have; True when the answer is given."""
+        kind, _, value = fault.partition(":")
+        if kind == "429":
+            raise_or_send = {"Retry-After": value} if value else {}
+            body = {"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}
+            self._json(429, body, raise_or_send)
+        elif kind in {"400", "401", "403", "404", "500", "503"}:
+            self._json(int(kind), {"code": int(kind), "message": value or f"error {kind}"})
+        elif kind == "drop":
+            self._drop()
+        elif kind == "stall":
+            self.kaggle.released.wait(60)
+            self._drop()
+        elif kind == "login":
+            self._send(302, b"", {"Location": "http://localhost/account/login"})
+        elif kind == "html":
+            self._send(200, LOGIN_PAGE, {"Content-Type": "text/html"})
+        elif kind == "expired":
+            self._send(
+                403,
+                b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code></Error>",
+                {"Content-Type": "application/xml"},
+            )
+        else:
+            return False
+        return True
+
+    def _archive(self, data: bytes) -> None:
+        self.kaggle.served = 0.0
+        fault, etag = self.kaggle.fault("archive"), f'"{hashlib.md5(data).hexdigest()}"'
+        if self._misbehave(fault):
+            return
+        start = 0
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if wanted and self.headers.get("If-Range", etag) == etag:
+            start = int(wanted.group(1))
+        body = data[start:]
+        kind, _, value = fault.partition(":")
+        if kind == "gzip":  # of a proxy in between
+            self._send(200, gzip.compress(body), {"Content-Encoding": "gzip"})
+            return
+        if kind == "flip":
+            middle = len(body) // 2
+            body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
+        headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
+        length = str(len(body))
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self.send_response(206 if start else 200)
+        for name, text in headers.items():
+            self.send_header(name, text)
+        if kind == "nolength":
+            body = body[: len(body) // 2]
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", length)
+        self.end_headers()
+        if kind == "cut":
+            body = body[: len(body) // 2]
+        try:
+            step = max(1, len(body) // 40) if kind in {"slow", "hang"} else len(body) or 1
+            for place in range(0, len(body), step):
+                self.wfile.write(body[place : place + step])
+                self.kaggle.served = min(1.0, (place + step) / len(body))
+                if kind == "slow":
+                    time.sleep(float(value or 0.05))
+                if kind == "hang" and place >= len(body) // 2:
+                    self.kaggle.released.wait(60)
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        if kind in {"cut", "nolength", "hang"}:
+            self._drop()
+
+    def _log(self, name: str) -> None:
+        runs = self.kaggle.kernels.get(name)
+        if not runs:
+            self._json(403, {"code": 403, "message": "Permission 'kernels.get' was denied"})
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        run, told = runs[-1], 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who followed it has left
+            while run.status in {"QUEUED", "RUNNING"} or told < len(run.log):
+                for line in run.log[told:]:
+                    self.wfile.write(f"data: {json.dumps({'stream_name': 'stdout', 'data': line})}\n\n".encode())
+                    told += 1
+                self.wfile.flush()
+                time.sleep(0.05)
+            self.wfile.write(b"data: END_OF_LOG\n\n")
+        self._drop()
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            data = b""
+            while size := int(self.rfile.readline(), 16):
+                data += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return data
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _json(self, status: int, value: Any, headers: Mapping[str, str] = {}) -> None:
+        self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str] = {}) -> None:
+        self.send_response(status)
+        for name, text in headers.items():
+            self.send_header(name, text)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _drop(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(2)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: tests look at `calls`."""
