@@ -274,11 +274,13 @@ def _killed_at(process, moment):
 
 
 def test_twenty_kills_at_random_moments_and_the_same_command_ends_with_the_right_file(kaggle, client, tmp_path):
-    rng, kills, cuts = random.Random(12), 0, 0
+    rng, tries, kills, cuts = random.Random(12), 0, 0, 0
     kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(6_000_000)})
     cache, environment = tmp_path / "cache", {**_env(client), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", CODE, cache]
-    while kills < 20:
+    while kills < 20 or cuts < 5:  # in the middle of the archive some of them must come, however fast this machine is
+        tries += 1
+        assert tries <= 80, (kills, cuts)
         kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
         asked = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
         what, share = rng.choice([*asked, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
@@ -294,7 +296,6 @@ def test_twenty_kills_at_random_moments_and_the_same_command_ends_with_the_right
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, whole(kaggle, cache)) == (0, True), done.stderr
     assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
-    assert cuts >= 5
     assert any(headers.get("Range") for name, headers in kaggle.calls if name == "archive")  # no part was wasted
 
 
