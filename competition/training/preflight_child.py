@@ -70,12 +70,11 @@ def answer_of(step: str, parts: Sequence[Part], topology: Topology | None) -> di
             if topology is not None:
                 print(f"{of}: compiling", flush=True)
                 made = made.and_then(compile_program(program, topology), part.times)
-        except TooBig as error:
-            told = {"verdict": "too_big", "memory": error.needed, "message": str(error)}
-            return {"lower_seconds": round(lowering, 1), **told, "view": part.view}
-        except Unsupported as error:
-            told = {"verdict": "unsupported", "operations": list(error.operations), "message": str(error)}
-            return {"lower_seconds": round(lowering, 1), **told, "view": part.view}
+        except (TooBig, Unsupported) as error:
+            why = {"message": str(error), "view": part.view, "lower_seconds": round(lowering, 1)}
+            if isinstance(error, TooBig):
+                return {**why, "verdict": "too_big", "memory": error.needed}
+            return {**why, "verdict": "unsupported", "operations": list(error.operations)}
     good = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **asdict(made)}
     return {"lower_seconds": round(lowering, 1), **good}
 

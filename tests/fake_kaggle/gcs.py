@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from fake_kaggle.answering import Answering
+
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
 
 
@@ -72,10 +74,9 @@ class Proxy(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-class Storage(BaseHTTPRequestHandler):
+class Storage(Answering):
     """The part of the JSON API that TensorFlow uses."""
 
-    protocol_version = "HTTP/1.1"
     gcs: FakeGcs
 
     def do_GET(self) -> None:
@@ -187,26 +188,5 @@ class Storage(BaseHTTPRequestHandler):
     def _about(self, name: str, data: bytes) -> dict[str, Any]:
         return {"name": name, "size": str(len(data)), "generation": "1", "updated": "2026-01-01T00:00:00.000Z"}
 
-    def _body(self) -> bytes:
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):  # although a Content-Length is sent as well
-            data = b""
-            while size := int(self.rfile.readline(), 16):
-                data += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return data
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
     def _json(self, value: Any, status: int = 200) -> None:
         self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, text in (headers or {}).items():
-            self.send_header(name, text)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: tests look at `calls`."""

@@ -8,18 +8,17 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from fake_kaggle.answering import Answering
 from fake_kaggle.parts import LOGIN_PAGE, Http, Redirect
 
 if TYPE_CHECKING:
     from fake_kaggle.server import FakeKaggle
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(Answering):
     kaggle: "FakeKaggle"
 
     def do_POST(self) -> None:
@@ -169,31 +168,10 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"data: END_OF_LOG\n\n")
         self._drop()
 
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            data = b""
-            while size := int(self.rfile.readline(), 16):
-                data += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return data
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
     def _json(self, status: int, value: Any, headers: Mapping[str, str] = {}) -> None:
         self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
-
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str] = {}) -> None:
-        self.send_response(status)
-        for name, text in headers.items():
-            self.send_header(name, text)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def _drop(self) -> None:
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.shutdown(2)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: tests look at `calls`."""
