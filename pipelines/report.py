@@ -13,6 +13,7 @@ from competition.lineage import fold_views
 from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
 from competition.report import classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
+from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from pipelines.ran_with import git_commit, versions
 from pipelines.stage import Job, main, shown
@@ -136,6 +137,8 @@ def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
     if made is not None:
         facts.append(["submission", f"{made.result['file']}, sha256 {made.result['submission']}"])
         facts.append(["blend", f"digest {made.digest}"])
+        lines = choices_lines(job.work, job.submissions, job.params, prepared, made.result["submission"])
+        facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
     here, then = versions(), made.made_with if made is not None else {}
     rows: list[list[Any]] = [[name, here.get(name, "–"), then.get(name, "–")] for name in {**here, **then}]
     tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from competition.data.competition import Competition
+from competition.data.prepared import load_prepared
 from competition.errors import Refusal
 from competition.remote import submit
 from competition.remote.kaggle_client import Client
+from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from pipelines.stage import Job, kaggle_client, main, shown
 
@@ -36,6 +38,9 @@ def run(job: Job) -> None:
         f"gap: public minus honest; noise: how far it goes by chance, 95 times in 100, if {share:.0%} of the test rows "
         "count (kaggle.public_share)"
     )
+    prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None
+    for line in choices_lines(job.work, job.submissions, job.params, prepared):
+        job.say(line)
     if unreadable := ledger.read(path).unreadable:
         job.say(f"submissions: {unreadable} lines of {shown(path)} cannot be read and are left where they are")
     if left:
@@ -43,8 +48,7 @@ def run(job: Job) -> None:
 
 
 def mine(job: Job) -> list[ledger.Row]:
-    rows = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
-    return [row for row in rows if row.entry.competition == job.params.competition.name]
+    return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
 
 
 def slug_of(job: Job) -> str:

@@ -37,6 +37,9 @@ class Entry:
     test_rows: int
     partial: str  # "" = every fold model took part, else which did: "4of5"
     made: str  # UTC, ISO 8601
+    # Entries of earlier versions lack what follows.
+    oof_digest: str = ""  # of ids and labels of the rows that the blend was chosen on
+    trials: int = 0  # tuning trials finished before, of all members
 
 
 What = Literal["sending", "submitted", "scored", "failed"]
@@ -107,6 +110,10 @@ def rows(ledger: Ledger) -> list[Row]:
     """One row for each digest, in the order in which they were first made; the newest entry of a digest counts."""
     newest = {entry.digest: entry for entry in ledger.entries}
     return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
+
+
+def of_competition(ledger: Ledger, competition: str) -> list[Row]:
+    return [row for row in rows(ledger) if row.entry.competition == competition]
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
