@@ -1,6 +1,5 @@
 """Everything that is known of this competition on one page, from the files that the other stages left."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -117,10 +116,8 @@ def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
 
 def looks(job: Job) -> int:
     """How often `make grade` has opened the private solution."""
-    try:
-        return len(json.loads(job.path("looks.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return 0
+    book, name = job.submissions / "ledger.jsonl", job.params.competition.name
+    return ledger.looks_at_solution(book, name, job.path("looks.json"))
 
 
 def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:

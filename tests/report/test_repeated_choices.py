@@ -111,6 +111,12 @@ def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:
         assert "expected to be at most 0.0169 too good" in choices.lines()[0]
 
 
+def test_public_scores_without_stored_outputs_are_bounded_by_the_error_of_their_own_rows(tmp_path: Path) -> None:
+    choices = repeated_choices(ledger_rows(3, (0.80, 0.81, 0.79)), ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    assert choices.public_optimism.is_bound  # 100 public rows, 400 rows behind the standard error of 0.02
+    assert choices.public_optimism.value == pytest.approx(normal_optimism(3, 0.02 * 2))
+
+
 def test_public_scores_are_noisier_the_fewer_rows_they_count(tmp_path: Path) -> None:
     for n in range(5):
         keep_blend(tmp_path / f"b{n}", n)
