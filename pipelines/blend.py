@@ -81,7 +81,6 @@ def choose(
     different = diversity(mixed, rows.labels, found.chain.blend, metric)
     scores = {
         **scores_of(job, found, metric, rows),
-        "tuned_folds": list(rows.tuned_folds),
         "oof_digest": digest_of(sorted(zip(rows.ids.tolist(), rows.labels.tolist()))),
         "chain": found.chain.digest(),
         "models": models(job.work, params, have),
@@ -117,8 +116,7 @@ def written(
     write_json(folder / "scores.json", scores)
     save_scores(folder / "test.npz", rows.test_ids, probs)
     save_scores(folder / "honest_oof.npz", rows.ids, found.cross_fitted.probs)
-    answers = pd.DataFrame({"id": rows.ids, "label": found.cross_fitted.labels, "fold": rows.folds})
-    answers.to_csv(folder / "honest_oof.csv", index=False)
+    pd.DataFrame({"id": rows.ids, "label": found.cross_fitted.labels}).to_csv(folder / "honest_oof.csv", index=False)
     said = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(rows.test_ids, said, prepared.competition, prepared.sample, folder / "submission.csv")
     return [folder / name for name in names], digest

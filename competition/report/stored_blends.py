@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ class SharedRows:
     labels: np.ndarray
     unknown: int  # rows of all blends that the index no longer has
     tuned: int  # rows left out because they chose hyperparameters of a blend
+    optimistic: tuple[str, ...]  # blends of which every row chose hyperparameters
 
     def notes(self) -> list[str]:
         """What was left out, one sentence each."""
@@ -30,6 +32,9 @@ class SharedRows:
             notes.append(f"{self.unknown:,} rows are left out: the prepared data no longer have them")
         if self.tuned:
             notes.append(f"{self.tuned:,} rows are left out: they chose hyperparameters of one of the blends")
+        if self.optimistic:
+            names = " and ".join(self.optimistic)
+            notes.append(f"OPTIMISTIC: every fold chose hyperparameters of {names}, so no row is unseen by that choice")
         return notes
 
 
@@ -43,9 +48,10 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
     known = ids.intersection(index.index).sort_values()
     tuned = np.zeros(len(known), bool)
     for folder, table in zip(folders, tables):
-        # Blends of earlier versions did not note the fold of a row: the index has it, unless the folds were made again.
-        folds = (table if "fold" in table else index)["fold"].loc[known].to_numpy()
-        tuned |= np.isin(folds, tuned_folds(folder))
+        if "scored" in table:
+            tuned |= table["scored"].loc[known].to_numpy() == 0
+        else:  # a blend of an earlier version: by the folds as they are now
+            tuned |= np.isin(index["fold"].loc[known].to_numpy(), _scores(folder).get("tuned_folds") or [])
     kept = known[~tuned]
     if not len(kept):
         names = ", ".join(folder.name for folder in folders)
@@ -54,7 +60,8 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
             f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` makes a blend of the data as they are"
         )
     labels = index["label"].loc[kept].to_numpy(np.int64)
-    return SharedRows(kept.to_numpy(str), labels, len(ids) - len(known), int(tuned.sum()))
+    optimistic = tuple(folder.name for folder in folders if _scores(folder).get("optimistic"))
+    return SharedRows(kept.to_numpy(str), labels, len(ids) - len(known), int(tuned.sum()), optimistic)
 
 
 def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
@@ -71,13 +78,12 @@ def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -
     return output
 
 
-def tuned_folds(folder: Path) -> list[int]:
-    """Folds whose held-out rows chose hyperparameters of a member of this blend; none where it was not noted."""
+def _scores(folder: Path) -> dict[str, Any]:
     try:
-        scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        scores: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return []
-    return [int(fold) for fold in scores.get("tuned_folds") or []]
+        return {}
+    return scores
 
 
 def has_outputs(folder: Path) -> bool:
@@ -85,6 +91,6 @@ def has_outputs(folder: Path) -> bool:
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
-    """label, and fold where it was noted; by id."""
+    """label, and scored (0: the row chose hyperparameters) where it was noted; by id."""
     table = pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
     return table.set_index("id")

@@ -36,14 +36,19 @@ def prepared(ids: np.ndarray = IDS) -> Prepared:
     return Prepared(Path(), competition, index, "digest")
 
 
-def keep_blend(folder: Path, seed: int, ids: np.ndarray = IDS, accuracy: float = 0.8, **scores: object) -> Path:
-    """A blend that is right on a share `accuracy` of the rows; its rows stand in another order than the index."""
+def keep_blend(folder: Path, seed: int, ids: np.ndarray = IDS, tuned: int = 0, **scores: object) -> Path:
+    """A blend that is right on 80 % of its rows, which stand in another order than in the index.
+
+    tuned: the first so many rows chose hyperparameters.
+    """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(ids))
     labels = LABELS[np.isin(IDS, ids)]
-    answers = np.where(rng.random(len(ids)) < accuracy, labels, (labels + 1) % CLASSES)
+    answers = np.where(rng.random(len(ids)) < 0.8, labels, (labels + 1) % CLASSES)
     folder.mkdir(parents=True)
-    table = pd.DataFrame({"id": ids, "label": answers, "fold": np.arange(len(ids)) % FOLDS})
+    table = pd.DataFrame({"id": ids, "label": answers})
+    if tuned:
+        table["scored"] = (np.arange(len(ids)) >= tuned).astype(int)
     table.iloc[order].to_csv(folder / "honest_oof.csv", index=False)
     np.savez(folder / "honest_oof.npz", ids=ids[order], scores=np.eye(CLASSES, dtype=np.float32)[answers[order]])
     (folder / "scores.json").write_text(json.dumps(scores))
@@ -57,16 +62,19 @@ def ledger_rows(count: int, public: tuple[float, ...] = ()) -> list[Row]:
 
 
 def test_rows_that_tuned_either_blend_and_rows_that_are_gone_score_neither(tmp_path: Path) -> None:
-    a, b = keep_blend(tmp_path / "a", 1, tuned_folds=[0]), keep_blend(tmp_path / "b", 2, IDS[10:], tuned_folds=[1])
+    a, b = keep_blend(tmp_path / "a", 1, tuned=50), keep_blend(tmp_path / "b", 2, IDS[10:])
     rows = shared_rows([a, b], prepared(IDS[:-20]))
-    table = {folder: pd.read_csv(folder / "honest_oof.csv").set_index("id") for folder in (a, b)}
-    folds = [table[folder]["fold"].loc[rows.ids] for folder in (a, b)]
-    assert 0 not in set(folds[0]) and 1 not in set(folds[1])
-    assert set(rows.ids) <= set(IDS[10:-20]) and rows.unknown == 20 and rows.tuned == 370 - len(rows.ids) > 100
-    assert rows.labels.tolist() == LABELS[np.isin(IDS, rows.ids)].tolist()
-    output = stored_output(a, rows.ids, METRICS["accuracy"], CLASSES)
-    assert output.tolist() == table[a]["label"].loc[rows.ids].tolist()
-    assert [note.split(" rows")[0] for note in rows.notes()] == ["20", str(rows.tuned)]
+    assert rows.ids.tolist() == IDS[50:-20].tolist() and rows.labels.tolist() == LABELS[50:-20].tolist()
+    assert (rows.unknown, rows.tuned) == (20, 40) and [note.split()[0] for note in rows.notes()] == ["20", "40"]
+    stored = pd.read_csv(a / "honest_oof.csv").set_index("id")["label"]
+    assert stored_output(a, rows.ids, METRICS["accuracy"], CLASSES).tolist() == stored.loc[rows.ids].tolist()
+
+
+def test_a_blend_that_noted_its_tuned_folds_alone_is_scored_on_the_other_folds(tmp_path: Path) -> None:
+    old, new = keep_blend(tmp_path / "old", 1, tuned_folds=[1, 3]), keep_blend(tmp_path / "new", 2, optimistic=True)
+    rows = shared_rows([old, new], prepared())
+    assert rows.ids.tolist() == IDS[::2].tolist() and rows.tuned == ROWS // 2
+    assert rows.notes()[-1].startswith("OPTIMISTIC: every fold chose hyperparameters of new")
 
 
 def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
