@@ -49,6 +49,11 @@ class Difference:
         """Better by more than its noise."""
         return self.value > self.noise
 
+    @property
+    def is_better(self) -> bool:
+        """The rule of choices among candidates."""
+        return self.is_real
+
 
 def score_with_error(
     labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, resamples: int, seed: int

@@ -5,16 +5,19 @@ import pytest
 
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, Lab, choice, cross_fit, fit_chain, honest_chain
+from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.policy import fit_policy, mix_views
+from competition.ensemble.nested import NestedCrossFit
+from competition.ensemble.outputs import mix_views
+from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.selection import choice
 from competition.errors import Refusal
 
 from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
 
 F1 = METRICS["macro_f1"]
-HONEST = HonestSettings(resamples=300, seed=0)
+HONEST = HonestSettings(resamples=300, seed=0, blocks=10)
 BAGGED = replace(SETTINGS, blend=replace(BLEND, methods=("bagged",)), decision=replace(DECISION, rules=("argmax",)))
 
 
@@ -29,7 +32,7 @@ def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
         name: ViewPredictions(ids, ("identity", "flip_lr", "rot180"), np.stack(list(table), 1).astype(np.float16))
         for name, table in (("a", probs[:3]), ("b", probs[3:]))
     }
-    settings = replace(SETTINGS, blend=replace(BLEND, temperature=True))
+    settings = replace(SETTINGS, blend=replace(BLEND, calibrations=("temperature",)))
     crossed = cross_fit(views, labels, folds, settings, HONEST)
     for fold in (0, 3):
         spoilt = labels.copy()
@@ -108,7 +111,7 @@ def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
     made = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
     assert made.chain.blend.method == "bagged"
-    assert made.over_equal.is_real
+    assert made.over_equal.is_better
     assert made.chain.needs().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.needs()
 
 
@@ -120,23 +123,25 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     hair[:4], hair[100:103] = labels[:4], (labels[100:103] + 1) % 4  # one row more: noise
     better = wrong.copy()
     better[:60] = labels[:60]
-    names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
+    names = [
+        ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
+    ]
     pick = lambda *outputs: choice(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
-    assert pick(wrong, wrong, wrong, wrong) == ("equal", "argmax")
-    assert pick(wrong, better, wrong, better) == ("greedy", "argmax")
-    assert pick(wrong, wrong, better, wrong) == ("equal", "prior")
+    assert pick(wrong, wrong, wrong, wrong) == ("none", "equal", "argmax")
+    assert pick(wrong, better, wrong, better) == ("none", "greedy", "argmax")
+    assert pick(wrong, wrong, better, wrong) == ("none", "equal", "prior")
     worse = wrong.copy()
     worse[:130] = (labels[:130] + 1) % 4
-    assert pick(wrong, worse, wrong, worse) == ("equal", "argmax")
+    assert pick(wrong, worse, wrong, worse) == ("none", "equal", "argmax")
     assert F1.score_labels(labels, hair, 4) > F1.score_labels(labels, wrong, 4)
-    assert pick(wrong, hair, wrong, hair) == ("equal", "argmax")
+    assert pick(wrong, hair, wrong, hair) == ("none", "equal", "argmax")
     best = better.copy()
     best[60:70] = labels[60:70]
-    assert pick(wrong, better, wrong, best) == ("greedy", "prior")
-    assert pick(wrong, best, wrong, better) == ("greedy", "argmax")
+    assert pick(wrong, better, wrong, best) == ("none", "greedy", "prior")
+    assert pick(wrong, best, wrong, better) == ("none", "greedy", "argmax")
     luck = better.copy()
     luck[60:64], luck[100:103] = labels[60:64], (labels[100:103] + 1) % 4  # one row more than better
-    assert pick(wrong, luck, wrong, better) == ("greedy", "prior")
+    assert pick(wrong, luck, wrong, better) == ("none", "greedy", "prior")
 
 
 def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
@@ -148,11 +153,13 @@ def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it
     by_rule[12:24], by_rule[210:220] = labels[12:24], (labels[210:220] + 1) % 4
     by_both[:32] = labels[:32]
     by_both[200:220] = (labels[200:220] + 1) % 4
-    names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
+    names = [
+        ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
+    ]
     outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
     gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
-    assert [gain.is_real for gain in gains] == [False, False, True]
-    assert choice(outputs, labels, F1, 4, HONEST) == ("greedy", "prior")
+    assert [gain.is_better for gain in gains] == [False, False, True]
+    assert choice(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
 
 def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
@@ -162,7 +169,7 @@ def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
         settings = replace(
             SETTINGS,
             metric="quadratic_kappa" if rules == ("thresholds",) else "macro_f1",
-            blend=replace(BLEND, methods=methods, temperature=True),
+            blend=replace(BLEND, methods=methods, calibrations=("temperature",)),
             decision=replace(DECISION, rules=rules),
         )
         chain = fit_chain(views, labels, folds_of(300), settings, HONEST)
@@ -262,7 +269,7 @@ def test_without_a_policy_views_change_nothing_whatever_the_metric():
     labels, views = with_views()
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
-        settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, temperature=True))
+        settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, calibrations=("temperature",)))
         effect = honest_chain(views, labels, folds_of(400), settings, HONEST).views["m0"]
         assert (effect.value, effect.changed) == (0, 0)
 
@@ -274,7 +281,7 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
     settings = replace(
         BAGGED,
         policy=replace(SETTINGS.policy, mixing=mixing, by="metric"),
-        blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", temperature=True),
+        blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", calibrations=("temperature",)),
     )
     crossed = cross_fit(views, labels, folds, settings, HONEST)
     here, ids = folds == 2, views["m0"].ids
@@ -298,8 +305,8 @@ def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
     tried = {}
     for name in ("quadratic_kappa", "macro_f1", "log_loss"):
         settings = replace(SETTINGS, metric=name, decision=rules)
-        lab = Lab(as_members(probs), labels, folds_of(200), settings, HONEST, (), None, None)
-        tried[name] = {rule for _, rule in lab.choices}
+        nested = NestedCrossFit(as_members(probs), labels, folds_of(200), settings, HONEST)
+        tried[name] = {rule for _, _, rule in nested.choices}
     assert tried == {
         "quadratic_kappa": {"argmax", "prior", "thresholds"},
         "macro_f1": {"argmax", "prior"},

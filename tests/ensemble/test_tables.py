@@ -9,7 +9,7 @@ from competition.ensemble.tables import blend_table, policy_table
 
 from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
 
-HONEST = HonestSettings(resamples=200, seed=0)
+HONEST = HonestSettings(resamples=200, seed=0, blocks=10)
 F1 = METRICS["macro_f1"]
 
 
