@@ -153,11 +153,11 @@ def choice(
         return paired(labels, outputs[old], outputs[new], metric, classes, honest.resamples, honest.seed)
 
     first, *others = outputs
-    real = [name for name in others if over(first, name).is_real]
+    real = [name for name in others if over(first, name).is_better]
     chosen = real[-1] if real else first
     for name in reversed(real[:-1]):
         gain = over(chosen, name)
-        if gain.is_real or not (gain.changed or gain.value):
+        if gain.is_better or not (gain.changed or gain.value):
             chosen = name
     return chosen
 

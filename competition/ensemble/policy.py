@@ -158,7 +158,7 @@ def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> 
     if search.metric.of_tally is not None:
         plain, mixed = plain.argmax(1), mixed.argmax(1)
     classes = search.parts.shape[2]
-    return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_real
+    return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_better
 
 
 def views_that_differ(views: ViewPredictions, plain: str, same_below: float) -> list[str]:

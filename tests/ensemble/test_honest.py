@@ -108,7 +108,7 @@ def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
     made = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
     assert made.chain.blend.method == "bagged"
-    assert made.over_equal.is_real
+    assert made.over_equal.is_better
     assert made.chain.needs().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.needs()
 
 
@@ -151,7 +151,7 @@ def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it
     names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
     outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
     gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
-    assert [gain.is_real for gain in gains] == [False, False, True]
+    assert [gain.is_better for gain in gains] == [False, False, True]
     assert choice(outputs, labels, F1, 4, HONEST) == ("greedy", "prior")
 
 
