@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 
 from competition.data.prepared import Prepared, load_prepared
-from competition.ensemble.bootstrap import Score, leaderboard_band, score_with_error
+from competition.ensemble.bootstrap import Score, score_with_error
 from competition.ensemble.chain import Chain, apply_chain, member_probs
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import Honest, honest_chain
+from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.policy import refused_views
 from competition.ensemble.predictions import ViewPredictions, save_scores
+from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.gather import Gathered, gather, models, seed_spreads, sources, view_seconds
 from competition.manifest import digest_of, write_json
@@ -167,7 +169,7 @@ def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[s
         untouched[:] = True
     output = found.cross_fitted.output(metric)
     honest = score_with_error(rows.labels[untouched], output[untouched], metric, classes, *more)
-    band = leaderboard_band(rows.labels[untouched], output[untouched], metric, classes, len(rows.test_ids), *more)
+    expected = expected_scores(rows.labels[untouched], output[untouched], metric, classes, len(rows.test_ids), *more)
     return {
         "metric": metric.name,
         "members": {
@@ -178,7 +180,9 @@ def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[s
         "standard_error": honest.error,
         "honest_rows": int(untouched.sum()),
         "equal": _shown(metric, found.equal),  # on all rows, also where hyperparameters were tuned
-        "leaderboard_band": sorted(metric.shown(edge) for edge in band),
+        "leaderboard_band": interval(expected, len(rows.test_ids)),
+        "expected": expected,
+        "small_classes": small_class_warning(rows.labels[untouched], classes),
         "test_rows": len(rows.test_ids),
         "over_equal": found.over_equal,
         "over_best": found.over_best,
@@ -216,6 +220,7 @@ def entry(
         test_rows=scores["test_rows"],
         partial=partial,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
+        expected=scores["expected"],
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from competition.ensemble.metrics import Metric, Tally, tally
 from competition.ensemble.mixing import FLOOR
-from competition.ensemble.shortlist import Shortlist, add, tally_of
+from competition.ensemble.shortlist import Shortlist, tally_of
 from competition.errors import Refusal
 
 TAUS = np.linspace(0.0, 1.5, 31)
@@ -96,7 +96,7 @@ def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decisi
     base = tally_of(short.labels[~open_rows], low[~open_rows], short.classes)
     entries, rest = np.repeat(open_rows, np.diff(short.start)), short.take(np.flatnonzero(open_rows))
     have, favour = have[entries], favour[entries]
-    scores = [float(metric.of_tally(add(rest.tally(rest.winners(have + tau * favour)), base))) for tau in TAUS]
+    scores = [float(metric.of_tally(rest.tally(rest.winners(have + tau * favour)) + base)) for tau in TAUS]
     return _prior_of(float(TAUS[int(np.argmax(scores))]), rare)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import finish
-from competition.ensemble.shortlist import Shortlist, add, shortlist
+from competition.ensemble.shortlist import Shortlist, shortlist
 
 Trial = Callable[[np.ndarray, int], np.ndarray]  # sum of the picks so far (n, C), their number -> (M,) scores
 Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool
@@ -63,7 +63,7 @@ def shortlist_picks(short: Shortlist, metric: Metric, rounds: int, allowed: Allo
 
     def trial(count: int) -> np.ndarray:
         pieces = [slice(start, start + at_once) for start in range(0, members, at_once)]
-        return np.concatenate([score(add(rest.tally(rest.winners(total + rest.values[p])), base)) for p in pieces])
+        return np.concatenate([score(rest.tally(rest.winners(total + rest.values[p])) + base) for p in pieces])
 
     def add_member(pick: int) -> None:
         total[:] += rest.values[pick]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from competition.ensemble.bootstrap import Difference, Score
+from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import Chain, ChainSettings, Members, Name, Seconds
 from competition.ensemble.compare import moved_by_seeds
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
 from competition.ensemble.selection import HonestSettings
+from competition.ensemble.significance import Difference
 
 __all__ = ["BASELINES", "Honest", "HonestSettings", "cross_fit", "fit_chain", "honest_chain"]
 

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from competition.ensemble.bootstrap import Difference, Score, paired, score_with_error
+from competition.ensemble.bootstrap import Score, paired, score_with_error
 from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
     Chain,
@@ -26,6 +26,7 @@ from competition.ensemble.decision import rules_for
 from competition.ensemble.fitting import Candidate, Fitter
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.selection import HonestSettings, choice
+from competition.ensemble.significance import Difference
 from competition.errors import Refusal
 
 Progress = Callable[[int, int], None]  # fits done, fits in all

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.bootstrap import Difference, paired
+from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Name
 from competition.ensemble.metrics import Metric
+from competition.ensemble.significance import Difference
 
 
 @dataclass(frozen=True, slots=True)

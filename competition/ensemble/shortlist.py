@@ -82,10 +82,6 @@ def tally_of(labels: np.ndarray, given: np.ndarray, classes: int) -> Tally:
     )
 
 
-def add(one: Tally, two: Tally) -> Tally:
-    return Tally(one.hits + two.hits, one.predicted + two.predicted, one.actual + two.actual, one.squares + two.squares)
-
-
 def shortlist(
     read: Reader, parts: Iterable[slice], labels: np.ndarray, mixing: str, factors: np.ndarray | None = None
 ) -> Shortlist:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from competition.ensemble.bootstrap import Difference, Score
+from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import ChainSettings, Members, Seconds
 from competition.ensemble.compare import moved_by_seeds
 from competition.ensemble.honest import HonestSettings
 from competition.ensemble.nested import NestedCrossFit
+from competition.ensemble.significance import Difference
 
 ARGMAX = "argmax"
 
