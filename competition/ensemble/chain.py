@@ -45,6 +45,11 @@ class Chain:
     decision: Decision
 
     @property
+    def calibration(self) -> str:
+        """none | temperature"""
+        return "temperature" if any(value != 1.0 for value in self.temperatures.values()) else "none"
+
+    @property
     def by_rows(self) -> bool:
         """Whether a row's output depends on that row alone: ranks depend on the rows that they are taken among."""
         return "rank" not in (self.view_mixing, self.blend.mixing)
@@ -87,6 +92,23 @@ def align(members: Members, ids: np.ndarray) -> dict[str, ViewPredictions]:
             raise Refusal(f"member '{name}': {refusal}") from refusal
     check_aligned(aligned)
     return aligned
+
+
+class ChainMembers(Mapping[str, np.ndarray]):
+    """Member -> (n, C) float32 as it enters the blend, computed when it is asked for: never all members at once."""
+
+    def __init__(self, chain: Chain, views: Members, rows: np.ndarray) -> None:
+        """rows: (n,) int, the row numbers."""
+        self.chain, self.views, self.rows = chain, views, rows
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return member_probs(self.chain, name, self.views[name], self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.views)
+
+    def __len__(self) -> int:
+        return len(self.views)
 
 
 def apply_chain(chain: Chain, views: Members, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

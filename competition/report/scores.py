@@ -12,7 +12,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
 from competition.report.page import Charts, Figure, Section, Table, Text
 from competition.report.svg import Point, score_chart
-from competition.report.words import gain, plus_minus
+from competition.report.words import gain, how, plus_minus
 from competition.submission import ledger
 
 
@@ -21,9 +21,14 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     low, high = scores["leaderboard_band"]
     found = [
         Figure(
-            f"honest {scores['metric']}",
+            f"{'optimistic' if scores.get('optimistic') else 'honest'} {scores['metric']}",
             f"{scores['honest']:.4f} {plus_minus(scores['standard_error'])}",
-            f"on {scores['honest_rows']:,} rows that took no part in the choice",
+            f"on {scores['honest_rows']:,} rows that "
+            + (
+                "chose hyperparameters, for want of others"
+                if scores.get("optimistic")
+                else "took no part in the choice"
+            ),
             main=True,
         ),
         Figure("chosen on", f"{scores['chosen_on']:.4f}", "on the rows it was chosen on: flatters"),
@@ -50,13 +55,17 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | Non
         points.append(Point("equal weights", equal["score"], equal["standard_error"], True))
     points += [
         Point("blend, chosen on", scores["chosen_on"], None, False),
-        Point("blend, honest", scores["honest"], scores["standard_error"], True),
+        Point(
+            "blend, optimistic" if scores.get("optimistic") else "blend, honest",
+            scores["honest"],
+            scores["standard_error"],
+            True,
+        ),
     ]
     if row is not None:
         came = {"public leaderboard": row.public_score, "private leaderboard": row.private_score}
         points += [Point(name, score, None, True) for name, score in came.items() if score is not None]
     over = {"over equal weights": scores["over_equal"], "over the best member": scores["over_best"]}
-    how = f"{chain.blend.method}, {chain.decision.rule}"
     return Section(
         "blend",
         "Scores",
@@ -68,7 +77,7 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | Non
                 "point is on the rows everything was chosen on, and flatters; the filled one below it may be quoted.",
             ),
             Table(
-                [f"the blend ({how})", "honest difference", "rows changed", "corrected", "corrupted"],
+                [f"the blend ({how(chain)})", "honest difference", "rows changed", "corrected", "corrupted"],
                 [
                     [name, gain(Difference(**d)), f"{d['changed']:,}", f"{d['corrected']:,}", f"{d['corrupted']:,}"]
                     for name, d in over.items()

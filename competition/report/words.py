@@ -71,8 +71,10 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
             f"  {name:<16} {single['score']:.4f} {plus_minus(single['standard_error'])}  weight {weight:.2f}; views {views}"
         )
     lines += [
-        f"  {'blend':<16} {scores['chosen_on']:.4f}           on the rows it was chosen on ({chain.blend.method}, {chain.decision.rule})",
-        f"  {'honest':<16} {scores['honest']:.4f} {plus_minus(scores['standard_error'])}  on rows that took no part in the choice",
+        f"  {'blend':<16} {scores['chosen_on']:.4f}           on the rows it was chosen on ({how(chain)})",
+        f"  {'optimistic' if scores.get('optimistic') else 'honest':<16} {scores['honest']:.4f} "
+        f"{plus_minus(scores['standard_error'])}  on rows that "
+        + ("chose hyperparameters" if scores.get("optimistic") else "took no part in the choice"),
     ]
     for name, difference in over.items():
         lines.append(f"  {'over ' + name:<22} {gain(difference)}")
@@ -82,6 +84,12 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
     )
     lines += [f"  {warning}" for warning in scores.get("small_classes", ())]
     return lines
+
+
+def how(chain: Chain) -> str:
+    """bagged, prior; with temperatures only where they were chosen"""
+    calibration = ["temperatures"] if chain.calibration == "temperature" else []
+    return ", ".join([*calibration, chain.blend.method, chain.decision.rule])
 
 
 def diversity_lines(found: Diversity) -> list[str]:

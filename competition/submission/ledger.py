@@ -38,6 +38,7 @@ class Entry:
     partial: str  # "" = every fold model took part, else which did: "4of5"
     made: str  # UTC, ISO 8601
     expected: tuple[ExpectedScore, ...] = ()  # of test rows; () = a line of an older version
+    optimistic: bool = False  # every row chose hyperparameters: honest_score is not honest
 
 
 What = Literal["sending", "submitted", "scored", "failed"]

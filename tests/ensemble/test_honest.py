@@ -7,7 +7,7 @@ from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import NestedCrossFit
+from competition.ensemble.nested import NestedCrossFit, blocks_of
 from competition.ensemble.outputs import mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
@@ -333,3 +333,81 @@ def test_another_seed_makes_the_same_choice(noise):
     assert len({(chain.blend.method, chain.decision.rule) for chain in made}) == 1
     said = [apply_chain(chain, views)[1] for chain in made]
     assert all((said[0] != other).mean() < 0.01 for other in said[1:])
+
+
+def spoilt_in(folds, tuned, labels, probs):
+    """A world where the rows of tuned folds are all right for every member: what tuning on them does, exaggerated."""
+    known = np.isin(folds, tuned)
+    probs = probs.copy()
+    probs[:, known] = 0.9 * np.eye(probs.shape[2], dtype=np.float32)[labels[known]] + 0.1 * probs[:, known]
+    return probs
+
+
+def test_no_score_is_of_rows_that_chose_hyperparameters():
+    labels, probs = draw([2.0, 2.5], rows=500)
+    folds = folds_of(500)
+    views = as_members(spoilt_in(folds, [0], labels, probs))
+    made = honest_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
+    others = folds != 0
+    assert np.array_equal(made.scored, others) and not made.is_optimistic
+    given = made.cross_fitted.labels
+    assert len(given) == 500  # every row has its output: only scores leave rows out
+    assert made.honest.value == F1.score_labels(labels[others], given[others], 5)
+    assert made.chosen_on == F1.score_labels(labels[others], apply_chain(made.chain, views)[1][others], 5)
+    equal = np.mean([views[name].view("identity") for name in views], axis=0).argmax(1)
+    assert made.equal.value == F1.score_labels(labels[others], equal[others], 5)
+    assert made.over_equal.value == pytest.approx(made.honest.value - made.equal.value)
+    for difference in (made.over_equal, made.over_best, *made.views.values()):
+        assert difference.changed <= others.sum()
+    every = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    assert every.honest.value > made.honest.value + 0.05 and every.equal.value > made.equal.value + 0.05
+
+
+def test_where_every_fold_chose_hyperparameters_all_rows_are_scored_and_called_optimistic():
+    labels, probs = draw([2.0, 2.5], rows=300)
+    folds = folds_of(300, 3)
+    made = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
+    plain = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST)
+    assert made.is_optimistic and made.scored.all() and made.honest == plain.honest
+
+
+def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_saw_its_fold():
+    labels, probs = draw([1.0, 1.5, 2.0], rows=300)
+    views, folds, seen = as_members(probs), folds_of(300, 30), []
+    settings = replace(HONEST, blocks=3)
+    made = honest_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
+    assert made.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
+    spoilt = np.where(folds == 4, (labels + 1) % 5, labels)
+    again = cross_fit(views, spoilt, folds, SETTINGS, settings)
+    assert np.array_equal(again.labels[folds == 4], made.cross_fitted.labels[folds == 4])
+    assert np.array_equal(again.probs[folds == 4], made.cross_fitted.probs[folds == 4])
+    assert not np.array_equal(again.probs, made.cross_fitted.probs)
+    assert {int(b) for b in np.unique(blocks_of(folds, 3))} == {0, 1, 2}
+    few = blocks_of(np.array([0, 2, 5, 2]), 10)
+    assert few.tolist() == [0, 1, 2, 1]  # no more blocks than folds
+
+
+def test_temperatures_are_a_candidate_that_has_to_win():
+    both = replace(SETTINGS, blend=replace(BLEND, calibrations=("none", "temperature")))
+    both = replace(both, decision=replace(DECISION, rules=("argmax",)))
+    chosen = []
+    for seed in range(4):
+        labels, probs = draw([1.5, 1.5, 1.5], rows=400, seed=seed)
+        chain = fit_chain(as_members(probs), labels, folds_of(400), both, HONEST)
+        chosen.append((chain.calibration, set(chain.temperatures.values()) == {1.0}))
+    assert chosen.count(("none", True)) >= 3
+    # One member is bad and far too sure: as it is, it outvotes the two good ones.
+    labels, probs = draw([0.5, 0.5, 4.0], rows=600)
+    sharp = probs.copy()
+    for m, power in enumerate((0.15, 0.15, 8.0)):
+        sharp[m] = probs[m] ** power / (probs[m] ** power).sum(1, keepdims=True)
+    equal = replace(both, blend=replace(both.blend, methods=("equal",)))
+    chain = fit_chain(as_members(sharp), labels, folds_of(600), equal, HONEST)
+    assert chain.calibration == "temperature" and chain.temperatures["m2"] > 2 > 1 > chain.temperatures["m0"]
+
+
+def test_the_best_member_is_a_candidate_where_the_equal_blend_is_worse_than_it():
+    labels, probs = draw([0.3, 5.0, 5.0], rows=600)
+    settings = replace(SETTINGS, blend=replace(BLEND, methods=("equal", "best")))
+    chain = fit_chain(as_members(probs), labels, folds_of(600), settings, HONEST)
+    assert chain.blend.method == "best" and chain.blend.weights["m0"] == 1
