@@ -19,7 +19,7 @@ from competition.ensemble.metrics import METRICS
 
 MEMBERS, ROWS, ROUNDS, BAGS, FEW = 40, 16_465, 50, 8, 3
 T = TypeVar("T")
-SETTINGS = BlendSettings(("bagged",), "mean", False, ROUNDS, BAGS, 0, 0.0, 0)
+SETTINGS = BlendSettings(("none",), ("bagged",), "mean", ROUNDS, BAGS, 0, 0.0, 0)
 
 
 def f1(labels: np.ndarray, probs: np.ndarray) -> float:

@@ -174,8 +174,8 @@ class Policy:
 @dataclass(frozen=True)
 class Blend:
     methods: Annotated[tuple[str, ...], Field(min_length=1)]
+    calibrations: Annotated[tuple[str, ...], Field(min_length=1)]
     mixing: Literal["mean", "geometric", "rank"]
-    temperature: bool
     rounds: Positive
     bags: Positive
     trials: Positive
@@ -194,6 +194,7 @@ class Decision:
 class Honest:
     resamples: Positive
     seed: Count
+    blocks: Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True)

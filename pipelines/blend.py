@@ -11,13 +11,16 @@ import numpy as np
 import pandas as pd
 
 from competition.data.prepared import Prepared, load_prepared
-from competition.ensemble.bootstrap import Score, leaderboard_band, score_with_error
-from competition.ensemble.chain import Chain, apply_chain, member_probs
+from competition.ensemble.bootstrap import Score, score_with_error
+from competition.ensemble.chain import Chain, ChainMembers, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import Honest, honest_chain
+from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.outputs import plain_view
 from competition.ensemble.policy import refused_views
 from competition.ensemble.predictions import ViewPredictions, save_scores
+from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.gather import Gathered, gather, models, seed_spreads, sources, view_seconds
 from competition.lineage import tuning_trials
@@ -74,11 +77,21 @@ def choose(
         job.say(f"blend: {note}")
     settings, more = chain_settings(params, metric.name), honest_settings(params)
     with progress_bar(None, "blend: choosing") as bar:
-        found = honest_chain(rows.oof, rows.labels, rows.folds, settings, more, seconds, bar.update_to, spreads)
+        found = honest_chain(
+            rows.oof,
+            rows.labels,
+            rows.folds,
+            settings,
+            more,
+            seconds,
+            bar.update_to,
+            spreads,
+            rows.tuned_folds,
+        )
     policies = found.chain.policies
     refused = {n: refused_views(v, rows.labels, metric, settings.policy, policies[n]) for n, v in rows.oof.items()}
-    mixed = {name: member_probs(found.chain, name, views) for name, views in rows.oof.items()}
-    different = diversity(mixed, rows.labels, found.chain.blend, metric)
+    mixed = ChainMembers(found.chain, rows.oof, np.flatnonzero(found.scored))
+    different = diversity(mixed, rows.labels[found.scored], found.chain.blend, metric)
     scores = {
         **scores_of(job, found, metric, rows),
         "oof_digest": digest_of(sorted(zip(rows.ids.tolist(), rows.labels.tolist()))),
@@ -97,11 +110,7 @@ def choose(
         *views_lines(found.views, refused),
         *diversity_lines(different),
     ]
-    if rows.tuned_folds:
-        folds = list(rows.tuned_folds)
-        lines.append(
-            f"  hyperparameters were chosen on held-out rows of folds {folds}: the honest score counts the others"
-        )
+    lines += row_notes(found, rows)
     for line in lines:
         job.say(line)
     return files, {"file": file, "submission": digest, **scores}
@@ -116,7 +125,9 @@ def written(
     write_json(folder / "scores.json", scores)
     save_scores(folder / "test.npz", rows.test_ids, probs)
     save_scores(folder / "honest_oof.npz", rows.ids, found.cross_fitted.probs)
-    pd.DataFrame({"id": rows.ids, "label": found.cross_fitted.labels}).to_csv(folder / "honest_oof.csv", index=False)
+    # scored: 1 for the rows that scores are of, 0 for those that chose hyperparameters (tuned folds).
+    table = {"id": rows.ids, "label": found.cross_fitted.labels, "scored": found.scored.astype(int)}
+    pd.DataFrame(table).to_csv(folder / "honest_oof.csv", index=False)
     said = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(rows.test_ids, said, prepared.competition, prepared.sample, folder / "submission.csv")
     return [folder / name for name in names], digest
@@ -161,38 +172,60 @@ def told(found: Diversity) -> dict[str, Any]:
     return values
 
 
-def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[str, Any]:
-    """What may be quoted. Where hyperparameters were tuned, the honest score leaves the rows out that chose them."""
-    classes, more = found.cross_fitted.probs.shape[1], (job.params.honest.resamples, job.params.honest.seed)
-    untouched = ~np.isin(rows.folds, rows.tuned_folds)
-    if not untouched.any():
-        job.say(
-            "blend: every fold took part in tuning: the honest score is honest about the blend alone, not about the tuning"
+def row_notes(found: Honest, rows: Gathered) -> list[str]:
+    """Which rows the scores are of, where they are not all rows, each by a chain that saw all other folds."""
+    notes, folds = [], len(rows.predicted_folds)
+    if found.is_optimistic:
+        notes.append(
+            "  OPTIMISTIC: hyperparameters were chosen on held-out rows of every fold, so no row is left that took no part "
+            "in any choice; all scores are of all rows. Tune on fewer folds (tune.folds) for honest ones"
         )
-        untouched[:] = True
+    elif rows.tuned_folds:
+        notes.append(
+            f"  hyperparameters were chosen on held-out rows of folds {list(rows.tuned_folds)}: "
+            f"all scores are of the other {found.scored.sum():,} rows"
+        )
+    if found.blocks < folds:
+        notes.append(
+            f"  {folds} folds in {found.blocks} blocks (honest.blocks): each row is scored by a chain that saw no row of its "
+            "block, hence none of its fold"
+        )
+    return notes
+
+
+def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[str, Any]:
+    """What may be quoted. Every score is of `found.scored`: rows that chose hyperparameters are left out."""
+    classes, more = found.cross_fitted.probs.shape[1], (job.params.honest.resamples, job.params.honest.seed)
+    at = found.scored
     output = found.cross_fitted.output(metric)
-    honest = score_with_error(rows.labels[untouched], output[untouched], metric, classes, *more)
-    band = leaderboard_band(rows.labels[untouched], output[untouched], metric, classes, len(rows.test_ids), *more)
+    expected = expected_scores(rows.labels[at], output[at], metric, classes, len(rows.test_ids), *more)
     return {
         "metric": metric.name,
         "members": {
-            name: _shown(metric, plain_score(metric, views, rows.labels, more)) for name, views in rows.oof.items()
+            name: _shown(metric, plain_score(metric, views, rows.labels, at, more)) for name, views in rows.oof.items()
         },
         "chosen_on": metric.shown(found.chosen_on),
-        "honest": metric.shown(honest.value),
-        "standard_error": honest.error,
-        "honest_rows": int(untouched.sum()),
-        "equal": _shown(metric, found.equal),  # on all rows, also where hyperparameters were tuned
-        "leaderboard_band": sorted(metric.shown(edge) for edge in band),
+        "honest": metric.shown(found.honest.value),
+        "standard_error": found.honest.error,
+        "honest_rows": int(at.sum()),
+        "tuned_folds": rows.tuned_folds,
+        "optimistic": found.is_optimistic,  # every row chose hyperparameters
+        "blocks": found.blocks,
+        "equal": _shown(metric, found.equal),
+        "leaderboard_band": interval(expected, len(rows.test_ids)),
+        "expected": expected,
+        "small_classes": small_class_warning(rows.labels[at], classes),
         "test_rows": len(rows.test_ids),
         "over_equal": found.over_equal,
         "over_best": found.over_best,
     }
 
 
-def plain_score(metric: Metric, views: ViewPredictions, labels: np.ndarray, more: tuple[int, int]) -> Score:
-    """A member alone, by its first view: nothing was chosen."""
-    probs = views.view(views.views[0])
+def plain_score(
+    metric: Metric, views: ViewPredictions, labels: np.ndarray, scored: np.ndarray, more: tuple[int, int]
+) -> Score:
+    """A member alone, by its plain view, on the rows of `scored` (N,) bool: nothing was chosen."""
+    probs, labels = views.view(plain_view(views), np.flatnonzero(scored)), labels[scored]
     return score_with_error(labels, probs.argmax(1) if metric.of_tally else probs, metric, probs.shape[1], *more)
 
 
@@ -223,6 +256,8 @@ def entry(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         oof_digest=scores["oof_digest"],
         trials=tuning_trials(job.work),
+        expected=scores["expected"],
+        optimistic=scores["optimistic"],
     )
 
 

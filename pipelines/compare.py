@@ -32,7 +32,7 @@ def run(job: Job) -> None:
     retrained = trained_apart(a, b)
     d = replace(comparison.difference, seeds=moved_by_seeds(old, new, spreads, retrained))
     job.say(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
-    job.say(f"  {gain(d)}; without other seeds, 95 of 100: {d.low:+.4f} to {d.high:+.4f}")
+    job.say(f"  {gain(d)}; without other seeds, 95 % interval: {d.low:+.4f} to {d.high:+.4f}")
     for line in (*seeds_line(spreads, sorted({*old, *new})), *(f"  {note}" for note in (*rows.notes(), *notes))):
         job.say(line)
     if retrained:

@@ -24,9 +24,9 @@ def run(job: Job) -> None:
         f"private {grade.private:.4f} ({grade.private_rows} rows)"
     )
     if entry.honest_score is not None and entry.standard_error:
-        gap = grade.private - entry.honest_score
+        gap, kind = grade.private - entry.honest_score, "optimistic" if entry.optimistic else "honest"
         job.say(
-            f"grade: the honest score said {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
+            f"grade: the {kind} score said {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
             f"the private one is {gap:+.4f} away, {abs(gap) / entry.standard_error:.1f} standard errors"
         )
     job.say(

@@ -35,7 +35,7 @@ def run(job: Job) -> None:
         job.say(line)
     share = job.params.kaggle.public_share
     job.say(
-        f"gap: public minus honest; noise: how far it goes by chance, 95 times in 100, if {share:.0%} of the test rows "
+        f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
         "count (kaggle.public_share)"
     )
     prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None

@@ -62,7 +62,7 @@ def expected(entry: ledger.Entry) -> str:
     if entry.honest_score is None:
         return f"no honest score is known{partial}"
     error = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
-    return f"honest {entry.metric} {entry.honest_score:.4f}{error}{partial}"
+    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{error}{partial}"
 
 
 def hand_in(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: submit.Made | None) -> None:

@@ -2,6 +2,7 @@
 
 from competition.data.prepared import load_prepared
 from competition.ensemble.metrics import metric_named
+from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.gather import gather, seed_spreads, sources, view_seconds
@@ -26,12 +27,18 @@ def run(job: Job) -> None:
     for note in notes:
         job.say(f"table: {note}")
     seconds = view_seconds(job.work, params, params.members) if params.policy.seconds_limit else None
-    blends = blend_table(rows.oof, rows.labels, rows.folds, settings, honest, METHODS, seconds, spreads)
+    tuned = rows.tuned_folds
+    scored, optimistic = scored_rows(rows.folds, tuned)
+    if optimistic:
+        job.say("table: OPTIMISTIC: every fold chose hyperparameters; the scores are of all rows, for want of others\n")
+    elif tuned:
+        job.say(f"table: folds {list(tuned)} chose hyperparameters: scores are of the other {scored.sum():,} rows\n")
+    blends = blend_table(rows.oof, rows.labels, rows.folds, settings, honest, METHODS, seconds, spreads, tuned)
     for line in markdown(blends, metric, ("equal", "best")):
         job.say(line)
     for line in seeds_line(spreads, list(rows.oof)):
         job.say(line)
-    policies = policy_table(rows.oof, rows.labels, rows.folds, settings, honest, seconds=seconds)
+    policies = policy_table(rows.oof, rows.labels, rows.folds, settings, honest, seconds=seconds, tuned_folds=tuned)
     job.say("\nViews, the members weighed equally:\n")
     for line in markdown(policies, metric, ("identity",)):
         job.say(line)

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.greedy import greedy_picks, weights_of
+from competition.ensemble.greedy import greedy_picks, shortlist_of, shortlist_picks, weights_of
 from competition.ensemble.metrics import Metric
-from competition.ensemble.mixing import finish, prepare, weigh
+from competition.ensemble.mixing import finish, prepare
+from competition.ensemble.shortlist import Shortlist
 from competition.errors import Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class BlendSettings:
-    methods: tuple[str, ...]  # candidates, the simplest first; see honest.choice
+    calibrations: tuple[str, ...]  # candidates, the simplest first: none | temperature
+    methods: tuple[str, ...]  # candidates, the simplest first; see selection.choice
     mixing: str  # mean | geometric | rank: what is averaged
-    temperature: bool  # calibrate each member before mixing
     rounds: int  # greedy picks per bag
     bags: int  # half-samples of the rows, in complementary pairs
     trials: int  # optuna
@@ -38,15 +39,17 @@ class Blend:
     offsets: tuple[float, ...]  # (C,) added before `finish`; () = none
 
     def mix(self, members: Mapping[str, np.ndarray]) -> np.ndarray:
-        """members: name -> (N, C).  Returns (N, C) float32. Members without weight need not be there."""
+        """members: name -> (N, C).  Returns (N, C) float32. Members without weight may be missing."""
         used = [name for name, weight in self.weights.items() if weight]
         missing = [name for name in used if name not in members]
         if missing:
             raise Refusal(
                 f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`"
             )
-        parts = np.stack([prepare(members[name], self.mixing) for name in used])
-        mixed = weigh(parts, np.array([self.weights[name] for name in used]))
+        first, *others = used
+        mixed = np.float32(self.weights[first]) * prepare(members[first], self.mixing)
+        for name in others:
+            mixed += np.float32(self.weights[name]) * prepare(members[name], self.mixing)
         return finish(mixed + np.array(self.offsets, np.float32) if self.offsets else mixed, self.mixing)
 
 
@@ -60,8 +63,31 @@ def fit_blend(
     names = sorted(members)
     probs = np.stack([members[name] for name in names])
     mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
-    weights, offsets = BLENDS[method](prepare(probs, mixing), labels, metric, mixing, settings)
+    parts = prepare(probs, mixing)
+    if metric.of_tally is not None and method in SHORTLIST_METHODS:
+        weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
+        return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), ())
+    weights, offsets = BLENDS[method](parts, labels, metric, mixing, settings)
     return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), tuple(offsets.tolist()))
+
+
+SHORTLIST_METHODS = ("equal", "best", "greedy", "bagged")
+
+
+def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: BlendSettings) -> np.ndarray:
+    """(M,) weights of one of SHORTLIST_METHODS, for a metric of labels."""
+    members = len(short.values)
+    if method == "equal":
+        return np.full(members, 1.0 / members)
+    if method == "best":
+        assert metric.of_tally is not None
+        scores = metric.of_tally(short.tally(short.winners(short.values)))
+        return np.eye(members)[int(np.argmax(scores))]
+    if method == "greedy":
+        return weights_of(shortlist_picks(short, metric, settings.rounds), members)
+    halves = half_samples(short.labels, settings.bags, settings.seed)
+    bags = [weights_of(shortlist_picks(short.take(rows), metric, settings.rounds), members) for rows in halves]
+    return np.asarray(np.mean(bags, axis=0))
 
 
 Fitted = tuple[np.ndarray, np.ndarray]  # (M,) weights, (C,) or (0,) offsets

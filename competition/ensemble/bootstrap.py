@@ -1,7 +1,9 @@
-"""Standard errors and paired differences by the stratified bootstrap (Efron & Tibshirani 1993).
+"""Standard errors and paired differences by the rescaled stratified bootstrap (Rao & Wu, JASA 1988).
 
-Rows are drawn with replacement within each class. For a metric of labels, rows that agree in label and prediction are
-interchangeable, so their counts are drawn instead: the same distribution, a thousand resamples in a few milliseconds.
+From each class of n rows n - 1 are drawn with replacement, each counting n / (n - 1) times: class sizes stay as they
+are and the variance has no bias, where the plain bootstrap's is too small by (n - 1) / n. A class of one row borrows
+(`rare_classes`). For a metric of labels, rows that agree in label and prediction are interchangeable, so their counts
+are drawn instead: the same distribution, a thousand resamples in a few milliseconds.
 An output is (N,) int labels for a metric of labels, (N, C) probabilities otherwise.
 """
 
@@ -12,10 +14,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, Tally
+from competition.ensemble.metrics import Metric, tally_of_counts
+from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
+from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 from competition.errors import Refusal
 
-ROWS_AT_ONCE = 4_000_000  # resamples x rows held at once for metrics of probabilities
+CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,35 +30,19 @@ class Score:
     error: float
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """after - before on the same rows."""
-
-    value: float
-    error: float
-    low: float  # of the 95 % interval
-    high: float
-    changed: int  # rows with another label
-    corrected: int  # rows that were wrong and are right
-    corrupted: int  # rows that were right and are wrong: a net gain hides many of both (Shanmugam et al., ICCV 2021)
-    seeds: float = 0.0  # what other seeds of the training alone would change, a standard deviation; 0 = not studied
-
-    @property
-    def noise(self) -> float:
-        """The standard error of these rows and the spread over seeds, together."""
-        return math.hypot(self.error, self.seeds)
-
-    @property
-    def is_real(self) -> bool:
-        """Better by more than its noise."""
-        return self.value > self.noise
-
-
 def score_with_error(
     labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, resamples: int, seed: int
 ) -> Score:
-    value = _value(labels, output, metric, classes)
-    return Score(value, float(resampled(labels, [output], metric, classes, resamples, seed)[0].std()))
+    """The standard error is at least what one wrong row would change, so it is never 0."""
+    spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
+    return Score(score_of(labels, output, metric, classes), at_least_one_row(spread, labels, output, metric, classes))
+
+
+def at_least_one_row(spread: float, labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
+    """A metric of probabilities varies with every row, so only a spread of 0 needs the limit."""
+    if metric.of_tally is None and spread > 1e-12:
+        return spread
+    return max(spread, one_wrong_row(labels, output, metric, classes))
 
 
 def paired(
@@ -68,28 +56,16 @@ def paired(
 ) -> Difference:
     """The same resamples for both: what both get wrong cancels, so small gains can be told from noise."""
     first, second = resampled(labels, [before, after], metric, classes, resamples, seed)
-    gaps = second - first
-    value = _value(labels, after, metric, classes) - _value(labels, before, metric, classes)
-    low, high = np.quantile(gaps, [0.025, 0.975])
+    value = score_of(labels, after, metric, classes) - score_of(labels, before, metric, classes)
+    error, p = float((second - first).std()), 0.0
     old, new = hard(before), hard(after)
     was, now = old == labels, new == labels
-    flips = [int(np.count_nonzero(rows)) for rows in (old != new, ~was & now, was & ~now)]
-    return Difference(value, float(gaps.std()), float(low), float(high), *flips)
-
-
-def leaderboard_band(
-    labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, rows: int, resamples: int, seed: int
-) -> tuple[float, float]:
-    """Where 95 % of leaderboards of `rows` rows fall: the noise of their draw and that of our own estimate together.
-
-    Assumes that test rows come from where training rows come from, and are drawn at random.
-    """
-    ours = score_with_error(labels, output, metric, classes, resamples, seed)
-    small = resampled(labels, [output], metric, classes, resamples, seed + 1, rows)[0]
-    spread = 1.96 * float(np.hypot(ours.error, small.std()))
-    # A macro-F1 of few rows is lower on average than one of many: a rare class is missed whole.
-    middle, best = float(small.mean()), 1.0 if metric.sign > 0 else 0.0
-    return middle - spread, min(middle + spread, best)
+    changed, corrected, corrupted = (int(np.count_nonzero(rows)) for rows in (old != new, ~was & now, was & ~now))
+    if metric.of_tally is not None:
+        p, spread = swap_test(labels, before, after, metric, classes, seed)
+        error = max(error, spread / math.sqrt(max(changed, 1)))  # at least what one of the changed rows changes
+    width = NORMAL_95 * error
+    return Difference(value, error, value - width, value + width, changed, corrected, corrupted, swap_p=p)
 
 
 def resampled(
@@ -108,81 +84,55 @@ def resampled(
     for output in outputs:
         if len(output) != len(labels):
             raise Refusal(f"expected one prediction per label, found {len(output)} for {len(labels)}")
-    rng = np.random.default_rng(seed)
-    if metric.of_tally is None:
-        return _resample_rows(labels, outputs, metric, resamples, rng, rows)
-    return _resample_counts(labels, outputs, metric, classes, resamples, rng, rows)
-
-
-def _resample_counts(
-    labels: np.ndarray,
-    outputs: Sequence[np.ndarray],
-    metric: Metric,
-    classes: int,
-    resamples: int,
-    rng: np.random.Generator,
-    rows: int | None,
-) -> list[np.ndarray]:
-    from scipy.sparse import csr_array
-
-    kinds, count = np.unique(np.stack([labels, *outputs], axis=1), axis=0, return_counts=True)  # sorted by label
-    counts = _draw(kinds[:, 0], count, resamples, rng, rows).astype(np.float64)  # (R, U)
-
-    def per_class(where: np.ndarray, at: np.ndarray) -> np.ndarray:
-        kind = np.flatnonzero(where)
-        chosen = csr_array((np.ones(len(kind)), (kind, at[kind])), shape=(len(kinds), classes))
-        return np.asarray((chosen.T @ counts.T).T)
-
-    assert metric.of_tally is not None
-    everything = np.ones(len(kinds), bool)
-    actual = per_class(everything, kinds[:, 0])
-    return [
-        metric.of_tally(
-            Tally(
-                hits=per_class(given == kinds[:, 0], given),
-                predicted=per_class(everything, given),
-                actual=actual,
-                squares=counts @ (given - kinds[:, 0]).astype(np.float64) ** 2,
-            )
-        )
-        for given in kinds[:, 1:].T
-    ]
-
-
-def _resample_rows(
-    labels: np.ndarray,
-    outputs: Sequence[np.ndarray],
-    metric: Metric,
-    resamples: int,
-    rng: np.random.Generator,
-    rows: int | None,
-) -> list[np.ndarray]:
-    assert metric.of_rows is not None
-    order = np.argsort(labels, kind="stable")
-    labels, outputs = labels[order], [output[order] for output in outputs]
-    at_once = max(1, ROWS_AT_ONCE // len(labels))
-    pieces = []
+    rng, sizes = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
+    if rows is None:
+        labels, outputs = with_borrowed_rows(labels, outputs)
+    if metric.of_tally is not None:
+        kinds, count = np.unique(np.stack([labels, *outputs], axis=1), axis=0, return_counts=True)  # sorted by label
+        labels, outputs, width = kinds[:, 0], list(kinds[:, 1:].T), max(len(kinds), classes)
+    else:
+        order = np.argsort(labels, kind="stable")
+        labels, outputs = labels[order], [output[order] for output in outputs]
+        count, width = np.ones(len(labels), np.int64), len(labels)
+    at_once, pieces = max(1, CELLS_AT_ONCE // width), []
     for start in range(0, resamples, at_once):
-        piece = min(at_once, resamples - start)
-        counts = _draw(labels, np.ones(len(labels), np.int64), piece, rng, rows)
-        pieces.append([metric.of_rows(labels, output, counts) for output in outputs])
+        counts = _draw(labels, count, sizes, min(at_once, resamples - start), rng, rows)
+        pieces.append([_scores(labels, output, counts, metric, classes) for output in outputs])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
+def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
+    """(R,) scores.  labels, output: of U kinds of rows.  counts: (R, U)."""
+    if metric.of_tally is not None:
+        return metric.of_tally(tally_of_counts(labels, output, counts, classes))
+    assert metric.of_rows is not None
+    return metric.of_rows(labels, output, counts)
+
+
 def _draw(
-    labels: np.ndarray, count: np.ndarray, resamples: int, rng: np.random.Generator, rows: int | None
+    labels: np.ndarray,
+    count: np.ndarray,
+    sizes: np.ndarray,
+    resamples: int,
+    rng: np.random.Generator,
+    rows: int | None,
 ) -> np.ndarray:
-    """(resamples, U) int: how often each of U kinds of rows is drawn.  labels: (U,) sorted.  count: (U,) rows of it."""
+    """(resamples, U) float64: how often each of U kinds of rows counts.
+
+    labels: (U,) sorted.  count: (U,) rows of each kind, borrowed ones included.  sizes: (C,) rows of each class.
+    """
     if rows is not None:
-        return rng.multinomial(rows, count / count.sum(), size=resamples)
+        return rng.multinomial(rows, count / count.sum(), size=resamples).astype(np.float64)
     edges = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1], True])
-    return np.concatenate(
-        [rng.multinomial(count[a:b].sum(), count[a:b] / count[a:b].sum(), size=resamples) for a, b in pairwise(edges)],
-        axis=1,
-    )
+    parts = []
+    for a, b in pairwise(edges):
+        size = sizes[labels[a]]
+        drawn = max(size - 1, 1)
+        parts.append(rng.multinomial(drawn, count[a:b] / count[a:b].sum(), size=resamples) * (size / drawn))
+    return np.concatenate(parts, axis=1)
 
 
-def _value(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
+def score_of(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
     if metric.of_tally is None:
         return metric.score(labels, output)
     return metric.score_labels(labels, output, classes)

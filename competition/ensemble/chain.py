@@ -7,23 +7,23 @@ test rows alike: what was scored is what is submitted.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from competition.ensemble.blend import Blend, BlendSettings, fit_blend
-from competition.ensemble.calibration import apply_temperature, fit_temperature
-from competition.ensemble.decision import Decision, DecisionSettings, fit_decision
-from competition.ensemble.metrics import metric_named
-from competition.ensemble.policy import PolicySettings, fit_policy, mix_views
+from competition.ensemble.blend import Blend, BlendSettings
+from competition.ensemble.calibration import apply_temperature
+from competition.ensemble.decision import Decision, DecisionSettings
+from competition.ensemble.outputs import chunks, mix_views
+from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 from competition.manifest import atomic, digest_of, plain
 
 Members = Mapping[str, ViewPredictions]  # all with the same ids in the same order, see `align`
-Name = tuple[str, str]  # blend method, decision rule
+Name = tuple[str, str, str]  # calibration, blend method, decision rule
 Seconds = Mapping[str, Mapping[str, float]]  # member -> view -> seconds for 1,000 images
 
 
@@ -40,9 +40,19 @@ class Chain:
     metric: str
     policies: Mapping[str, Mapping[str, float]]  # member -> view -> weight
     view_mixing: str  # mean | geometric | rank
-    temperatures: Mapping[str, float]  # member -> T
+    temperatures: Mapping[str, float]  # member -> T; 1 for all where none is the better calibration
     blend: Blend
     decision: Decision
+
+    @property
+    def calibration(self) -> str:
+        """none | temperature"""
+        return "temperature" if any(value != 1.0 for value in self.temperatures.values()) else "none"
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a row's output depends on that row alone: ranks depend on the rows that they are taken among."""
+        return "rank" not in (self.view_mixing, self.blend.mixing)
 
     def needs(self) -> dict[str, list[str]]:
         """Member -> views that must be predicted on test rows; the others have no weight."""
@@ -80,72 +90,71 @@ def align(members: Members, ids: np.ndarray) -> dict[str, ViewPredictions]:
             aligned[name] = views.at(ids)
         except Refusal as refusal:
             raise Refusal(f"member '{name}': {refusal}") from refusal
-    _check(aligned)
+    check_aligned(aligned)
     return aligned
 
 
-def apply_chain(chain: Chain, views: Members) -> tuple[np.ndarray, np.ndarray]:
-    """(N, C) float32 probabilities and (N,) int labels, in the order of the ids. Members without weight may lack."""
+class ChainMembers(Mapping[str, np.ndarray]):
+    """Member -> (n, C) float32 as it enters the blend, computed when it is asked for: never all members at once."""
+
+    def __init__(self, chain: Chain, views: Members, rows: np.ndarray) -> None:
+        """rows: (n,) int, the row numbers."""
+        self.chain, self.views, self.rows = chain, views, rows
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return member_probs(self.chain, name, self.views[name], self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.views)
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+
+def apply_chain(chain: Chain, views: Members, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(n, C) float32 probabilities and (n,) int labels, in the order of the ids, of the row numbers `rows` or of all.
+
+    Members without weight may be missing.
+    """
+    parts = list(_apply_in_chunks(chain, views, rows))
+    if len(parts) == 1:
+        return parts[0]
+    total = sum(len(labels) for _, labels in parts)
+    probs = np.empty((total, parts[0][0].shape[1]), np.float32)
+    at = 0
+    for n, (some, _) in enumerate(parts):
+        probs[at : at + len(some)] = some
+        at += len(some)
+        parts[n] = (some[:0], parts[n][1])  # so that the chunks go as they are copied
+    return probs, np.concatenate([labels for _, labels in parts])
+
+
+def chain_labels(chain: Chain, views: Members, rows: np.ndarray | None = None) -> np.ndarray:
+    """(n,) int: the labels of `apply_chain`, without holding the probabilities of all rows."""
+    return np.concatenate([labels for _, labels in _apply_in_chunks(chain, views, rows)])
+
+
+def _apply_in_chunks(chain: Chain, views: Members, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     missing = [name for name in chain.needs() if name not in views]
     if missing:
         raise Refusal(f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`")
-    _check({name: views[name] for name in chain.needs()})
-    probs = chain.blend.mix({name: member_probs(chain, name, views[name]) for name in chain.needs()})
-    return probs, chain.decision.labels(probs)
+    used = {name: views[name] for name in chain.needs()}
+    check_aligned(used)
+    count, _, classes = next(iter(used.values())).probs.shape
+    count = count if rows is None else len(rows)
+    for part in chunks(count, classes) if chain.by_rows and count else [slice(0, count)]:
+        at = part if rows is None else rows[part]
+        probs = chain.blend.mix({name: member_probs(chain, name, member, at) for name, member in used.items()})
+        yield probs, chain.decision.labels(probs)
 
 
-def member_probs(chain: Chain, name: str, views: ViewPredictions, rows: np.ndarray | None = None) -> np.ndarray:
+def member_probs(chain: Chain, name: str, views: ViewPredictions, rows: np.ndarray | slice | None = None) -> np.ndarray:
     """(n, C) float32: one member after its policy and temperature, as it enters the blend, for `rows` or all."""
     return apply_temperature(mix_views(views, chain.policies[name], chain.view_mixing, rows), chain.temperatures[name])
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A chain fitted on some rows, and what it says on the others."""
-
-    chain: Chain
-    probs: np.ndarray  # (n, C)
-    labels: np.ndarray  # (n,)
-
-
-def fit_candidates(
-    views: Members,
-    labels: np.ndarray,
-    train: np.ndarray,
-    settings: ChainSettings,
-    names: Sequence[Name],
-    seconds: Seconds | None = None,
-) -> dict[Name, Candidate]:
-    """(blend method, decision rule) -> the chain fitted on `train`, for every one of `names`.
-
-    labels: (N,) int, of which those outside `train` are not read.  train: (N,) bool.
-    Policies and temperatures are the same in all of them: fitted once.
-    """
-    _check(views)
-    metric, rows = metric_named(settings.metric), np.flatnonzero(train)
-    policies, temperatures, fitted, held_out = {}, {}, {}, {}
-    for name, member in views.items():
-        costs = None if seconds is None else seconds.get(name)
-        policies[name] = fit_policy(member, labels, rows, metric, settings.policy, costs)
-        # Apart from each other, as test rows are: a rank among all rows would be another one.
-        mixing = settings.policy.mixing
-        seen, unseen = (mix_views(member, policies[name], mixing, np.flatnonzero(at)) for at in (train, ~train))
-        calibrated = settings.blend.temperature and mixing != "rank"  # ranks are no probabilities
-        temperatures[name] = fit_temperature(seen, labels[train]) if calibrated else 1.0
-        fitted[name], held_out[name] = (apply_temperature(probs, temperatures[name]) for probs in (seen, unseen))
-    candidates = {}
-    for method in dict.fromkeys(method for method, _ in names):
-        blend = fit_blend(method, fitted, labels[train], metric, settings.blend)
-        mixed = blend.mix(fitted)
-        rest = blend.mix(held_out) if len(rows) < len(train) else mixed[:0]
-        for rule in [rule for other, rule in names if other == method]:
-            decision = fit_decision(rule, mixed, labels[train], metric, settings.decision)
-            chain = Chain(settings.metric, policies, settings.policy.mixing, temperatures, blend, decision)
-            candidates[method, rule] = Candidate(chain, rest, decision.labels(rest))
-    return candidates
-
-
-def _check(views: Members) -> None:
+def check_aligned(views: Members) -> None:
+    """Refuse members whose ids, or numbers of classes, differ."""
     if not views:
         raise Refusal("expected the predictions of at least one member, found none; run `make predict`")
     first = next(iter(views.values())).ids

@@ -11,6 +11,7 @@ import numpy as np
 
 from competition.ensemble.metrics import Metric, Tally, tally
 from competition.ensemble.mixing import FLOOR
+from competition.ensemble.shortlist import Shortlist, tally_of
 from competition.errors import Refusal
 
 TAUS = np.linspace(0.0, 1.5, 31)
@@ -19,7 +20,7 @@ OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's present offset, i
 
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
-    rules: tuple[str, ...]  # candidates, the simplest first; see honest.choice
+    rules: tuple[str, ...]  # candidates, the simplest first; see selection.choice
     passes: int  # per_class: rounds over all classes
     shrink_rows: float  # per_class: a class of this many rows keeps half of its fitted offset
 
@@ -78,11 +79,34 @@ def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
 def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
     """The smallest of the best taus. Prior: the classes' shares of these rows, a class without rows counting as one."""
     classes = probs.shape[1]
-    rarity = -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / len(labels))
+    rare = rarity(labels, classes)
     have = logs(probs)
-    scores = [metric.score_labels(labels, (have + tau * rarity).argmax(1), classes) for tau in TAUS]
-    tau = float(TAUS[int(np.argmax(scores))])
-    return Decision("prior", tuple((tau * rarity).tolist()), (), tau) if tau else ARGMAX
+    scores = [metric.score_labels(labels, (have + tau * rare).argmax(1), classes) for tau in TAUS]
+    return _prior_of(float(TAUS[int(np.argmax(scores))]), rare)
+
+
+def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:
+    """The same from the classes that can win.  log_probs: (S,) of the blend, up to a number for each row."""
+    assert metric.of_tally is not None
+    rare = rarity(short.labels, short.classes)
+    have, favour = log_probs.astype(np.float64), rare[short.listed]
+    low, high = (short.winners(have + tau * favour) for tau in TAUS[[0, -1]])
+    # A class that wins at both ends wins in between: the largest of straight lines is convex.
+    open_rows = low != high
+    base = tally_of(short.labels[~open_rows], low[~open_rows], short.classes)
+    entries, rest = np.repeat(open_rows, np.diff(short.start)), short.take(np.flatnonzero(open_rows))
+    have, favour = have[entries], favour[entries]
+    scores = [float(metric.of_tally(rest.tally(rest.winners(have + tau * favour)) + base)) for tau in TAUS]
+    return _prior_of(float(TAUS[int(np.argmax(scores))]), rare)
+
+
+def rarity(labels: np.ndarray, classes: int) -> np.ndarray:
+    """(C,) float64: minus the logarithm of each class's share of these rows, a class without rows counting as one."""
+    return -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / len(labels))
+
+
+def _prior_of(tau: float, rare: np.ndarray) -> Decision:
+    return Decision("prior", tuple((tau * rare).tolist()), (), tau) if tau else ARGMAX
 
 
 def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings) -> Decision:

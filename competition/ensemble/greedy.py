@@ -1,19 +1,20 @@
 """Greedy selection with replacement (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004).
 
 Members are added one at a time, each time the one that helps the mean most; how often one was picked is its weight.
-The search is exact and fast because one more member cannot overturn a row whose leading class is far enough ahead:
-only rows in doubt are looked at again, and only their counts move.
+For a metric of labels the search is exact and fast because it looks at the classes that can win alone (`shortlist`).
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, Tally, tally
+from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import finish
+from competition.ensemble.shortlist import Shortlist, shortlist
 
 Trial = Callable[[np.ndarray, int], np.ndarray]  # sum of the picks so far (n, C), their number -> (M,) scores
-PAIRS_AT_ONCE = 200_000  # (member, row) pairs in one piece; bounds the memory
+Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool
+ENTRIES_AT_ONCE = 500_000  # members x listed classes in one piece; bounds the memory
 
 
 def greedy_picks(
@@ -22,7 +23,7 @@ def greedy_picks(
     metric: Metric,
     rounds: int,
     rows: np.ndarray | None = None,
-    allowed: Callable[[list[int]], np.ndarray] | None = None,
+    allowed: Allowed | None = None,
     mixing: str = "mean",
 ) -> list[int]:
     """Add, at most `rounds` times, the member that helps the mean most; return the shortest best prefix.
@@ -33,20 +34,62 @@ def greedy_picks(
     Ties go to the member that leaves the true classes most likely, then to the earliest: no seed has a say.
     """
     rows = np.arange(len(labels)) if rows is None else rows
+    if metric.of_tally is not None:  # the label is that of the sum: no mixing's `finish` moves a row's largest entry
+        return shortlist_picks(shortlist_of(parts, labels, mixing).take(rows), metric, rounds, allowed)
     trial = _trial(parts, labels, metric, rows, mixing)
     own = parts[:, rows, labels[rows]]  # (M, n)
     total = np.zeros((len(rows), parts.shape[2]), np.float32)
+
+    def add_member(pick: int) -> None:
+        total[:] += parts[pick, rows]
+
+    return _search(lambda count: trial(total, count), add_member, own, rounds, allowed)
+
+
+def shortlist_of(parts: np.ndarray, labels: np.ndarray, mixing: str) -> Shortlist:
+    """parts: (M, N, C) float32, made by `mixing.prepare`."""
+    return shortlist(lambda part: parts[:, part], [slice(0, len(labels))], labels, mixing)
+
+
+def shortlist_picks(short: Shortlist, metric: Metric, rounds: int, allowed: Allowed | None = None) -> list[int]:
+    """`greedy_picks` for a metric of labels: exact, from the classes that can win."""
+    assert metric.of_tally is not None
+    score, members = metric.of_tally, len(short.values)
+    open_rows = short.undecided()
+    settled, rest = short.take(np.flatnonzero(~open_rows)), short.take(np.flatnonzero(open_rows))
+    base = settled.tally(settled.listed)
+    total = np.zeros(len(rest.listed), np.float32)
+    at_once = max(1, ENTRIES_AT_ONCE // max(len(total), 1))
+
+    def trial(count: int) -> np.ndarray:
+        pieces = [slice(start, start + at_once) for start in range(0, members, at_once)]
+        return np.concatenate([score(rest.tally(rest.winners(total + rest.values[p])) + base) for p in pieces])
+
+    def add_member(pick: int) -> None:
+        total[:] += rest.values[pick]
+
+    return _search(trial, add_member, short.own, rounds, allowed)
+
+
+def _search(
+    trial: Callable[[int], np.ndarray],
+    add_member: Callable[[int], None],
+    own: np.ndarray,
+    rounds: int,
+    allowed: Allowed | None,
+) -> list[int]:
+    """trial: number of picks so far -> (M,) scores of one more.  own: (M, n) values of the true classes."""
     picks: list[int] = []
     best, best_length = -np.inf, 0
     for _ in range(rounds):
-        scores = trial(total, len(picks))
+        scores = trial(len(picks))
         if allowed is not None:
             scores = np.where(allowed(picks), scores, -np.inf)
         if not np.isfinite(scores.max()):
             break
         pick = _break_tie(np.flatnonzero(scores == scores.max()), own, picks)
         picks.append(pick)
-        total += parts[pick, rows]
+        add_member(pick)
         if scores[pick] > best:
             best, best_length = scores[pick], len(picks)
     return picks[:best_length]
@@ -68,10 +111,8 @@ def _break_tie(tied: np.ndarray, own: np.ndarray, picks: list[int]) -> int:
 
 
 def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarray, mixing: str) -> Trial:
-    """Scores of adding each member to the picks so far, the fastest way the metric allows."""
+    """Scores of adding each member to the picks so far, for a metric of probabilities."""
     truth = labels[rows]
-    if metric.of_tally is not None:  # the label is that of the sum: no mixing's `finish` moves a row's largest entry
-        return _label_trial(parts, truth, metric.of_tally, rows)
     if metric.name == "log_loss" and mixing == "mean":
         # Only the true class's probability counts, so a trial costs (M, n) instead of (M, n, C).
         own = parts[:, rows, truth]
@@ -87,64 +128,3 @@ def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarr
         return np.array([metric.score(truth, finish((total + part[rows]) / (count + 1), mixing)) for part in parts])
 
     return plain
-
-
-def _label_trial(parts: np.ndarray, truth: np.ndarray, score: Callable[[Tally], np.ndarray], rows: np.ndarray) -> Trial:
-    """The exact score of the label of (total + part) for every member, without forming most of these sums."""
-    members, _, classes = parts.shape
-    top = np.stack([part[rows].max(1) for part in parts])  # (M, n)
-    first = np.stack([part[rows].argmax(1) for part in parts])  # (M, n)
-
-    def alone(total: np.ndarray, count: int) -> np.ndarray:
-        tallies = [tally(truth, first[m], classes) for m in range(members)]
-        return score(_stack(tallies))
-
-    def trial(total: np.ndarray, count: int) -> np.ndarray:
-        if count == 0:
-            return alone(total, count)
-        at = np.arange(len(rows))
-        leader = total.argmax(1)
-        lead = total[at, leader]
-        others = total.copy()
-        others[at, leader] = -np.inf
-        # Member m can overturn row i only when its favourite is ahead of the leader, in m, by the leader's lead.
-        # The slack is far above the rounding of float32 sums: rows in doubt are looked at, so the result is exact.
-        slack = np.float32(1e-5) * (np.abs(lead) + 10)
-        doubtful = top - parts[:, rows, leader] >= lead - others.max(1) - slack
-        member, row = np.nonzero(doubtful)
-        moves = [np.zeros((0, 3), np.int64)]
-        for start in range(0, len(member), PAIRS_AT_ONCE):
-            m, i = member[start : start + PAIRS_AT_ONCE], row[start : start + PAIRS_AT_ONCE]
-            label = (total[i] + parts[m, rows[i]]).argmax(1)
-            moved = label != leader[i]
-            moves.append(np.stack([m[moved], i[moved], label[moved]], axis=1))
-        return score(_moved(tally(truth, leader, classes), truth, leader, np.concatenate(moves), members))
-
-    return trial
-
-
-def _moved(base: Tally, truth: np.ndarray, leader: np.ndarray, moves: np.ndarray, members: int) -> Tally:
-    """`base` for each member, after its moves.  moves: (P, 3) int of member, row, new label."""
-    m, i, new = moves.T
-    old, classes = leader[i], base.predicted.shape[-1]
-
-    def count(where: np.ndarray, at: np.ndarray) -> np.ndarray:
-        return np.bincount(m[where] * classes + at[where], minlength=members * classes).reshape(members, classes)
-
-    anywhere = np.ones(len(m), bool)
-    gap_new, gap_old = (new - truth[i]).astype(np.float64), (old - truth[i]).astype(np.float64)
-    return Tally(
-        hits=base.hits + count(new == truth[i], new) - count(old == truth[i], old),
-        predicted=base.predicted + count(anywhere, new) - count(anywhere, old),
-        actual=base.actual,
-        squares=base.squares + np.bincount(m, weights=gap_new**2 - gap_old**2, minlength=members),
-    )
-
-
-def _stack(tallies: list[Tally]) -> Tally:
-    return Tally(
-        hits=np.stack([t.hits for t in tallies]),
-        predicted=np.stack([t.predicted for t in tallies]),
-        actual=tallies[0].actual,
-        squares=np.stack([t.squares for t in tallies]),
-    )

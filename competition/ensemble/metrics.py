@@ -22,6 +22,14 @@ class Tally:
     actual: np.ndarray  # (..., C) or (C,) rows of the class
     squares: np.ndarray  # (...) sum over rows of (label - predicted)^2
 
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            self.hits + other.hits,
+            self.predicted + other.predicted,
+            self.actual + other.actual,
+            self.squares + other.squares,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -62,12 +70,49 @@ def tally(labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tally:
     )
 
 
+def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray, classes: int) -> Tally:
+    """Tallies of many samples of the same kinds of rows.
+
+    labels, predicted: (U,) int, one per kind of row.  counts: (R, U) float, rows of each kind in each sample.
+    Returns a Tally with leading axis R.
+    """
+    from scipy.sparse import csr_array
+
+    counts = np.asarray(counts, np.float64)
+
+    def per_class(kinds: np.ndarray, at: np.ndarray) -> np.ndarray:
+        columns = csr_array((np.ones(len(kinds)), (at[kinds], kinds)), shape=(classes, len(labels)))
+        return np.asarray((columns @ counts.T).T)
+
+    every = np.arange(len(labels))
+    return Tally(
+        hits=per_class(np.flatnonzero(predicted == labels), labels),
+        predicted=per_class(every, predicted),
+        actual=per_class(every, labels),
+        squares=counts @ (predicted - labels).astype(np.float64) ** 2,
+    )
+
+
+def _f1_per_class(t: Tally) -> np.ndarray:
+    """(..., C); 0 for a class that is absent from labels and predictions."""
+    return 2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)
+
+
 def _macro_f1(t: Tally) -> np.ndarray:
     """Mean over all C classes; a class absent from both counts as 0, so folds and members share one denominator.
 
     Equals f1_score(average="macro", labels=range(C), zero_division=0).
     """
-    return (2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)).mean(-1)
+    return _f1_per_class(t).mean(-1)
+
+
+def _macro_f1_present(t: Tally) -> np.ndarray:
+    """Mean over the classes that occur in labels or predictions.
+
+    Equals f1_score(average="macro"), scikit-learn's default. The same number as macro_f1 where every class has a row.
+    """
+    present = np.count_nonzero(t.actual + t.predicted, axis=-1)
+    return _f1_per_class(t).sum(-1) / np.maximum(present, 1)
 
 
 def _accuracy(t: Tally) -> np.ndarray:
@@ -147,6 +192,7 @@ def _auc(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.nd
 
 METRICS: dict[str, Metric] = {
     "macro_f1": Metric("macro_f1", "label", 1, _macro_f1, None),
+    "macro_f1_present": Metric("macro_f1_present", "label", 1, _macro_f1_present, None),
     "accuracy": Metric("accuracy", "label", 1, _accuracy, None),
     "quadratic_kappa": Metric("quadratic_kappa", "label", 1, _quadratic_kappa, None),
     "log_loss": Metric("log_loss", "probabilities", -1, None, _log_loss),

@@ -14,11 +14,11 @@ from competition.ensemble.bootstrap import paired
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS, Metric, true_class
-from competition.ensemble.mixing import finish, mix, prepare, weigh
+from competition.ensemble.mixing import finish, prepare, weigh
+from competition.ensemble.outputs import OutputCache, plain_view
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 
-PLAIN = "identity"
 RESAMPLES = 200  # behind the standard error of a policy chosen by the metric
 
 
@@ -32,22 +32,6 @@ class PolicySettings:
     same_below: float  # a view whose probabilities differ from another's by less than this everywhere is no view
 
 
-def mix_views(
-    views: ViewPredictions, policy: Mapping[str, float], mixing: str, rows: np.ndarray | None = None
-) -> np.ndarray:
-    """(n, C) float32: the mean over the views of a policy (name -> weight), for the row numbers `rows` or all.
-
-    The views are found by name. One view alone is given as it is.
-    """
-    parts = [views.view(name) if rows is None else views.view(name)[rows] for name in policy]
-    return parts[0] if len(parts) == 1 else mix(np.stack(parts), np.array(list(policy.values())), mixing)
-
-
-def plain_view(views: ViewPredictions) -> str:
-    """The first view is the plain one unless one is named "identity" (a foreign member's have any names)."""
-    return PLAIN if PLAIN in views.views else views.views[0]
-
-
 def fit_policy(
     views: ViewPredictions,
     labels: np.ndarray,
@@ -55,15 +39,17 @@ def fit_policy(
     metric: Metric,
     settings: PolicySettings,
     seconds: Mapping[str, float] | None = None,
+    cache: OutputCache | None = None,
 ) -> dict[str, float]:
     """View's name -> weight, positive, sum 1.  labels: (N,) int.  rows: the row numbers to choose on.
 
     seconds: what each view costs for 1,000 images; None = not known, each then counts as one second.
+    cache: results of this member that fits on other rows share.
     """
-    plain = plain_view(views)
+    plain, cache = plain_view(views), cache or OutputCache(views, settings.mixing, labels)
     if settings.method == "identity":
         return {plain: 1.0}
-    names = views_that_differ(views, plain, settings.same_below)
+    names = cache.views_that_differ(settings.same_below)
     if settings.method == "mean":
         return dict.fromkeys(names, 1.0 / len(names))
     if settings.method != "greedy":
@@ -76,7 +62,7 @@ def fit_policy(
         used = np.isin(np.arange(len(cost)), picks)
         return used | (cost[used].sum() + cost <= settings.seconds_limit)
 
-    search = _search(views, names, labels, rows, metric, settings)
+    search = _search(cache, names, labels, rows, metric, settings)
     allowed = affordable if settings.seconds_limit else None
     picks = greedy_picks(
         search.parts, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
@@ -101,11 +87,12 @@ def refused_views(
     """
     if settings.method == "identity":
         return {}
-    names = views_that_differ(views, plain_view(views), settings.same_below)
+    cache = OutputCache(views, settings.mixing, labels)
+    names = cache.views_that_differ(settings.same_below)
     why = {name: "no-op" for name in views.views if name not in names}
     left = [name for name in names[1:] if name not in policy]
     if left:
-        search = _search(views, names, labels, np.arange(len(labels)), metric, settings)
+        search = _search(cache, names, labels, np.arange(len(labels)), metric, settings)
         alone = np.eye(len(names))
         plain = search.score(alone[0], settings.mixing)
         for name in left:
@@ -118,29 +105,41 @@ def refused_views(
 
 @dataclass(frozen=True)
 class _Search:
-    """What a greedy search goes by.  parts: (V, n, C), the plain view first.  labels: (n,)."""
+    """What a greedy search goes by.  parts: (V, n, C), the plain view first.  labels: (n,).
+
+    By the likelihood of an arithmetic mean, C is 1: nothing but the probability of the row's own class counts.
+    """
 
     parts: np.ndarray
     labels: np.ndarray
     metric: Metric
 
+    def mixed(self, weights: np.ndarray, mixing: str) -> np.ndarray:
+        mixed = weigh(self.parts, weights)
+        return mixed if self.parts.shape[2] == 1 else finish(mixed, mixing)
+
     def score(self, weights: np.ndarray, mixing: str) -> float:
-        return self.metric.score(self.labels, finish(weigh(self.parts, weights), mixing))
+        return self.metric.score(self.labels, self.mixed(weights, mixing))
 
 
 def _search(
-    views: ViewPredictions,
+    cache: OutputCache,
     names: list[str],
     labels: np.ndarray,
     rows: np.ndarray,
     metric: Metric,
     settings: PolicySettings,
 ) -> _Search:
-    probs, labels = np.stack([views.view(name)[rows] for name in names]), labels[rows]
     if settings.by == "log_likelihood" and settings.mixing == "rank":
         raise Refusal(
             "a mean of ranks has no likelihood; expected policy.by metric, or policy.mixing mean or geometric"
         )
+    if settings.by == "log_likelihood" and settings.mixing == "mean":
+        train = np.isin(np.arange(len(labels)), rows)
+        step = cache.plain().temperature_step(train)
+        own = np.stack([cache.under({name: 1.0}).calibrated_own(step)[rows] for name in names])
+        return _Search(own[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
+    probs, labels = np.stack([cache.views.view(name, rows) for name in names]), labels[rows]
     if settings.by == "log_likelihood":
         probs = apply_temperature(probs, fit_temperature(probs[0], labels))
         metric = METRICS["log_loss"]
@@ -151,26 +150,11 @@ def _search(
 
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
     """The views beat the plain one by more than the standard error of the rows."""
-    plain, mixed = (finish(weigh(search.parts, w), settings.mixing) for w in (np.eye(len(weights))[0], weights))
+    plain, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
     if settings.by == "log_likelihood":
         gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, plain))
         return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
     if search.metric.of_tally is not None:
         plain, mixed = plain.argmax(1), mixed.argmax(1)
     classes = search.parts.shape[2]
-    return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_real
-
-
-def views_that_differ(views: ViewPredictions, plain: str, same_below: float) -> list[str]:
-    """`plain` first, then every view that says something no earlier one says: five equal passes are one view."""
-
-    def differ(a: np.ndarray, b: np.ndarray) -> bool:
-        few = slice(64)  # nearly always enough to tell
-        return bool(np.abs(a[few] - b[few]).max() >= same_below or np.abs(a - b).max() >= same_below)
-
-    kept: dict[str, np.ndarray] = {}
-    for name in sorted(views.views, key=lambda v: v != plain):
-        probs = views.view(name)
-        if all(differ(probs, other) for other in kept.values()):
-            kept[name] = probs
-    return list(kept)
+    return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_better

@@ -78,11 +78,12 @@ class ViewPredictions:
         """The same predictions for `ids` alone, in their order."""
         return ViewPredictions(np.asarray(ids).astype(str), self.views, self.rows(ids))
 
-    def view(self, name: str) -> np.ndarray:
-        """(N, C) float32."""
+    def view(self, name: str, rows: np.ndarray | slice | None = None) -> np.ndarray:
+        """(n, C) float32, of the row numbers `rows` or of all rows."""
         if name not in self.views:
             raise Refusal(f"view '{name}' was not predicted; found {', '.join(self.views)}")
-        return self.probs[:, self.views.index(name)].astype(np.float32)
+        at = self.views.index(name)
+        return self.probs[slice(None) if rows is None else rows, at].astype(np.float32)
 
     def save(self, path: Path) -> None:
         with atomic(path) as temporary, temporary.open("wb") as file:

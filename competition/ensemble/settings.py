@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from difflib import get_close_matches
 
 from competition.ensemble.blend import BLENDS, BlendSettings
+from competition.ensemble.calibration import CALIBRATIONS
 from competition.ensemble.chain import ChainSettings
 from competition.ensemble.decision import RULES, DecisionSettings
 from competition.ensemble.honest import HonestSettings
@@ -19,6 +20,7 @@ def checked(params: Params) -> Params:
     training, not after them.
     """
     for key, given, known in (
+        ("blend.calibrations", params.blend.calibrations, CALIBRATIONS),
         ("blend.methods", params.blend.methods, BLENDS),
         ("decision.rules", params.decision.rules, RULES),
         ("competition.metric", (params.competition.metric,) if params.competition.metric else (), METRICS),

@@ -1,15 +1,16 @@
 """The tables of a report: every way to blend, and test-time views off, fixed and searched, by one yardstick."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from competition.ensemble.bootstrap import Difference, Score, paired, score_with_error
+from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import ChainSettings, Members, Seconds
 from competition.ensemble.compare import moved_by_seeds
-from competition.ensemble.honest import CrossFitted, HonestSettings, Lab, score_on
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.honest import HonestSettings
+from competition.ensemble.nested import NestedCrossFit
+from competition.ensemble.significance import Difference
 
 ARGMAX = "argmax"
 
@@ -25,12 +26,42 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """chosen_on: score on the rows it was chosen on.  crossed: what it says on rows it never saw.  weights: by member."""
+class _Way:
+    """chosen_on: score on rows it was chosen on.  output: cross-fitted, as the metric needs it.  weights: by member."""
 
     chosen_on: float
-    crossed: CrossFitted
+    output: np.ndarray
     weights: Mapping[str, float]
+    nested: NestedCrossFit
+
+
+@dataclass(frozen=True)
+class Table:
+    """What all rows of a table are judged on."""
+
+    labels: np.ndarray  # (N,) int
+    folds: np.ndarray  # (N,) int
+    settings: ChainSettings
+    honest: HonestSettings
+    seconds: Seconds | None
+    tuned_folds: Collection[int]
+
+    def ways(self, views: Members, settings: ChainSettings) -> dict[str, _Way]:
+        """By blend method."""
+        nested = NestedCrossFit(
+            views,
+            self.labels,
+            self.folds,
+            settings,
+            self.honest,
+            seconds=self.seconds,
+            tuned_folds=self.tuned_folds,
+        )
+        ways = {}
+        for name in nested.choices:
+            chain = nested.candidates(frozenset())[name].chain
+            ways[name[1]] = _Way(nested.score_on_own_rows(chain), nested.output(name), chain.blend.weights, nested)
+        return ways
 
 
 def blend_table(
@@ -42,20 +73,18 @@ def blend_table(
     methods: Sequence[str],
     seconds: Seconds | None = None,
     spreads: Mapping[str, float] | None = None,
+    tuned_folds: Collection[int] = (),
 ) -> list[Row]:
     """Each member alone, then each blend method, with argmax; over: "equal" and "best" (the best single member).
 
     spreads: member -> standard deviation of its score over training seeds, where that was studied.
+    tuned_folds: whose rows chose hyperparameters and are in no score (`nested.scored_rows`).
     """
     methods = tuple(dict.fromkeys(["equal", "best", *methods]))
-    settings = _fixed(settings, methods)
-    found: dict[str, _Found] = {}
-    for name in sorted(views):
-        found[name] = _cross_fit({name: views[name]}, labels, folds, _fixed(settings, ("equal",)), honest, seconds)[
-            "equal"
-        ]
-    found |= _cross_fit(views, labels, folds, settings, honest, seconds)
-    return _rows(found, labels, settings, honest, ("equal", "best"), spreads or {})
+    table = Table(labels, folds, settings, honest, seconds, tuned_folds)
+    ways = {name: table.ways({name: views[name]}, _fixed(settings, ("equal",)))["equal"] for name in sorted(views)}
+    ways |= table.ways(views, _fixed(settings, methods))
+    return _rows(ways, ("equal", "best"), spreads or {})
 
 
 def policy_table(
@@ -66,54 +95,29 @@ def policy_table(
     honest: HonestSettings,
     methods: Sequence[str] = ("identity", "mean", "greedy"),
     seconds: Seconds | None = None,
+    tuned_folds: Collection[int] = (),
 ) -> list[Row]:
     """Test-time views per method, the members blended equally, with argmax; over: "identity" (no augmentation)."""
-    found = {}
+    table, ways = Table(labels, folds, settings, honest, seconds, tuned_folds), {}
     for method in dict.fromkeys(["identity", *methods]):
         chosen = replace(_fixed(settings, ("equal",)), policy=replace(settings.policy, method=method))
-        found[method] = _cross_fit(views, labels, folds, chosen, honest, seconds)["equal"]
-    return _rows(found, labels, settings, honest, ("identity",), {})  # of the same fold models
+        ways[method] = table.ways(views, chosen)["equal"]
+    return _rows(ways, ("identity",), {})  # of the same fold models
 
 
 def _fixed(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
-    blend, decision = replace(settings.blend, methods=tuple(methods)), replace(settings.decision, rules=(ARGMAX,))
-    return replace(settings, blend=blend, decision=decision)
+    """These methods with argmax, at the simplest calibration."""
+    blend = replace(settings.blend, methods=tuple(methods), calibrations=settings.blend.calibrations[:1])
+    return replace(settings, blend=blend, decision=replace(settings.decision, rules=(ARGMAX,)))
 
 
-def _cross_fit(
-    views: Members,
-    labels: np.ndarray,
-    folds: np.ndarray,
-    settings: ChainSettings,
-    honest: HonestSettings,
-    seconds: Seconds | None,
-) -> dict[str, _Found]:
-    """By method."""
-    lab = Lab(views, labels, folds, settings, honest, (), seconds, None)
-    found = {}
-    for method in settings.blend.methods:
-        chain = lab.candidates(frozenset())[method, ARGMAX].chain
-        found[method] = _Found(score_on(chain, views, labels), lab.cross_fit((method, ARGMAX)), chain.blend.weights)
-    return found
-
-
-def _rows(
-    found: Mapping[str, _Found],
-    labels: np.ndarray,
-    settings: ChainSettings,
-    honest: HonestSettings,
-    references: Sequence[str],
-    spreads: Mapping[str, float],
-) -> list[Row]:
-    metric, more = metric_named(settings.metric), (honest.resamples, honest.seed)
+def _rows(ways: Mapping[str, _Way], references: Sequence[str], spreads: Mapping[str, float]) -> list[Row]:
     rows = []
-    for name, made in found.items():
-        classes, output = made.crossed.probs.shape[1], made.crossed.output(metric)
+    for name, way in ways.items():
         over = {}
         for other in references:
             if other != name:
-                difference = paired(labels, found[other].crossed.output(metric), output, metric, classes, *more)
-                seeds = moved_by_seeds(found[other].weights, made.weights, spreads)
-                over[other] = replace(difference, seeds=seeds)
-        rows.append(Row(name, made.chosen_on, score_with_error(labels, output, metric, classes, *more), over))
+                seeds = moved_by_seeds(ways[other].weights, way.weights, spreads)
+                over[other] = replace(way.nested.difference(ways[other].output, way.output), seeds=seeds)
+        rows.append(Row(name, way.chosen_on, way.nested.score(way.output), over))
     return rows

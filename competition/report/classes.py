@@ -29,7 +29,7 @@ SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
 def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(ids, labels, given, scores) of every out-of-fold row, by chains that never saw its fold.
+    """(ids, labels, given, scores) of the out-of-fold rows that may be scored, by chains that never saw their fold.
 
     Raises Refusal when they are of other rows than those that are prepared now.
     """
@@ -44,7 +44,10 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
         raise Refusal(
             f"the blend is of other rows than those that are prepared ({refusal}); `make predict` makes it again"
         ) from None
-    return ids, labels, given, scores
+    at = np.ones(len(ids), bool)
+    if "scored" in said:  # not in blends of older versions
+        at = said["scored"].to_numpy()[places(said["id"].to_numpy(str), ids)] == 1
+    return ids[at], labels[at], given[at], scores[at]
 
 
 def classes_section(labels: np.ndarray, given: np.ndarray, names: Sequence[str]) -> Section:

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.report.mistakes import Bin
+from competition.report.words import plus_minus
 
 COLOURS = 8  # classes c0 to c7 of the style sheet
 
@@ -89,14 +90,14 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
         low, high = x.at(band[0]), x.at(band[1])
         parts += [
             _tag("rect", x=low, y=float(top - 12), width=high - low, height=float(bottom - top + 12), class_="band"),
-            _text((low + high) / 2, top - 18, "expected leaderboard, 95 of 100", "small", "middle"),
+            _text((low + high) / 2, top - 18, "expected leaderboard, 95 % interval", "small", "middle"),
         ]
     for tick in x.ticks(6):
         parts += [_line(x.at(tick), top - 12, x.at(tick), bottom, "grid")]
         parts += [_text(x.at(tick), bottom + 16, f"{tick:g}", "small", "middle")]
     for n, p in enumerate(points):
         y = top + row * n + 8
-        spread = f" ± {p.error:.4f}" if p.error is not None else ""
+        spread = f" {plus_minus(p.error)}" if p.error is not None else ""
         parts.append(_text(left - 14, y + 4, p.name, "", "end"))
         if p.error is not None:
             parts.append(_line(x.at(p.value - p.error), y, x.at(p.value + p.error), y, "whisker"))

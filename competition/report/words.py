@@ -11,18 +11,32 @@ from competition.ensemble.tables import Row
 
 
 def verdict(difference: Difference) -> str:
-    """A gain within its noise (standard error and, where they were studied, other seeds) is noise."""
-    if not difference.noise and not difference.value:
+    """ "a gain" or "a loss" where two equally good classifiers differ this much in at most 5 % of cases, else "noise".
+
+    Noise is the standard error and, where they were studied, the spread over other seeds; see `Difference.p_value`.
+    """
+    if not difference.value and not difference.noise:
         return "no difference"
-    if abs(difference.value) <= difference.noise:
+    if not difference.is_significant:
         return "noise"
     return "a gain" if difference.value > 0 else "a loss"
 
 
 def gain(difference: Difference) -> str:
-    """+0.0031 ± 0.0012 (other seeds ± 0.0020), a gain"""
-    seeds = f" (other seeds ± {difference.seeds:.4f})" if difference.seeds else ""
-    return f"{difference.value:+.4f} ± {difference.error:.4f}{seeds}, {verdict(difference)}"
+    """+0.0031 ± 0.0012 (other seeds ± 0.0020), a gain (p = 0.008)"""
+    if not difference.value and not difference.noise:
+        return verdict(difference)
+    seeds = f" (other seeds {plus_minus(difference.seeds)})" if difference.seeds else ""
+    chance = difference.p_value
+    p = "p < 0.001" if chance < 0.001 else f"p = {chance:.3f}" if chance < 0.1 else f"p = {chance:.2f}"
+    return f"{difference.value:+.4f} {plus_minus(difference.error)}{seeds}, {verdict(difference)} ({p})"
+
+
+def plus_minus(error: float) -> str:
+    """± 0.0012; four decimals, or the first digit that is not 0: an error of 0 is that of two equal results."""
+    if error >= 0.00005:
+        return f"± {error:.4f}"
+    return f"± {error:.0e}" if error else "± 0"
 
 
 def seeds_line(spreads: Mapping[str, float], members: Sequence[str]) -> list[str]:
@@ -54,19 +68,28 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], over: M
         views = ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items())
         weight = chain.blend.weights.get(name, 0.0)
         lines.append(
-            f"  {name:<16} {single['score']:.4f} ± {single['standard_error']:.4f}  weight {weight:.2f}; views {views}"
+            f"  {name:<16} {single['score']:.4f} {plus_minus(single['standard_error'])}  weight {weight:.2f}; views {views}"
         )
     lines += [
-        f"  {'blend':<16} {scores['chosen_on']:.4f}           on the rows it was chosen on ({chain.blend.method}, {chain.decision.rule})",
-        f"  {'honest':<16} {scores['honest']:.4f} ± {scores['standard_error']:.4f}  on rows that took no part in the choice",
+        f"  {'blend':<16} {scores['chosen_on']:.4f}           on the rows it was chosen on ({how(chain)})",
+        f"  {'optimistic' if scores.get('optimistic') else 'honest':<16} {scores['honest']:.4f} "
+        f"{plus_minus(scores['standard_error'])}  on rows that "
+        + ("chose hyperparameters" if scores.get("optimistic") else "took no part in the choice"),
     ]
     for name, difference in over.items():
         lines.append(f"  {'over ' + name:<22} {gain(difference)}")
     low, high = scores["leaderboard_band"]
     lines.append(
-        f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 of 100, if they are like the training rows)"
+        f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 % interval, if they are like the training rows)"
     )
+    lines += [f"  {warning}" for warning in scores.get("small_classes", ())]
     return lines
+
+
+def how(chain: Chain) -> str:
+    """bagged, prior; with temperatures only where they were chosen"""
+    calibration = ["temperatures"] if chain.calibration == "temperature" else []
+    return ", ".join([*calibration, chain.blend.method, chain.decision.rule])
 
 
 def diversity_lines(found: Diversity) -> list[str]:
@@ -93,6 +116,6 @@ def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> 
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
         gains = [gain(row.over[name]) if name in row.over else "" for name in references]
-        honest = f"{metric.shown(row.honest.value):.4f} ± {row.honest.error:.4f}"
+        honest = f"{metric.shown(row.honest.value):.4f} {plus_minus(row.honest.error)}"
         lines.append("| " + " | ".join([row.name, f"{metric.shown(row.chosen_on):.4f}", honest, *gains]) + " |")
     return lines

@@ -6,7 +6,6 @@ A line is added under a lock and flushed to disk; a last line torn by a killed p
 """
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
+from competition.ensemble.leaderboard import ExpectedScore, from_standard_error, interval
 from competition.manifest import plain
 
 
@@ -41,6 +41,8 @@ class Entry:
     # Entries of earlier versions lack what follows.
     oof_digest: str = ""  # of ids and labels of the rows that the blend was chosen on
     trials: int = 0  # tuning trials finished before, of all members
+    expected: tuple[ExpectedScore, ...] = ()  # of test rows; () = a line of an older version
+    optimistic: bool = False  # every row chose hyperparameters: honest_score is not honest
 
 
 What = Literal["sending", "submitted", "scored", "failed"]
@@ -153,23 +155,23 @@ def already_sent(ledger: Ledger, digest: str) -> Event | None:
     return None
 
 
-def noise_band(entry: Entry, public_share: float, width: float = 1.96) -> float | None:
-    """Half the width of the range in which public minus honest score falls by chance alone, 95 times in 100.
+def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
+    """95 % interval of public minus honest score by chance alone, from `leaderboard.interval`.
 
-    Both scores are means over independent rows of one kind, so the variance of their difference is
-    se^2 (1 + oof_rows / public_rows): the standard error scaled from the OOF rows to the public rows, added to itself.
     public_share: of the test rows, counted by the public score.
     """
     public_rows = entry.test_rows * public_share
-    if entry.standard_error is None or public_rows <= 0:
+    if entry.honest_score is None or entry.standard_error is None or public_rows <= 0:
         return None
-    return width * entry.standard_error * math.sqrt(1 + entry.oof_rows / public_rows)
+    expected = entry.expected or (from_standard_error(entry.honest_score, entry.standard_error, entry.oof_rows),)
+    low, high = interval(expected, public_rows)
+    return low - entry.honest_score, high - entry.honest_score
 
 
 def table(found: Sequence[Row], public_share: float) -> list[dict[str, str]]:
     """The ledger as a person reads it: one dictionary of short texts for each submission.
 
-    cv: OOF score; honest: with its standard error; gap: public minus honest; noise: the band of the gap by chance.
+    cv: OOF score; honest: with its standard error; gap: public minus honest; noise: 95 % interval of the gap by chance.
     """
     lines = []
     for row in found:
@@ -187,7 +189,7 @@ def table(found: Sequence[Row], public_share: float) -> list[dict[str, str]]:
                 "public": _score(row.public_score),
                 "private": _score(row.private_score),
                 "gap": f"{gap:+.4f}" if gap is not None else "-",
-                "noise": f"+- {band:.4f}" if band is not None else "-",
+                "noise": f"{band[0]:+.4f} to {band[1]:+.4f}" if band is not None else "-",
                 "state": row.state + (f": {row.error}" if row.error else ""),
             }
         )
@@ -215,6 +217,8 @@ def _parse(raw: str) -> Entry | Event | Look | None:
         values = json.loads(raw)
         kind: Any = KINDS[values.pop("kind")]
         known = {field.name for field in fields(kind)}  # a later version may say more
+        if "expected" in values:
+            values["expected"] = [ExpectedScore(**point) for point in values["expected"]]
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.bootstrap import leaderboard_band, paired, resampled, score_with_error
+from competition.ensemble.bootstrap import paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.errors import Refusal
 
@@ -52,14 +52,14 @@ def test_what_both_get_wrong_cancels_in_a_paired_difference():
     gain = paired(labels, before, after, F1, 5, 500, seed=0)
     assert (gain.changed, gain.corrected, gain.corrupted) == (10, 10, 0)
     assert gain.error < score_with_error(labels, after, F1, 5, 500, seed=0).error / 2
-    assert gain.low > 0 and gain.is_real
+    assert gain.low > 0 and gain.is_better
 
 
 def test_a_result_against_itself_is_exactly_nothing():
     labels, (probs,) = draw([2.0])
     for metric, output in ((F1, probs.argmax(1)), (METRICS["log_loss"], probs)):
         gain = paired(labels, output, output, metric, 5, 100, seed=0)
-        assert (gain.value, gain.error, gain.changed, gain.is_real) == (0, 0, 0, False)
+        assert (gain.value, gain.error, gain.changed, gain.is_better) == (0, 0, 0, False)
 
 
 def test_the_paired_error_is_the_spread_over_fresh_draws_of_the_world():

@@ -28,7 +28,7 @@ def test_a_comparison_names_the_rows_that_changed():
 def test_probabilities_compare_by_their_own_metric():
     labels, (one, two) = draw([1.0, 2.0])
     found = compare(np.arange(400).astype(str), labels, two, one, METRICS["log_loss"], 5, 200, seed=0)
-    assert found.difference.is_real and len(found.changed) == (one.argmax(1) != two.argmax(1)).sum()
+    assert found.difference.is_better and len(found.changed) == (one.argmax(1) != two.argmax(1)).sum()
 
 
 def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
@@ -61,9 +61,9 @@ def test_a_gain_beyond_its_standard_error_but_within_what_seeds_change_is_noise(
     wrong = np.flatnonzero(before != labels)[:10]
     after[wrong] = labels[wrong]
     gain = paired(labels, before, after, F1, 5, 300, seed=0)
-    assert gain.is_real and verdict(gain) == "a gain"
+    assert gain.is_better and verdict(gain) == "a gain"
     judged = replace(gain, seeds=2 * gain.value)
-    assert not judged.is_real and verdict(judged) == "noise" and "other seeds" in told(judged)
+    assert not judged.is_better and verdict(judged) == "noise" and "other seeds" in told(judged)
     assert verdict(replace(gain, seeds=gain.error)) == "a gain"
     loss = paired(labels, after, before, F1, 5, 300, seed=0)
     assert verdict(loss) == "a loss" and verdict(replace(loss, seeds=1.0)) == "noise"

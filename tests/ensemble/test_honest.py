@@ -5,16 +5,19 @@ import pytest
 
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, Lab, choice, cross_fit, fit_chain, honest_chain
+from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.policy import fit_policy, mix_views
+from competition.ensemble.nested import NestedCrossFit, blocks_of
+from competition.ensemble.outputs import mix_views
+from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.selection import choice
 from competition.errors import Refusal
 
 from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
 
 F1 = METRICS["macro_f1"]
-HONEST = HonestSettings(resamples=300, seed=0)
+HONEST = HonestSettings(resamples=300, seed=0, blocks=10)
 BAGGED = replace(SETTINGS, blend=replace(BLEND, methods=("bagged",)), decision=replace(DECISION, rules=("argmax",)))
 
 
@@ -29,7 +32,7 @@ def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
         name: ViewPredictions(ids, ("identity", "flip_lr", "rot180"), np.stack(list(table), 1).astype(np.float16))
         for name, table in (("a", probs[:3]), ("b", probs[3:]))
     }
-    settings = replace(SETTINGS, blend=replace(BLEND, temperature=True))
+    settings = replace(SETTINGS, blend=replace(BLEND, calibrations=("temperature",)))
     crossed = cross_fit(views, labels, folds, settings, HONEST)
     for fold in (0, 3):
         spoilt = labels.copy()
@@ -108,7 +111,7 @@ def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
     made = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
     assert made.chain.blend.method == "bagged"
-    assert made.over_equal.is_real
+    assert made.over_equal.is_better
     assert made.chain.needs().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.needs()
 
 
@@ -120,23 +123,25 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     hair[:4], hair[100:103] = labels[:4], (labels[100:103] + 1) % 4  # one row more: noise
     better = wrong.copy()
     better[:60] = labels[:60]
-    names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
+    names = [
+        ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
+    ]
     pick = lambda *outputs: choice(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
-    assert pick(wrong, wrong, wrong, wrong) == ("equal", "argmax")
-    assert pick(wrong, better, wrong, better) == ("greedy", "argmax")
-    assert pick(wrong, wrong, better, wrong) == ("equal", "prior")
+    assert pick(wrong, wrong, wrong, wrong) == ("none", "equal", "argmax")
+    assert pick(wrong, better, wrong, better) == ("none", "greedy", "argmax")
+    assert pick(wrong, wrong, better, wrong) == ("none", "equal", "prior")
     worse = wrong.copy()
     worse[:130] = (labels[:130] + 1) % 4
-    assert pick(wrong, worse, wrong, worse) == ("equal", "argmax")
+    assert pick(wrong, worse, wrong, worse) == ("none", "equal", "argmax")
     assert F1.score_labels(labels, hair, 4) > F1.score_labels(labels, wrong, 4)
-    assert pick(wrong, hair, wrong, hair) == ("equal", "argmax")
+    assert pick(wrong, hair, wrong, hair) == ("none", "equal", "argmax")
     best = better.copy()
     best[60:70] = labels[60:70]
-    assert pick(wrong, better, wrong, best) == ("greedy", "prior")
-    assert pick(wrong, best, wrong, better) == ("greedy", "argmax")
+    assert pick(wrong, better, wrong, best) == ("none", "greedy", "prior")
+    assert pick(wrong, best, wrong, better) == ("none", "greedy", "argmax")
     luck = better.copy()
     luck[60:64], luck[100:103] = labels[60:64], (labels[100:103] + 1) % 4  # one row more than better
-    assert pick(wrong, luck, wrong, better) == ("greedy", "prior")
+    assert pick(wrong, luck, wrong, better) == ("none", "greedy", "prior")
 
 
 def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
@@ -148,11 +153,13 @@ def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it
     by_rule[12:24], by_rule[210:220] = labels[12:24], (labels[210:220] + 1) % 4
     by_both[:32] = labels[:32]
     by_both[200:220] = (labels[200:220] + 1) % 4
-    names = [("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior")]
+    names = [
+        ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
+    ]
     outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
     gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
-    assert [gain.is_real for gain in gains] == [False, False, True]
-    assert choice(outputs, labels, F1, 4, HONEST) == ("greedy", "prior")
+    assert [gain.is_better for gain in gains] == [False, False, True]
+    assert choice(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
 
 def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
@@ -162,7 +169,7 @@ def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
         settings = replace(
             SETTINGS,
             metric="quadratic_kappa" if rules == ("thresholds",) else "macro_f1",
-            blend=replace(BLEND, methods=methods, temperature=True),
+            blend=replace(BLEND, methods=methods, calibrations=("temperature",)),
             decision=replace(DECISION, rules=rules),
         )
         chain = fit_chain(views, labels, folds_of(300), settings, HONEST)
@@ -262,7 +269,7 @@ def test_without_a_policy_views_change_nothing_whatever_the_metric():
     labels, views = with_views()
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
-        settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, temperature=True))
+        settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, calibrations=("temperature",)))
         effect = honest_chain(views, labels, folds_of(400), settings, HONEST).views["m0"]
         assert (effect.value, effect.changed) == (0, 0)
 
@@ -274,7 +281,7 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
     settings = replace(
         BAGGED,
         policy=replace(SETTINGS.policy, mixing=mixing, by="metric"),
-        blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", temperature=True),
+        blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", calibrations=("temperature",)),
     )
     crossed = cross_fit(views, labels, folds, settings, HONEST)
     here, ids = folds == 2, views["m0"].ids
@@ -298,8 +305,8 @@ def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
     tried = {}
     for name in ("quadratic_kappa", "macro_f1", "log_loss"):
         settings = replace(SETTINGS, metric=name, decision=rules)
-        lab = Lab(as_members(probs), labels, folds_of(200), settings, HONEST, (), None, None)
-        tried[name] = {rule for _, rule in lab.choices}
+        nested = NestedCrossFit(as_members(probs), labels, folds_of(200), settings, HONEST)
+        tried[name] = {rule for _, _, rule in nested.choices}
     assert tried == {
         "quadratic_kappa": {"argmax", "prior", "thresholds"},
         "macro_f1": {"argmax", "prior"},
@@ -326,3 +333,81 @@ def test_another_seed_makes_the_same_choice(noise):
     assert len({(chain.blend.method, chain.decision.rule) for chain in made}) == 1
     said = [apply_chain(chain, views)[1] for chain in made]
     assert all((said[0] != other).mean() < 0.01 for other in said[1:])
+
+
+def spoilt_in(folds, tuned, labels, probs):
+    """A world where the rows of tuned folds are all right for every member: what tuning on them does, exaggerated."""
+    known = np.isin(folds, tuned)
+    probs = probs.copy()
+    probs[:, known] = 0.9 * np.eye(probs.shape[2], dtype=np.float32)[labels[known]] + 0.1 * probs[:, known]
+    return probs
+
+
+def test_no_score_is_of_rows_that_chose_hyperparameters():
+    labels, probs = draw([2.0, 2.5], rows=500)
+    folds = folds_of(500)
+    views = as_members(spoilt_in(folds, [0], labels, probs))
+    made = honest_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
+    others = folds != 0
+    assert np.array_equal(made.scored, others) and not made.is_optimistic
+    given = made.cross_fitted.labels
+    assert len(given) == 500  # every row has its output: only scores leave rows out
+    assert made.honest.value == F1.score_labels(labels[others], given[others], 5)
+    assert made.chosen_on == F1.score_labels(labels[others], apply_chain(made.chain, views)[1][others], 5)
+    equal = np.mean([views[name].view("identity") for name in views], axis=0).argmax(1)
+    assert made.equal.value == F1.score_labels(labels[others], equal[others], 5)
+    assert made.over_equal.value == pytest.approx(made.honest.value - made.equal.value)
+    for difference in (made.over_equal, made.over_best, *made.views.values()):
+        assert difference.changed <= others.sum()
+    every = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    assert every.honest.value > made.honest.value + 0.05 and every.equal.value > made.equal.value + 0.05
+
+
+def test_where_every_fold_chose_hyperparameters_all_rows_are_scored_and_called_optimistic():
+    labels, probs = draw([2.0, 2.5], rows=300)
+    folds = folds_of(300, 3)
+    made = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
+    plain = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST)
+    assert made.is_optimistic and made.scored.all() and made.honest == plain.honest
+
+
+def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_saw_its_fold():
+    labels, probs = draw([1.0, 1.5, 2.0], rows=300)
+    views, folds, seen = as_members(probs), folds_of(300, 30), []
+    settings = replace(HONEST, blocks=3)
+    made = honest_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
+    assert made.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
+    spoilt = np.where(folds == 4, (labels + 1) % 5, labels)
+    again = cross_fit(views, spoilt, folds, SETTINGS, settings)
+    assert np.array_equal(again.labels[folds == 4], made.cross_fitted.labels[folds == 4])
+    assert np.array_equal(again.probs[folds == 4], made.cross_fitted.probs[folds == 4])
+    assert not np.array_equal(again.probs, made.cross_fitted.probs)
+    assert {int(b) for b in np.unique(blocks_of(folds, 3))} == {0, 1, 2}
+    few = blocks_of(np.array([0, 2, 5, 2]), 10)
+    assert few.tolist() == [0, 1, 2, 1]  # no more blocks than folds
+
+
+def test_temperatures_are_a_candidate_that_has_to_win():
+    both = replace(SETTINGS, blend=replace(BLEND, calibrations=("none", "temperature")))
+    both = replace(both, decision=replace(DECISION, rules=("argmax",)))
+    chosen = []
+    for seed in range(4):
+        labels, probs = draw([1.5, 1.5, 1.5], rows=400, seed=seed)
+        chain = fit_chain(as_members(probs), labels, folds_of(400), both, HONEST)
+        chosen.append((chain.calibration, set(chain.temperatures.values()) == {1.0}))
+    assert chosen.count(("none", True)) >= 3
+    # One member is bad and far too sure: as it is, it outvotes the two good ones.
+    labels, probs = draw([0.5, 0.5, 4.0], rows=600)
+    sharp = probs.copy()
+    for m, power in enumerate((0.15, 0.15, 8.0)):
+        sharp[m] = probs[m] ** power / (probs[m] ** power).sum(1, keepdims=True)
+    equal = replace(both, blend=replace(both.blend, methods=("equal",)))
+    chain = fit_chain(as_members(sharp), labels, folds_of(600), equal, HONEST)
+    assert chain.calibration == "temperature" and chain.temperatures["m2"] > 2 > 1 > chain.temperatures["m0"]
+
+
+def test_the_best_member_is_a_candidate_where_the_equal_blend_is_worse_than_it():
+    labels, probs = draw([0.3, 5.0, 5.0], rows=600)
+    settings = replace(SETTINGS, blend=replace(BLEND, methods=("equal", "best")))
+    chain = fit_chain(as_members(probs), labels, folds_of(600), settings, HONEST)
+    assert chain.blend.method == "best" and chain.blend.weights["m0"] == 1

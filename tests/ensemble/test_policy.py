@@ -5,7 +5,8 @@ import pytest
 
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
-from competition.ensemble.policy import fit_policy, mix_views, refused_views, views_that_differ
+from competition.ensemble.outputs import mix_views, views_that_differ
+from competition.ensemble.policy import fit_policy, refused_views
 from competition.ensemble.predictions import ViewPredictions
 from competition.errors import Refusal
 

@@ -9,7 +9,7 @@ from competition.ensemble.tables import blend_table, policy_table
 
 from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
 
-HONEST = HonestSettings(resamples=200, seed=0)
+HONEST = HonestSettings(resamples=200, seed=0, blocks=10)
 F1 = METRICS["macro_f1"]
 
 
@@ -39,3 +39,17 @@ def test_the_table_of_views_says_what_each_way_corrects_and_corrupts():
     gain = searched.over["identity"]
     assert searched.honest.value > max(off.honest.value, fixed.honest.value)
     assert gain.corrected > gain.corrupted > 0
+
+
+def test_no_row_of_a_table_is_scored_on_rows_that_chose_hyperparameters():
+    labels, probs = draw([1.0, 2.5], rows=300)
+    views, folds = as_members(probs), np.arange(300) % 5
+    others = ~np.isin(folds, (0, 3))
+    rows = blend_table(views, labels, folds, SETTINGS, HONEST, ["equal"], tuned_folds=(0, 3))
+    alone = next(row for row in rows if row.name == "m1")
+    score = F1.score_labels(labels[others], views["m1"].view("identity").argmax(1)[others], 5)
+    assert alone.honest.value == alone.chosen_on == score != F1.score(labels, views["m1"].view("identity"))
+    policies = policy_table(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0, 3))
+    every = policy_table(views, labels, folds, SETTINGS, HONEST)
+    assert policies[0].honest.value == next(row for row in rows if row.name == "equal").honest.value
+    assert policies[0].honest.value != every[0].honest.value

@@ -33,7 +33,7 @@ def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
 
 
 BLEND = BlendSettings(
-    methods=("equal", "bagged"), mixing="mean", temperature=False, rounds=15, bags=4, trials=15, ridge=1.0, seed=0
+    calibrations=("none",), methods=("equal", "bagged"), mixing="mean", rounds=15, bags=4, trials=15, ridge=1.0, seed=0
 )
 DECISION = DecisionSettings(rules=("argmax", "prior"), passes=1, shrink_rows=20)
 POLICY = PolicySettings(

@@ -1,0 +1,98 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from competition.ensemble.blend import BLENDS
+from competition.ensemble.chain import chain_labels
+from competition.ensemble.decision import fit_decision, fit_prior
+from competition.ensemble.fitting import Fitter
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.shortlist import shortlist
+
+from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
+
+NAMES = [
+    (calibration, method, rule)
+    for calibration in ("none", "temperature")
+    for method in ("equal", "best", "greedy", "bagged")
+    for rule in ("argmax", "prior")
+]
+
+
+@pytest.mark.parametrize("mixing", ["mean", "geometric"])
+@pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "quadratic_kappa"])
+def test_shortlists_give_the_chains_and_the_labels_that_all_probabilities_give(mixing, metric):
+    labels, probs = draw([1.0, 1.5, 2.5, 2.5], rows=600, classes=12, seed=3, signal=2.5)
+    probs[2] = probs[2] ** 4 / (probs[2] ** 4).sum(1, keepdims=True)  # a member that is too sure
+    settings = replace(SETTINGS, metric=metric, blend=replace(BLEND, mixing=mixing))
+    blocks = np.arange(600) % 4
+    fitter = Fitter(as_members(probs), labels, blocks, settings)
+    whole = Fitter(as_members(probs), labels, blocks, settings)
+    whole.is_short = lambda name: False  # type: ignore[method-assign]
+    for without in (frozenset(), frozenset({1}), frozenset({0, 3})):
+        short, slow = fitter.candidates(without, NAMES), whole.candidates(without, NAMES)
+        assert fitter.is_short(NAMES[0]) and short.keys() == slow.keys()
+        for name, candidate in short.items():
+            assert candidate.chain.digest() == slow[name].chain.digest(), name
+            unseen = np.flatnonzero(np.isin(blocks, sorted(without)))
+            said = chain_labels(candidate.chain, fitter.views, unseen) if len(unseen) else unseen
+            assert np.array_equal(candidate.labels, said), name
+
+
+def test_a_class_is_left_out_only_if_no_weights_and_no_prior_can_make_it_win():
+    rng = np.random.default_rng(0)
+    labels, probs = draw([1.0, 2.0, 3.0], rows=300, classes=8, signal=1.5)
+    bias = rng.uniform(0, 0.7, 8)  # what a decision rule adds to the logarithm of a class
+    factors = np.exp(np.maximum(0, bias - bias[:, None])).astype(np.float32)
+    short = shortlist(lambda part: probs[:, part], [slice(0, 100), slice(100, 300)], labels, "mean", factors)
+    assert len(short.listed) < 0.8 * probs[0].size
+    for weights in rng.dirichlet(np.full(3, 0.3), 50).astype(np.float32):
+        scores = np.log((weights[:, None, None] * probs).sum(0)) + bias
+        listed = np.log((weights[:, None] * short.values).sum(0)) + bias[short.listed]
+        assert np.array_equal(short.winners(listed), scores.argmax(1))
+
+
+def test_the_prior_rule_from_a_shortlist_is_that_of_all_probabilities():
+    for seed in range(5):
+        labels, (probs,) = draw([2.0], rows=500, classes=6, seed=seed, signal=1.0)
+        every = shortlist(lambda part: probs[None, part], [slice(0, 500)], labels, "mean", np.full((6, 6), 1e9))
+        listed = np.log(np.maximum(every.values[0], 1e-7))
+        metric = METRICS["macro_f1"]
+        assert fit_prior(every, listed, metric) == fit_decision("prior", probs, labels, metric, DECISION)
+
+
+def test_policies_and_temperatures_are_the_same_in_all_candidates_of_a_fit():
+    labels, probs = draw([1.5, 1.5, 1.0], rows=400)
+    ids = np.arange(400).astype(str)
+    views = {"m": ViewPredictions(ids, ("identity", "flip_lr", "rot180"), np.stack(list(probs), 1).astype(np.float16))}
+    fits = Fitter(views, labels, np.arange(400) % 3, SETTINGS).candidates(frozenset({1}), NAMES)
+    assert len({str(one.chain.policies) for one in fits.values()}) == 1
+    temperatures = {name[0]: one.chain.temperatures["m"] for name, one in fits.items()}
+    assert temperatures["none"] == 1.0 != temperatures["temperature"]
+
+
+def test_a_sample_of_the_rows_for_temperatures_does_not_depend_on_labels(monkeypatch):
+    monkeypatch.setattr("competition.ensemble.outputs.SAMPLE", 150)
+    labels, probs = draw([1.0, 1.5], rows=400)
+    blocks = np.arange(400) % 4
+    spoilt = np.where(blocks == 2, (labels + 1) % 5, labels)
+    one, two = (
+        Fitter(as_members(probs), truth, blocks, SETTINGS).candidates(frozenset({2}), NAMES)
+        for truth in (labels, spoilt)
+    )
+    assert all(one[name].chain == two[name].chain for name in NAMES)
+
+
+@pytest.mark.parametrize("method", sorted(BLENDS))
+def test_every_method_goes_through_a_fit_whatever_the_size_of_the_chunks(method, monkeypatch):
+    labels, probs = draw([1.0, 1.5], rows=200)
+    names = [("temperature", method, "argmax")]
+    fits = []
+    for entries in (2_000_000, 200):
+        monkeypatch.setattr("competition.ensemble.outputs.CHUNK_ENTRIES", entries)
+        fitter = Fitter(as_members(probs), labels, np.arange(200) % 2, SETTINGS)
+        fits.append(fitter.candidates(frozenset({1}), names)[names[0]])
+    assert fits[0].chain.digest() == fits[1].chain.digest()
+    assert np.array_equal(fits[0].labels, fits[1].labels) and len(fits[0].labels) == 100
