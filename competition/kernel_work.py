@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from competition.data.prepared import Prepared
 from competition.errors import Refusal
@@ -20,6 +21,7 @@ from competition.params import Excluded, Member, Params
 from competition.params_file import ancestors
 from competition.remote import packing
 
+AnyFold = TypeVar("AnyFold", bound=Excluded)
 Units = dict[str, tuple[Path, Sequence[Path]]]  # place there -> folder here, files of it
 
 
@@ -29,12 +31,12 @@ def there(work: Path, path: Path) -> str:
 
 
 def missing_folds(
-    work: Path, params: Params, prepared: Prepared, name: str, member: Member, folds: Iterable[int]
-) -> list[int]:
+    work: Path, params: Params, prepared: Prepared, name: str, member: Member, folds: Iterable[AnyFold]
+) -> list[AnyFold]:
     """Those whose fold model is not here, or not as it is wanted."""
 
-    def current(fold: int) -> bool:
-        return is_current(fold_model(work, name, fold), fold_depends(work, prepared, params, member, fold))
+    def current(fold: Excluded) -> bool:
+        return is_current(model_manifest(work, name, fold), fold_depends(work, prepared, params, member, fold))
 
     return [fold for fold in folds if not current(fold)]
 
@@ -46,21 +48,19 @@ def cut_short(work: Path, params: Params, members: Mapping[str, Member], missing
     for teacher in sorted({teacher for name in missing for teacher in ancestors(params, name)}):
         folds = sorted(set(range(params.prepare.folds)) - set(missing.get(teacher, ())))
         units += [fold_model(work, teacher, fold).parent for fold in folds]
-    units += [model_manifest(work, *each).parent for each in nested_teachers(params, members, missing)]
+    units += [model_manifest(work, *each).parent for each in nested_teachers(params, missing)]
     return _packed(work, units)
 
 
-def nested_teachers(
-    params: Params, members: Mapping[str, Member], missing: Mapping[str, Sequence[int]]
-) -> list[tuple[str, Excluded]]:
+def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> list[tuple[str, Excluded]]:
     """(member, two folds) of the teacher models that nested students among the missing fold models learn from."""
     found = {
         (teacher, pair)
         for name, folds in missing.items()
         for fold in folds
-        if is_nested(members[name], fold)
+        if is_nested(params.members[name], fold)
         for teacher in ancestors(params, name)
-        for pair in teacher_models(members[name], params.prepare.folds, fold)
+        for pair in teacher_models(params.members[name], params.prepare.folds, fold)
     }
     return sorted(found)
 
