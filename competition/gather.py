@@ -14,8 +14,8 @@ from competition.ensemble.foreign import load_foreign
 from competition.ensemble.foreign_check import confidence
 from competition.ensemble.predictions import ViewPredictions, join, mean_over_folds
 from competition.errors import Refusal
-from competition.lineage import fold_views, tuned, tuned_folds, tuned_member
-from competition.manifest import digest_of, read_manifest, sha256
+from competition.lineage import fold_views, tuned_member
+from competition.manifest import Manifest, digest_of, read_manifest, sha256
 from competition.params import Member, Params
 from competition.params_file import Override
 from competition.yaml_text import read_yaml
@@ -34,24 +34,27 @@ class Gathered:
     test_ids: np.ndarray
     test: Members
     predicted_folds: tuple[int, ...]
-    tuned_folds: tuple[int, ...]  # whose held-out rows chose hyperparameters
+    tuned_folds: tuple[int, ...]  # whose held-out rows chose hyperparameters of any fold model, or of its teachers
     notes: tuple[str, ...]
 
 
 def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool) -> dict[str, dict[str, Any]]:
     """Member -> what its predictions are, as digests: fold -> files for ours, two files for a foreign one.
 
+    With each fold: on which folds' held-out rows the hyperparameters of the model that predicted were chosen.
     Raises Refusal for folds that lack (unless allowed) and for predictions of other data.
     """
     found: dict[str, dict[str, Any]] = {}
     lacking, stale = [], []
     for name in params.members:
         made = {fold: read_manifest(fold_views(work, name, fold)) for fold in range(params.prepare.folds)}
-        found[name] = {str(fold): m.files for fold, m in made.items() if m}
+        found[name] = {
+            str(fold): {**m.files, "tuned_folds": m.depends.get("tuned_folds", [])} for fold, m in made.items() if m
+        }
         lacking += [f"{name} fold {fold}" for fold, m in made.items() if not m]
-        stale += [f"{name} fold {fold}" for fold, m in made.items() if m and m.depends["data"] != prepared.digest]
+        stale += [f"{name} fold {fold}" for fold, m in made.items() if m and not _is_of(m, prepared)]
     if stale or (lacking and not allow_partial):
-        which, why = (stale, "are of other data") if stale else (lacking, "are missing")
+        which, why = (stale, "are of other data, or of an earlier version") if stale else (lacking, "are missing")
         raise Refusal(f"predictions of {', '.join(which[:5])} {why}; `make train predict` makes them")
     for name, foreign in params.foreign.items():
         files = {"oof": [Path(foreign.oof)], "test": [Path(file) for file in foreign.test]}
@@ -63,6 +66,11 @@ def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool)
             )
         found[name] = {part: ",".join(map(sha256, files[part])) for part in files} | {"folds": foreign.folds}
     return {name: made for name, made in found.items() if made}
+
+
+def _is_of(made: Manifest, prepared: Prepared) -> bool:
+    """Whether predictions are of this data, and say on which rows their hyperparameters were chosen."""
+    return made.depends["data"] == prepared.digest and "tuned_folds" in made.depends
 
 
 def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Mapping[str, Any]]) -> Gathered:
@@ -99,10 +107,18 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
                 f"member {name} has views {list(oof[name].views)} out of fold and {list(blind[name].views)} on test rows; "
                 "expected the same, `make predict FORCE=1` makes them"
             )
-    used = tuned_folds(params, [name for name in ours if tuned(work, name).exists()])
+    used = {int(fold) for name in ours for model in have[name].values() for fold in model["tuned_folds"]}
     folds = train["fold"].to_numpy()
     return Gathered(
-        ids, labels, folds, align(oof, ids), test_ids, align(blind, test_ids), tuple(shared), used, tuple(notes)
+        ids,
+        labels,
+        folds,
+        align(oof, ids),
+        test_ids,
+        align(blind, test_ids),
+        tuple(shared),
+        tuple(sorted(used)),
+        tuple(notes),
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from competition import kernel_work
 from competition.data.prepared import Prepared
 from competition.errors import Refusal
-from competition.lineage import fold_depends, fold_model, tuned_member
+from competition.lineage import fold_depends, model_manifest, tuned_member
 from competition.manifest import atomic, differences, read_manifest, sha256, write_json
-from competition.params import Member, Params
+from competition.params import Excluded, Member, Params
 from competition.params_file import Override
 from competition.remote import kernel_results, kernels, submit
 from competition.remote.kaggle_client import Client, KaggleRefusal
@@ -85,7 +85,7 @@ def make_room(home: Home, unit: str, force: bool) -> None:
     if found := fold_of(home, unit):
         name, member, fold = found
         if force or kernel_work.missing_folds(home.work, home.params, home.prepared, name, member, [fold]):
-            fold_model(home.work, name, fold).unlink(missing_ok=True)
+            model_manifest(home.work, name, fold).unlink(missing_ok=True)
 
 
 def say_merged(home: Home, merged: kernel_results.Merged) -> None:
@@ -95,20 +95,21 @@ def say_merged(home: Home, merged: kernel_results.Merged) -> None:
     for unit in merged.taken:
         if found := fold_of(home, unit):
             name, member, fold = found
-            made = read_manifest(fold_model(home.work, name, fold))
+            made = read_manifest(model_manifest(home.work, name, fold))
             wanted = fold_depends(home.work, home.prepared, home.params, member, fold)
             if made and (changes := differences(made.depends, wanted)):
                 home.say(f"kernel: WARNING {name} fold {fold} is not what is wanted here ({'; '.join(changes[:3])})")
 
 
-def fold_of(home: Home, unit: str) -> tuple[str, Member, int] | None:
-    """Which fold model a result folder is, if it is one: the member as it is trained here, and the fold."""
-    name, last = Path(unit).parts[-2:]
-    fold = re.fullmatch(r"fold(\d+)", last)
-    if fold is None or name not in home.params.members:
+def fold_of(home: Home, unit: str) -> tuple[str, Member, Excluded] | None:
+    """Which fold model (or nested teacher) a result folder is, if it is one: the member as it is trained here, and what
+    it leaves out.
+    """
+    match = re.search(r"/([^/]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{unit}")
+    if match is None or match[1] not in home.params.members:
         return None
-    member, _ = tuned_member(home.work, home.params, name, home.overrides)
-    return name, member, int(fold[1])
+    member, _ = tuned_member(home.work, home.params, match[1], home.overrides)
+    return match[1], member, int(match[2]) if match[2] else (int(match[3]), int(match[4]))
 
 
 def take_submission(home: Home, pushed: kernels.Pushed, folder: Path) -> None:

@@ -3,14 +3,25 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from competition.data.prepared import Prepared
 from competition.errors import Refusal
-from competition.lineage import fold_depends, fold_model, fold_views, views_depends
+from competition.lineage import (
+    fold_depends,
+    fold_model,
+    fold_views,
+    is_nested,
+    model_manifest,
+    teacher_models,
+    views_depends,
+)
 from competition.manifest import digest_of, is_current, read_manifest
-from competition.params import Member, Params
+from competition.params import Excluded, Member, Params
+from competition.params_file import ancestors
 from competition.remote import packing
 
+AnyFold = TypeVar("AnyFold", bound=Excluded)
 Units = dict[str, tuple[Path, Sequence[Path]]]  # place there -> folder here, files of it
 
 
@@ -20,12 +31,12 @@ def there(work: Path, path: Path) -> str:
 
 
 def missing_folds(
-    work: Path, params: Params, prepared: Prepared, name: str, member: Member, folds: Iterable[int]
-) -> list[int]:
+    work: Path, params: Params, prepared: Prepared, name: str, member: Member, folds: Iterable[AnyFold]
+) -> list[AnyFold]:
     """Those whose fold model is not here, or not as it is wanted."""
 
-    def current(fold: int) -> bool:
-        return is_current(fold_model(work, name, fold), fold_depends(work, prepared, params, member, fold))
+    def current(fold: Excluded) -> bool:
+        return is_current(model_manifest(work, name, fold), fold_depends(work, prepared, params, member, fold))
 
     return [fold for fold in folds if not current(fold)]
 
@@ -34,10 +45,24 @@ def cut_short(work: Path, params: Params, members: Mapping[str, Member], missing
     """Fold models to go on with, and teachers whose pupils are trained there."""
     parts = [fold_model(work, name, fold).parent for name, folds in missing.items() for fold in folds]
     units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
-    for teacher in sorted({teacher for name in missing for teacher in members[name].teacher}):
+    for teacher in sorted({teacher for name in missing for teacher in ancestors(params, name)}):
         folds = sorted(set(range(params.prepare.folds)) - set(missing.get(teacher, ())))
         units += [fold_model(work, teacher, fold).parent for fold in folds]
+    units += [model_manifest(work, *each).parent for each in nested_teachers(params, missing)]
     return _packed(work, units)
+
+
+def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> list[tuple[str, Excluded]]:
+    """(member, two folds) of the teacher models that nested students among the missing fold models learn from."""
+    found = {
+        (teacher, pair)
+        for name, folds in missing.items()
+        for fold in folds
+        if is_nested(params.members[name], fold)
+        for teacher in ancestors(params, name)
+        for pair in teacher_models(params.members[name], params.prepare.folds, fold)
+    }
+    return sorted(found)
 
 
 def to_blend(

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.data.prepared import Prepared
-from competition.manifest import is_current, read_manifest, sha256
-from competition.params import Member, Params
+from competition.data.prepared import Prepared, data_digest
+from competition.manifest import Manifest, differences, is_whole, plain, read_manifest, sha256
+from competition.params import Excluded, Member, Params
 from competition.params_file import Override
 from competition.training.tuning import with_values
 
@@ -22,6 +23,18 @@ def fold_model(work: Path, name: str, fold: int) -> Path:
     return work / "members" / name / f"fold{fold}" / "manifest.json"
 
 
+def model_manifest(work: Path, name: str, fold: Excluded) -> Path:
+    """The manifest of a fold model, or of a nested teacher: a model trained without two folds."""
+    if isinstance(fold, int):
+        return fold_model(work, name, fold)
+    return work / "members" / name / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
+
+
+def soft_labels(work: Path, name: str, fold: Excluded) -> Path:
+    """The manifest of what a teacher says of the rows it learned from; soft.npz lies beside it."""
+    return model_manifest(work, name, fold).parent / "soft" / "manifest.json"
+
+
 def fold_views(work: Path, name: str, fold: int) -> Path:
     """The manifest of one fold model's predictions; oof.npz and test.npz lie beside it."""
     return work / "members" / name / f"fold{fold}" / "views" / "manifest.json"
@@ -29,11 +42,40 @@ def fold_views(work: Path, name: str, fold: int) -> Path:
 
 def tuned_member(work: Path, params: Params, name: str, overrides: Sequence[Override]) -> tuple[Member, dict[str, str]]:
     """The member as it is trained, and key -> "value (where from)" for every tuned key."""
-    member, best = params.members[name], tuned(work, name)
-    made = read_manifest(best.with_name("manifest.json"))
-    if made is None or not is_current(best.with_name("manifest.json"), made.depends):
+    member, best, study = params.members[name], tuned(work, name), whole_study(work, name)
+    if study is None or study_differences(work, params, name):
         return member, {}
-    return with_values(member, json.loads(best.read_text(encoding="utf-8"))["values"], overrides)
+    values = json.loads(best.read_text(encoding="utf-8"))
+    tuned_one, origins = with_values(name, member, values["values"], overrides)
+    if any("(tuned)" in origin for origin in origins.values()):
+        folds = tuple(sorted({*member.tuned_folds, *values["folds"]}))
+        tuned_one = replace(tuned_one, tuned_folds=folds)
+    return tuned_one, origins
+
+
+def whole_study(work: Path, name: str) -> Manifest | None:
+    """The manifest of a member's finished study, if its best.json is whole."""
+    path = tuned(work, name).with_name("manifest.json")
+    made = read_manifest(path)
+    return made if made is not None and is_whole(path, made) and tuned(work, name).is_file() else None
+
+
+def study_differences(work: Path, params: Params, name: str) -> list[str]:
+    """In what the data and the member differ from those that a finished study was about; [] = its values are used.
+
+    Trials, search space and the study's seed may differ, and what the member's file says for a searched value.
+    """
+    study = whole_study(work, name)
+    if study is None:
+        return []
+    searched = json.loads(tuned(work, name).read_text(encoding="utf-8"))["values"]
+    now = plain(_studied(data_digest(work / "data"), params, name))
+    before = {key: study.depends.get(key) for key in now}
+    for one in (before, now):
+        member = one["member"] = dict(one["member"] or {})
+        member.pop("tuned_folds", None)
+        member["train"] = {key: value for key, value in member.get("train", {}).items() if key not in searched}
+    return differences(before, now)
 
 
 def training_parts(member: Member) -> tuple[str, ...]:
@@ -48,38 +90,82 @@ def tune_depends(prepared: Prepared, params: Params, name: str) -> dict[str, Any
         "seed": params.tune.seed,
         "trials": params.tune.trials,
     }
-    return {"data": prepared.digest, "fit": params.prepare.fit, "member": params.members[name], **space}
+    return {**_studied(prepared.digest, params, name), **space}
 
 
-def fold_depends(work: Path, prepared: Prepared, params: Params, member: Member, fold: int) -> dict[str, Any]:
-    """The device is not in it: the same member is the same on any."""
-    weights = Path(member.weights)
+def _studied(data: str, params: Params, name: str) -> dict[str, Any]:
+    """What tuned values hold for: the data and the member."""
+    member = params.members[name]
+    return {"data": data, "fit": params.prepare.fit, "member": member, "weights": _start(member)}
+
+
+def _start(member: Member) -> str:
+    """Digest of the file of starting weights, "" where it is no local file."""
+    return sha256(Path(member.weights)) if Path(member.weights).is_file() else ""
+
+
+def fold_depends(work: Path, prepared: Prepared, params: Params, member: Member, fold: Excluded) -> dict[str, Any]:
+    """The device is not in it: the same member is the same on any.
+
+    teachers: the weights of exactly those models whose soft labels this one learns from.
+    tuned_folds: the folds on whose held-out rows hyperparameters were chosen, the member's own or its teachers'.
+    """
+    models = {name: teacher_models(member, params.prepare.folds, fold) for name in member.teacher}
+    made = {name: {each: read_manifest(model_manifest(work, name, each)) for each in models[name]} for name in models}
+    taught = [manifest for of_one in made.values() for manifest in of_one.values() if manifest]
     return {
         "data": prepared.digest,
         "fit": params.prepare.fit,
         "fold": fold,
         "member": member,
-        "weights": sha256(weights) if weights.is_file() else "",
-        "teachers": {name: oof_digests(work, params, name) for name in member.teacher},
+        "weights": _start(member),
+        "teachers": {
+            name: {
+                str(each): manifest.files.get("weights.npz", "") if manifest else "" for each, manifest in one.items()
+            }
+            for name, one in made.items()
+        },
+        "tuned_folds": sorted(
+            {*member.tuned_folds, *(f for one in taught for f in one.depends.get("tuned_folds", ()))}
+        ),
     }
 
 
-def oof_digests(work: Path, params: Params, name: str) -> list[str]:
-    """Of the out-of-fold predictions that each fold model of a member left when it was trained; "" where one lacks."""
-    made = [read_manifest(fold_model(work, name, fold)) for fold in range(params.prepare.folds)]
-    return [manifest.files.get("oof.npz", "") if manifest else "" for manifest in made]
+def is_nested(member: Member, fold: Excluded) -> bool:
+    """Whether this fold model's teachers are trained without one fold more. A nested teacher's own teachers never are."""
+    return bool(member.teacher) and member.teacher_scheme == "nested" and isinstance(fold, int)
+
+
+def teacher_models(member: Member, folds: int, fold: Excluded) -> list[Excluded]:
+    """What each teacher of a fold model left out: no teacher learned from the student's held-out rows.
+
+    same_fold: the very fold the student leaves out.  nested: for every other fold, whose rows it gives soft labels to,
+    that fold as well.
+    """
+    if isinstance(fold, tuple) or not is_nested(member, fold):
+        return [fold]
+    return [(min(fold, other), max(fold, other)) for other in range(folds) if other != fold]
 
 
 def views_depends(work: Path, prepared: Prepared, params: Params, name: str, fold: int) -> dict[str, Any]:
     """Weights by their digest: predictions are made again when the model is another one, however it came about."""
     made = read_manifest(fold_model(work, name, fold))
     weights = made.files["weights.npz"] if made else "none"
-    return {"data": prepared.digest, "fit": params.prepare.fit, "views": params.predict.views, "model": weights}
+    chosen_on = made.depends.get("tuned_folds", []) if made else []
+    return {
+        "data": prepared.digest,
+        "fit": params.prepare.fit,
+        "views": params.predict.views,
+        "model": weights,
+        "tuned_folds": chosen_on,
+    }
 
 
-def tuned_folds(params: Params, names: Sequence[str]) -> tuple[int, ...]:
-    """Folds on whose held-out rows the hyperparameters of these members were chosen."""
-    return params.tune.folds if names and params.tune.trials else ()
+def soft_depends(work: Path, prepared: Prepared, params: Params, name: str, fold: Excluded) -> dict[str, Any]:
+    """What a teacher's soft labels are made from."""
+    made = read_manifest(model_manifest(work, name, fold))
+    weights = made.files["weights.npz"] if made else "none"
+    return {"data": prepared.digest, "fit": params.prepare.fit, "model": weights}
 
 
 def tuning_trials(work: Path) -> int:

@@ -12,6 +12,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Excluded = int | tuple[int, int]  # the fold that a model does not learn from; two of them for a nested teacher
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # becomes a folder
 
 
@@ -101,6 +102,7 @@ class Train:
     class_weights: Literal["none", "sqrt", "balanced"]
     sampling: Literal["natural", "balanced"]
     patience: Count
+    patience_share: Annotated[float, Field(gt=0, le=0.5)]
     probe: bool
     freeze_norm: bool
     small_epochs: Share
@@ -144,6 +146,8 @@ class Member:
     external: tuple[str, ...] = ()
     teacher: tuple[str, ...] = ()
     teacher_weight: Share = 0.3
+    teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
+    tuned_folds: tuple[Count, ...] = ()  # on whose held-out rows its hyperparameters were chosen; tuning adds to them
 
 
 @dataclass(frozen=True)

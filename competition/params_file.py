@@ -231,6 +231,12 @@ def _check_members(params: Params) -> None:
             if teacher not in params.members:
                 others = [other for other in params.members if other != name]
                 raise _Wrong(where, f"no other member {teacher!r}{_did_you_mean(teacher, others)}")
+        for place, fold in enumerate(member.tuned_folds):
+            if fold >= params.prepare.folds:
+                raise _Wrong(
+                    ("members", name, "tuned_folds", place),
+                    f"fold {fold} was found, folds are 0 to {params.prepare.folds - 1}",
+                )
         if member.train.probe and member.weights == "none":
             raise _Wrong(
                 ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
@@ -243,6 +249,35 @@ def _check_members(params: Params) -> None:
                     f"{source!r} is not under prepare.external{_did_you_mean(source, known)}",
                 )
     in_training_order(params)
+    _check_nested(params)
+
+
+def _check_nested(params: Params) -> None:
+    """Nested teachers are trained without two folds; a nested scheme among their own teachers would take a third."""
+    for name, member in params.members.items():
+        if not member.teacher or member.teacher_scheme == "same_fold":
+            continue
+        if params.prepare.folds < 3:
+            raise _Wrong(
+                ("members", name, "teacher_scheme"),
+                f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}",
+            )
+        for teacher in ancestors(params, name):
+            if params.members[teacher].teacher and params.members[teacher].teacher_scheme == "nested":
+                raise _Wrong(
+                    ("members", name, "teacher_scheme"),
+                    f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "
+                    "three folds; set teacher_scheme to same_fold for one of them",
+                )
+
+
+def ancestors(params: Params, name: str) -> list[str]:
+    """A member's teachers, their teachers and so on, in training order."""
+    wanted: set[str] = set()
+    for one in reversed(in_training_order(params)):
+        if one == name or one in wanted:
+            wanted |= set(params.members[one].teacher)
+    return [one for one in in_training_order(params) if one in wanted]
 
 
 def in_training_order(params: Params) -> list[str]:

@@ -17,7 +17,7 @@ from competition.data.adapters import ADAPTERS
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
-from competition.lineage import tuned_member
+from competition.lineage import model_manifest, tuned_member
 from competition.manifest import atomic, write_json
 from competition.params import Member
 from competition.params_file import in_training_order
@@ -186,6 +186,10 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, made if submits else ""),
         collect=(
             *(f"{work}/members/{name}/fold{fold}" for name in missing for fold in missing[name]),
+            *(
+                kernel_work.there(job.work, model_manifest(job.work, *model).parent)
+                for model in kernel_work.nested_teachers(job.params, missing)
+            ),
             f"{work}/tune/*",
         ),
         leave={kernel_home.SUBMISSION: f"{made}/*.csv", kernel_home.LEDGER: f"{made}/ledger.jsonl"} if submits else {},

@@ -17,12 +17,24 @@ import numpy as np
 
 from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared, load_prepared
-from competition.ensemble.predictions import Predictions, ViewPredictions, join
 from competition.errors import Refusal
-from competition.lineage import fold_depends, fold_model, training_parts, tuned_member
+from competition.lineage import (
+    fold_depends,
+    fold_model,
+    is_nested,
+    model_manifest,
+    soft_depends,
+    soft_labels,
+    study_differences,
+    teacher_models,
+    training_parts,
+    tuned,
+    tuned_member,
+)
 from competition.manifest import atomic, digest_of, is_current, read_manifest
-from competition.params import Member
-from competition.params_file import in_training_order
+from competition.params import Excluded, Member
+from competition.params_file import ancestors, in_training_order
+from competition.soft_labels import load_soft_labels, predict_soft_labels
 from pipelines.backend import start_backend
 from pipelines.progress import Bar, progress_bar
 from pipelines.stage import Job, add_pick, image_cache, main, picked_folds, picked_members, shown
@@ -38,6 +50,7 @@ def run(job: Job) -> None:
     names = [name for name in in_training_order(job.params) if name in picked_members(job)]
     for name in names:
         member = member_said(job, name)
+        train_nested_teachers(job, prepared, name, member)
         missing = missing_folds(job, prepared, name, member)
         current = [fold for fold in picked_folds(job) if fold not in missing]
         if current:
@@ -51,16 +64,35 @@ def member_said(job: Job, name: str) -> Member:
     member, origins = tuned_member(job.work, job.params, name, job.overrides)
     if origins:
         job.say(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
+    if changes := study_differences(job.work, job.params, name):
+        job.say(
+            f"train {name}: {shown(tuned(job.work, name))} is not used, it was tuned for something else "
+            f"({'; '.join(changes[:3])}); `make tune` makes it again"
+        )
     return member
 
 
-def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[int]:
-    def current(fold: int) -> bool:
-        return not job.options.force and is_current(
-            fold_model(job.work, name, fold), fold_depends(job.work, prepared, job.params, member, fold)
-        )
+def train_nested_teachers(job: Job, prepared: Prepared, name: str, member: Member) -> None:
+    """The teacher models without two folds that the picked folds of a nested student learn from; each is trained once."""
+    folds = picked_folds(job)
+    if not any(is_nested(member, fold) for fold in folds):
+        return
+    pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
+    for teacher in ancestors(job.params, name):
+        one, _ = tuned_member(job.work, job.params, teacher, job.overrides)
+        lacking = [pair for pair in pairs if not has_model(job, prepared, teacher, one, pair)]
+        if lacking:
+            job.say(f"train {name}: {len(lacking)} of {len(pairs)} nested teacher models of {teacher} are missing")
+            train_persistently(job, teacher, partial(train_member, job, prepared, teacher, one, lacking))
 
-    return [fold for fold in picked_folds(job) if not current(fold)]
+
+def has_model(job: Job, prepared: Prepared, name: str, member: Member, fold: Excluded) -> bool:
+    depends = fold_depends(job.work, prepared, job.params, member, fold)
+    return is_current(model_manifest(job.work, name, fold), depends)
+
+
+def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[Excluded]:
+    return [fold for fold in picked_folds(job) if job.options.force or not has_model(job, prepared, name, member, fold)]
 
 
 def train_persistently(job: Job, name: str, train: Callable[[Callable[[], None]], None]) -> None:
@@ -103,17 +135,19 @@ def in_one_line(error: Exception) -> str:
 
 
 def train_member(
-    job: Job, prepared: Prepared, name: str, member: Member, missing: list[int], alive: Callable[[], None]
+    job: Job, prepared: Prepared, name: str, member: Member, missing: list[Excluded], alive: Callable[[], None]
 ) -> None:
-    """Each fold leaves the list `missing` when it is done."""
+    """Each fold (two of them for a nested teacher) leaves the list `missing` when its model is done."""
     from competition.training.device import open_device
     from competition.training.pace import Pace, Waiting
     from competition.training.workshop import Workshop, load_images
 
     device = open_device(job.params.device, job.path("cache", "compiled"))
     job.say(
-        f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(str, missing))}"
+        f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(short, missing))}"
     )
+    for teacher in member.teacher:
+        predict_teacher(job, prepared, name, teacher, [f for f in missing if not is_nested(member, f)], device, alive)
     with progress_bar(None, f"{name}: decoding images") as bar:
         images = load_images(
             prepared,
@@ -130,9 +164,9 @@ def train_member(
             "cache.disk_gigabytes (nor the free disk): every image is decoded again each time"
         )
     competition = prepared.competition
-    taught = teachers_say(job, member)
+    soft = partial(load_soft_labels, job.work, prepared, job.params.prepare.folds, member) if member.teacher else None
     shop = Workshop(
-        member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, taught, alive
+        member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, soft, alive
     )
     with progress_bar(None, name) as bar:
 
@@ -142,37 +176,78 @@ def train_member(
 
         pace = Pace(slow)
         for done, fold in enumerate(folds := tuple(missing)):
-            manifest = fold_model(job.work, name, fold)
+            manifest = model_manifest(job.work, name, fold)
             depends = fold_depends(job.work, prepared, job.params, member, fold)
-            make = partial(train_fold, job, shop, depends, manifest.parent, bar, (done, len(folds)), alive, pace)
-            made = job.piece(f"train {name} fold {fold}", manifest, depends, make)
+            make = partial(train_fold, job, shop, depends, fold, manifest.parent, bar, (done, len(folds)), alive, pace)
+            made = job.piece(f"train {name} {told(fold)}", manifest, depends, make)
             missing.remove(fold)
             bar.clear()
             said = f"{competition.metric} {made.result['held_out']:.4f} on its held-out rows, {made.result['seconds']:.0f} s"
             if member.train.patience:
-                said += f"; epoch {made.result['epoch']}, chosen on these rows (the last epoch: {made.result['held_out_last']:.4f})"
-            job.say(f"train {name} fold {fold}: {said}")
+                said += (
+                    f"; epoch {made.result['epoch']} of {made.result['epochs']} has the best score on its inner validation "
+                    f"part ({made.result['inner']:.4f}): its weights predict these rows and the test rows"
+                )
+            job.say(f"train {name} {told(fold)}: {said}")
 
 
-def teachers_say(job: Job, member: Member) -> Predictions | None:
-    """The mean of the teachers' out-of-fold probabilities, which every training row has from a model that never saw it."""
-    if not member.teacher:
-        return None
-    said = []
-    for name in member.teacher:
-        files = [fold_model(job.work, name, fold).with_name("oof.npz") for fold in range(job.params.prepare.folds)]
-        lacking = [fold for fold, file in enumerate(files) if not file.exists()]
-        if lacking:
-            raise Refusal(f"teacher {name} lacks fold {lacking[0]}; `make train MEMBER={name}` trains it")
-        said.append(join([ViewPredictions.load(file) for file in files]))
-    ids = said[0].ids
-    return Predictions(ids, np.mean([one.at(ids).view("identity") for one in said], axis=0))
+def short(fold: Excluded) -> str:
+    return str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}"
+
+
+def told(fold: Excluded) -> str:
+    return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
+
+
+def predict_teacher(
+    job: Job,
+    prepared: Prepared,
+    student: str,
+    teacher: str,
+    folds: Iterable[Excluded],
+    device: Any,
+    alive: Callable[[], None],
+) -> None:
+    """Soft labels by the teacher's models of these folds, for the rows they learned from: kept beside each model."""
+    from competition.training.workshop import Workshop, load_images
+
+    member, _ = tuned_member(job.work, job.params, teacher, job.overrides)
+    shop = None
+    for fold in folds:
+        if not has_model(job, prepared, teacher, member, fold):
+            raise Refusal(
+                f"member {student} learns from {teacher}, which lacks {told(fold)} or has it by other parameters; "
+                f"`make train MEMBER={teacher}` trains it"
+            )
+        manifest = soft_labels(job.work, teacher, fold)
+        depends = soft_depends(job.work, prepared, job.params, teacher, fold)
+        if is_current(manifest, depends):
+            continue
+        if shop is None:
+            images = load_images(
+                prepared, ("train",), member.image_size, job.params.prepare.fit, image_cache(job), lambda *_: None
+            )
+            about = prepared.competition
+            batch = job.params.predict.batch
+            shop = Workshop(member, images, len(about.classes), about.metric, device, batch, alive=alive)
+
+        make = partial(write_soft_labels, shop, model_manifest(job.work, teacher, fold), fold)
+        job.piece(f"train {student}: soft labels by {teacher} {told(fold)}", manifest, depends, make)
+
+
+def write_soft_labels(shop: Any, model: Path, fold: Excluded) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    from competition.training.checkpoint import load_arrays
+
+    labels, file = predict_soft_labels(shop, load_arrays(model.with_name("weights.npz")), fold), model.parent / "soft"
+    labels.save(file / "soft.npz")
+    return [file / "soft.npz"], {"rows": len(labels.ids)}
 
 
 def train_fold(
     job: Job,
     shop: Any,
     depends: Mapping[str, Any],
+    fold: Excluded,
     folder: Path,
     bar: Bar,
     place: tuple[int, int],
@@ -183,18 +258,19 @@ def train_fold(
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Epoch, Stopped
 
-    member, fold = depends["member"], depends["fold"]
+    member = depends["member"]
     checkpoints = Checkpoints(folder / "checkpoints", digest_of(depends))
     asked: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
 
     def progress(step: int, steps: int, text: str) -> None:
         alive()
-        bar.set_postfix_str(f"fold {fold}, {text}", refresh=False)
+        bar.set_postfix_str(f"{told(fold)}, {text}", refresh=False)
         bar.update_to(place[0] * steps + step, place[1] * steps)
 
     try:
-        trained = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked), pace=pace)
+        watch = isinstance(fold, int)  # nobody looks at the score of a nested teacher
+        trained = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked), watch, pace)
     except Stopped as stopped:
         job.say(f"train: {stopped}, its checkpoint is on disk; the same command goes on from there")
         raise SystemExit(SIGTERM_EXIT) from None
@@ -209,12 +285,16 @@ def train_fold(
         table.writerows(asdict(epoch) for epoch in trained.history)
     shop.out_of_fold(fold, trained).save(folder / "oof.npz")
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
-    if trained.last is not None:
-        files.append(folder / "last.npz")
-        save_arrays(files[-1], trained.last)
     checkpoints.clear()
-    kept, last = trained.history[trained.kept_epoch - 1], trained.history[-1]
-    return files, {"held_out": kept.held_out, "epoch": kept.epoch, "held_out_last": last.held_out, "loss": last.loss}
+    kept, last = trained.kept, trained.history[-1]
+    told_too = {"inner": kept.inner} if member.train.patience else {}
+    return files, {
+        "held_out": shop.kept_score(fold, trained),
+        "epoch": kept.epoch,
+        "epochs": last.epoch,
+        "loss": last.loss,
+        **told_too,
+    }
 
 
 def summary(job: Job, names: Iterable[str]) -> None:

@@ -60,7 +60,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
                 trained = shop.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
             except Diverged as error:
                 raise ArithmeticError(str(error)) from None
-            scores.append(sign * trained.history[-1].held_out)
+            scores.append(sign * shop.kept_score(fold, trained))  # as its fold model will be scored
             if report(sum(scores) / len(scores), len(scores)) and fold != params.tune.folds[-1]:
                 raise optuna.TrialPruned
         return sum(scores) / len(scores)

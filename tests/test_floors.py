@@ -25,7 +25,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.data", "competition.submission"),
     ("competition.training",),
     ("competition.lineage",),
-    ("competition.gather", "competition.kernel_work"),
+    ("competition.gather", "competition.kernel_work", "competition.soft_labels"),
     ("competition.kernel_home",),
     ("competition.report",),
     ("pipelines.progress", "pipelines.ran_with"),

@@ -1,5 +1,6 @@
 """A changed parameter redoes what depends on it, and no more."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -7,10 +8,21 @@ import pytest
 from world import ROOT, params
 
 from competition.data.competition import Competition
-from competition.data.prepared import Prepared
-from competition.lineage import fold_depends, fold_model, tune_depends, tuned, tuned_member, views_depends
+from competition.data.prepared import Prepared, data_digest
+from competition.lineage import (
+    fold_depends,
+    fold_model,
+    model_manifest,
+    study_differences,
+    teacher_models,
+    tune_depends,
+    tuned,
+    tuned_member,
+    views_depends,
+)
 from competition.manifest import digest_of, write_json, write_manifest
-from competition.params_file import load_params
+from competition.params import Params
+from competition.params_file import load_params, parse_overrides
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
@@ -87,13 +99,116 @@ def test_pretrained_weights_count_by_their_content_not_their_name(tmp_path: Path
     assert digests(tmp_path, f"members.cnn.weights={weights}")["fold model"] != first["fold model"]
 
 
+def finish_study(work: Path, found: Params, values: dict[str, float], folds: list[int], name: str = "cnn") -> None:
+    """As `make tune` leaves it."""
+    best = tuned(work, name)
+    write_json(best, {"values": values, "folds": folds})
+    write_manifest(best.with_name("manifest.json"), tune_depends(prepared_in(work), found, name), [best], {}, {})
+
+
+def prepared_in(work: Path) -> Prepared:
+    (work / "data").mkdir(exist_ok=True)
+    for file in ("index.csv", "competition.json"):
+        if not (work / "data" / file).exists():
+            (work / "data" / file).write_text(file)
+    return replace(PREPARED, digest=data_digest(work / "data"))
+
+
 def test_tuned_values_are_used_when_their_file_is_whole_and_not_else(tmp_path: Path) -> None:
     best = tuned(tmp_path, "cnn")
     assert tuned_member(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
-    write_json(best, {"values": {"learning_rate": 0.25}})
+    write_json(best, {"values": {"learning_rate": 0.25}, "folds": [0]})
     assert tuned_member(tmp_path, params(), "cnn", ())[1] == {}  # no manifest: not finished
-    write_manifest(best.with_name("manifest.json"), {}, [best], {}, {})
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
     member, origins = tuned_member(tmp_path, params(), "cnn", ())
     assert member.train.learning_rate == 0.25 and origins == {"learning_rate": "0.25 (tuned)"}
     best.write_text("{}")
     assert tuned_member(tmp_path, params(), "cnn", ())[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "used"),
+    [
+        ("tune.trials=7 tune.seed=9 tune.folds=[2]", True),
+        ("tune.search.learning_rate.high=0.5", True),
+        ("train.learning_rate=0.125", True),  # a searched value: the trials never used it
+        ("members.mobilenet.alpha=1.0", True),
+        ("members.cnn.architecture=MobileNetV2", False),
+        ("members.cnn.image_size=48", False),
+        ("train.epochs=3", False),
+        ("members.cnn.train.dropout=0.1", False),
+        ("prepare.fit=crop", False),
+    ],
+)
+def test_tuned_values_hold_for_the_member_and_data_they_were_tuned_with(
+    tmp_path: Path, change: str, used: bool
+) -> None:
+    finish_study(tmp_path, params("tune.trials=3"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
+    member, _ = tuned_member(tmp_path, params(change), "cnn", ())
+    assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
+    assert bool(study_differences(tmp_path, params(change), "cnn")) != used
+
+
+def test_tuned_values_of_other_data_are_not_used(tmp_path: Path) -> None:
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
+    (tmp_path / "data" / "index.csv").write_text("other rows")
+    assert tuned_member(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
+
+
+def test_a_fold_model_says_on_which_rows_its_values_and_those_of_its_teachers_were_chosen(tmp_path: Path) -> None:
+    taught = "members.mobilenet.teacher=[cnn] members.mobilenet.tuned_folds=[4]"
+    found = params(taught)
+    finish_study(tmp_path, found, {"learning_rate": 0.25}, [0, 2])
+    member, _ = tuned_member(tmp_path, found, "cnn", ())
+    train(tmp_path, "cnn", 1, fold_depends(tmp_path, PREPARED, found, member, 1), b"w")
+    assert fold_depends(tmp_path, PREPARED, found, member, 1)["tuned_folds"] == [0, 2]
+    student = fold_depends(tmp_path, PREPARED, found, found.members["mobilenet"], 1)
+    assert student["tuned_folds"] == [0, 2, 4]
+    train(tmp_path, "mobilenet", 1, student, b"w")
+    assert views_depends(tmp_path, PREPARED, found, "mobilenet", 1)["tuned_folds"] == [0, 2, 4]
+
+
+def test_values_that_were_all_set_by_hand_were_not_tuned(tmp_path: Path) -> None:
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
+    overrides = parse_overrides("members.cnn.train.learning_rate=0.125")
+    member, _ = tuned_member(tmp_path, params("members.cnn.train.learning_rate=0.125"), "cnn", overrides)
+    assert member.train.learning_rate == 0.125 and member.tuned_folds == ()
+
+
+def train(work: Path, name: str, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
+    """A fold model as `make train` leaves it, as far as others depend on it."""
+    manifest = model_manifest(work, name, fold)
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.with_name("weights.npz").write_bytes(weights)
+    write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
+
+
+def students(work: Path, scheme: str) -> list[str]:
+    """Digest of every fold model of a student of cnn."""
+    found = params(f"prepare.folds=3 members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}")
+    one = found.members["mobilenet"]
+    return [digest_of(fold_depends(work, PREPARED, found, one, fold)) for fold in range(3)]
+
+
+def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
+    models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
+    for model in models:
+        train(tmp_path, "cnn", model, {}, b"one")
+    same, nested = students(tmp_path, "same_fold"), students(tmp_path, "nested")
+    for model in models:
+        train(tmp_path, "cnn", model, {}, b"other")
+        now_same, now_nested = students(tmp_path, "same_fold"), students(tmp_path, "nested")
+        changed = {fold for fold in range(3) if now_same[fold] != same[fold]}
+        changed_nested = {fold for fold in range(3) if now_nested[fold] != nested[fold]}
+        assert (changed, changed_nested) == (({model}, set()) if isinstance(model, int) else (set(), set(model)))
+        same, nested = now_same, now_nested
+
+
+@pytest.mark.parametrize("scheme", ["same_fold", "nested"])
+def test_no_teacher_of_a_fold_model_has_learned_from_its_held_out_fold(scheme: str) -> None:
+    student = params(f"members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}").members["mobilenet"]
+    for fold in range(5):
+        models = teacher_models(student, 5, fold)
+        assert all(fold == model or fold in model for model in models)  # type: ignore[operator]
+        assert len(models) == (1 if scheme == "same_fold" else 4)
+    assert teacher_models(student, 5, (1, 3)) == [(1, 3)]

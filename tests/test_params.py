@@ -218,6 +218,13 @@ def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
         ("train=5", "SET train: 5 was found; a block of keys was expected"),
         ("members=5", "SET members: 5 was found; a block of keys was expected"),
         ("members=5 train.epochs=3", "SET members: 5 was found"),
+        (
+            "members.cnn.teacher=[mobilenet] members.cnn.teacher_scheme=nested prepare.folds=2",
+            "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
+        ),
+        ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),
+        ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
+        ("train.patience_share=0", "SET train.patience_share: 0 was found"),
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
         ("members.cnn.train.epoch=1", "SET members.cnn.train.epoch: unknown key; did you mean 'epochs'?"),
         ("prepare.folds=1", "SET prepare.folds: 1 was found; input should be greater than or equal to 2"),
@@ -378,3 +385,24 @@ def test_parameters_written_as_a_file_are_read_back_the_same(tmp_path: Path) -> 
     params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED))
     (tmp_path / "written.json").write_text(json.dumps(file_tree(params)))
     assert load_params(tmp_path / "written.json") == params
+
+
+THREE = """extends: base.yaml
+members:
+  a: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}
+  b: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [a], teacher_scheme: B}
+  c: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [b], teacher_scheme: C}
+"""
+
+
+@pytest.mark.parametrize(("b", "c"), [("same_fold", "same_fold"), ("same_fold", "nested"), ("nested", "same_fold")])
+def test_chains_of_teachers_are_taken_where_they_can_be_kept_honest(tmp_path: Path, b: str, c: str) -> None:
+    params = load_params(recipe(tmp_path, THREE.replace("B}", f"{b}}}").replace("C}", f"{c}}}")))
+    assert params.members["c"].teacher_scheme == c
+
+
+def test_a_nested_student_of_a_nested_student_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        Refusal, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested student"
+    ):
+        load_params(recipe(tmp_path, THREE.replace("B}", "nested}").replace("C}", "nested}")))

@@ -43,9 +43,15 @@ def load_prepared(folder: Path) -> Prepared:
         folder,
         competition,
         load(folder / "index.csv"),
-        sha256(folder / "index.csv") + sha256(folder / "competition.json"),
+        data_digest(folder),
         _elsewhere(folder.parent / "resolve.json"),
     )
+
+
+def data_digest(folder: Path) -> str:
+    """Digest of the index and the competition; "" before they are there."""
+    files = (folder / "index.csv", folder / "competition.json")
+    return "".join(sha256(file) for file in files) if all(file.is_file() for file in files) else ""
 
 
 def _elsewhere(resolved: Path) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
+from math import inf, isfinite, isnan
 from typing import Any
 
 from competition.data.batches import Feeder, TrainingRows, steps_per_epoch
@@ -20,14 +20,18 @@ class Epoch:
     epoch: int  # from 1
     loss: float  # mean over the epoch, smoothed and augmented targets
     learning_rate: float  # of its last step
-    held_out: float  # the competition's metric on the held-out fold by the identity view; nan when not looked at
+    held_out: float | None  # the competition's metric on the held-out fold by the identity view; None when not computed
+    inner: float | None = None  # the same on the inner validation part, which chooses the epoch; None without patience
 
 
 @dataclass(frozen=True)
 class Trained:
     history: list[Epoch]
-    kept_epoch: int  # whose weights are in the engine: the last, or the best where patience chose
-    last: State | None  # the weights of the last epoch where another one was kept
+    kept_epoch: int  # whose weights are in the engine: the last, or with patience the best on the inner validation part
+
+    @property
+    def kept(self) -> Epoch:
+        return self.history[self.kept_epoch - 1]
 
 
 class Diverged(Exception):
@@ -44,16 +48,19 @@ def train_fold(
     plan: TrainingRows,
     train: Train,
     checkpoints: Checkpoints | None,
-    held_out: Callable[[int], float],
+    held_out: Callable[[int], float | None],
     sign: int,
     progress: Callable[[int, int, str], None],
     stop: Callable[[], bool],
     start: Callable[[], State] | None = None,
     pace: Pace | None = None,
+    inner: Callable[[], float] | None = None,
 ) -> Trained:
     """Leaves the trained weights in `engine`. Goes on from the newest whole checkpoint (None: keeps none).
 
-    feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or nan; sign: -1 where less is better.
+    feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or None, for information: it chooses nothing.
+    inner() -> score on rows that are neither trained on nor held out, by which patience keeps the best epoch; needed
+    with train.patience.  sign: -1 where a lower score is better.
     progress(steps done, steps in all, text).  stop() -> True asks to end.
     start() -> weights to begin with, asked for after the engine was reset; None: the engine's initial ones.
     pace: is told how long the steps take and wait for data.
@@ -64,6 +71,8 @@ def train_fold(
         raise Refusal(
             f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side"
         )
+    if train.patience and inner is None:
+        raise ValueError("patience needs an inner validation part: the held-out fold must not choose the epoch")
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
     values = step_values(train, per_epoch)
@@ -93,7 +102,9 @@ def train_fold(
         epoch_ends = run.step % per_epoch == 0
         if epoch_ends:
             done = run.step // per_epoch
-            run.history.append(Epoch(done, run.total / per_epoch, float(rates[run.step - 1]), held_out(done)))
+            chosen_by = inner() if train.patience and inner is not None else None
+            rate = float(rates[run.step - 1])
+            run.history.append(Epoch(done, run.total / per_epoch, rate, held_out(done), chosen_by))
             run.total = 0.0
             if train.patience and run.is_best(sign):
                 run.best, run.best_at = engine.weights(), done
@@ -122,7 +133,7 @@ class _Run:
     best_at: int = 0  # its number; 0 = none yet
 
     def is_best(self, sign: int) -> bool:
-        *before, now = (sign * epoch.held_out for epoch in self.history)
+        *before, now = (_comparable(epoch.inner, sign) for epoch in self.history)
         return all(now > score for score in before)
 
     def out_of_patience(self, patience: int) -> bool:
@@ -137,10 +148,14 @@ class _Run:
     def finished(self, engine: Engine, chosen: bool) -> Trained:
         last = len(self.history)
         if not chosen or self.best_at == last:
-            return Trained(self.history, last, None)
-        weights = engine.weights()
+            return Trained(self.history, last)
         engine.load_weights(self.best)
-        return Trained(self.history, self.best_at, weights)
+        return Trained(self.history, self.best_at)
+
+
+def _comparable(score: float | None, sign: int) -> float:
+    """Greater is better; a score that is not defined is worse than any other."""
+    return -inf if score is None or isnan(score) else sign * score
 
 
 def _resumed(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _Run:

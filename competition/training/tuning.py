@@ -84,11 +84,28 @@ def mend_journal(path: Path) -> None:
 
 
 def with_values(
-    member: Member, found: Mapping[str, Any], overrides: Sequence[Override]
+    name: str, member: Member, found: Mapping[str, Any], overrides: Sequence[Override]
 ) -> tuple[Member, dict[str, str]]:
-    """The member with tuned values in, and key -> "value (where from)". What is said by hand (SET) wins."""
-    by_hand = {o.path[-1] for o in overrides if "train" in o.path[:-1]}
+    """The member with tuned values in, and key -> "value (where from)". Overrides (SET) of this member or of all win."""
+    by_hand = {key for key in found if any(_sets_train_key(override, name, key) for override in overrides)}
     used = {key: value for key, value in found.items() if key not in by_hand}
     origins = {key: f"{used[key]:.3g} (tuned)" for key in used}
     origins |= {key: f"{getattr(member.train, key)} (SET)" for key in found if key in by_hand}
     return replace(member, train=replace(member.train, **used)), origins
+
+
+def _sets_train_key(override: Override, name: str, key: str) -> bool:
+    """Whether an override gives train.<key> a value for this member: itself, or within a block."""
+    for path in (("train", key), ("members", name, "train", key)):
+        depth = len(override.path)
+        if path[:depth] == override.path and _holds(override.value, path[depth:]):
+            return True
+    return False
+
+
+def _holds(value: Any, path: tuple[str, ...]) -> bool:
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True

@@ -11,11 +11,12 @@ from competition.data.augment import Augmentation
 from competition.data.batches import Feeder, TrainingRows, class_weights, in_order, smoothed
 from competition.data.cache import Budget, Joined, Pixels, decoded
 from competition.data.images import Fit
+from competition.data.inner_part import inner_validation
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import Predictions, ViewPredictions
 from competition.ensemble.views import views_named
-from competition.params import Member, Train
+from competition.params import Excluded, Member, Train
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, whole_batch
@@ -30,13 +31,17 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Images:
-    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels, folds: (N,) int.  readable: (N,) bool."""
+    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels, folds: (N,) int.  readable: (N,) bool.
+
+    groups: (N,) int, equal for duplicates of one photo; None: no row has a duplicate.
+    """
 
     ids: np.ndarray
     pixels: Pixels
     labels: np.ndarray
     folds: np.ndarray
     readable: np.ndarray
+    groups: np.ndarray | None = None
 
 
 def load_images(
@@ -56,6 +61,7 @@ def load_images(
         rows["label"].to_numpy(),
         rows["fold"].to_numpy(),
         (rows["problem"] == "").to_numpy(),
+        rows["group"].to_numpy(),
     )
 
 
@@ -70,15 +76,16 @@ class Workshop:
         metric: str,
         device: Device,
         predict_batch: int,
-        taught: Predictions | None = None,
+        soft_labels: Callable[[Excluded], Predictions] | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """images: train rows, and external ones behind them.  taught: out-of-fold probabilities of the member's teachers.
+        """images: train rows, and external ones behind them.
 
+        soft_labels: the fold left out -> probabilities by teachers that learned nothing from it, for all other train rows.
         alive: called before every batch that is asked for its probabilities.
         """
         self.member, self.images, self.metric = member, images, metric_named(metric)
-        self._classes, self._taught, self._alive = classes, taught, alive
+        self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
         train = member.train
         batch = whole_batch(train.batch, device.replicas * train.accumulate)
         auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
@@ -93,11 +100,11 @@ class Workshop:
         )
         self._feeders: dict[tuple[Augmentation, int], Feeder] = {}
         self._features: np.ndarray | None = None  # (N, F) of the initial weights
-        self._scored: tuple[int, ViewPredictions] | None = None  # the last epoch of this training that was scored
+        self._scored: dict[int, ViewPredictions] = {}  # the last epoch of this training that was scored
 
     def train(
         self,
-        fold: int,
+        fold: Excluded,
         train: Train,
         checkpoints: Checkpoints | None,
         progress: Callable[[int, int, str], None],
@@ -105,7 +112,7 @@ class Workshop:
         watch: bool = True,
         pace: Pace | None = None,
     ) -> loop.Trained:
-        """Train on every fold but `fold`; the weights are then in the engine.
+        """Train on every fold but `fold` (one or two); the weights are then in the engine.
 
         train: this member's, or a trial's, with the same batch, dropout and precision (what is compiled in).
         watch: score the held-out fold after every epoch, not only after the last.
@@ -117,17 +124,23 @@ class Workshop:
         def feeder_at(epoch: int) -> Feeder:
             return self.feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
 
-        def held_out(epoch: int) -> float:
-            if not (watch or train.patience or epoch == train.epochs):
-                return float("nan")
-            self._scored = epoch, self.held_out(fold)
-            return self._score_of(self._scored[1], fold)
+        def held_out(epoch: int) -> float | None:
+            if not (watch or epoch == train.epochs):
+                return None
+            self._scored = {epoch: self.held_out(fold)}
+            return self._score_of(self._scored[epoch], fold)
 
-        self._scored = None
+        self._scored = {}
         plan, sign = self.plan(fold, train), self.metric.sign
+        aside = self.set_aside(fold, train)
+
+        def inner() -> float:
+            probs = self._probabilities(self.images, aside, ["identity"])[:, 0]
+            return self.metric.shown(self.metric.score(self.images.labels[aside], probs))
+
         start = (lambda: self._probed(plan)) if train.probe else None
         return loop.train_fold(
-            self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start, pace
+            self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start, pace, inner
         )
 
     def _probed(self, plan: TrainingRows) -> State:
@@ -140,17 +153,36 @@ class Workshop:
         head = linear_probe(self._features[rows], labels, weights, self._classes)
         return with_head(self.engine.weights(), *head)
 
-    def plan(self, fold: int, train: Train) -> TrainingRows:
-        """What the model of this fold learns from: all other folds, and the external images the member names."""
+    def plan(self, fold: Excluded, train: Train) -> TrainingRows:
+        """What a fold model learns from: all other folds but its inner validation part, and the external images the member
+        names. Nothing in it depends on a label of the fold left out.
+        """
+        images, count = self.images, len(self.images.ids)
+        rows = np.setdiff1d(self._learnable(fold), self.set_aside(fold, train))
+        labels = images.labels[rows]
+        targets, weights = np.zeros((count, self._classes), np.float32), np.zeros(count, np.float32)
+        targets[rows] = smoothed(labels, self._classes, train.label_smoothing)
+        weights[rows] = class_weights(labels, self._classes, train.class_weights)
+        if self._soft_labels is not None:
+            share, own = self.member.teacher_weight, rows[images.folds[rows] >= 0]
+            targets[own] = (1 - share) * targets[own] + share * self._soft_labels(fold).rows(images.ids[own])
+        balance = labels if train.sampling == "balanced" else None
+        return TrainingRows(rows, targets, weights, train.seed, model_number(fold), balance)
+
+    def set_aside(self, fold: Excluded, train: Train) -> np.ndarray:
+        """(n,) rows of the inner validation part of this fold model; none without patience."""
+        if not train.patience:
+            return np.zeros(0, int)
         images = self.images
-        rows = np.flatnonzero((images.folds != fold) & images.readable & self._wanted())
-        targets = smoothed(images.labels, self._classes, train.label_smoothing)
-        if self._taught is not None:
-            share, own = self.member.teacher_weight, images.folds >= 0
-            targets[own] = (1 - share) * targets[own] + share * self._taught.rows(images.ids[own])
-        weights = class_weights(images.labels, self._classes, train.class_weights)
-        balance = images.labels[rows] if train.sampling == "balanced" else None
-        return TrainingRows(rows, targets, weights, train.seed, fold, balance)
+        rows = self._learnable(fold)
+        rows = rows[images.folds[rows] >= 0]
+        groups = np.arange(len(images.ids)) if images.groups is None else images.groups
+        seed, number = train.seed, model_number(fold)
+        chosen = inner_validation(images.labels[rows], groups[rows], train.patience_share, seed, number, self._classes)
+        return rows[chosen]
+
+    def _learnable(self, fold: Excluded) -> np.ndarray:
+        return np.flatnonzero(~np.isin(self.images.folds, fold) & self.images.readable & self._wanted())
 
     def _wanted(self) -> np.ndarray:
         """(N,) bool: the competition's own rows, and external ones from the sources of this member."""
@@ -162,28 +194,32 @@ class Workshop:
         images, targets, weights = next(iter(self.feeder(train, self.member.image_size).start(self.plan(fold, train))))
         return images.numpy(), targets.numpy(), weights.numpy()
 
-    def score(self, fold: int) -> float:
+    def score(self, fold: Excluded) -> float:
         """The competition's metric on the held-out fold by the weights in the engine, plain view."""
         return self._score_of(self.held_out(fold), fold)
 
-    def _score_of(self, probs: ViewPredictions, fold: int) -> float:
+    def _score_of(self, probs: ViewPredictions, fold: Excluded) -> float:
         labels = self.images.labels[self._held_out_rows(fold)]
         return self.metric.shown(self.metric.score(labels, probs.view("identity")))
 
-    def out_of_fold(self, fold: int, trained: loop.Trained) -> ViewPredictions:
+    def out_of_fold(self, fold: Excluded, trained: loop.Trained) -> ViewPredictions:
         """Of what `train` has just left in the engine: the predictions it was scored by, or new ones."""
-        if self._scored is not None and self._scored[0] == trained.kept_epoch:
-            return self._scored[1]
-        return self.held_out(fold)
+        if trained.kept_epoch not in self._scored:
+            self._scored = {trained.kept_epoch: self.held_out(fold)}
+        return self._scored[trained.kept_epoch]
 
-    def held_out(self, fold: int) -> ViewPredictions:
+    def kept_score(self, fold: Excluded, trained: loop.Trained) -> float:
+        """The metric on the held-out fold by the weights that are kept: what the fold model's predictions score."""
+        return self._score_of(self.out_of_fold(fold, trained), fold)
+
+    def held_out(self, fold: Excluded) -> ViewPredictions:
         """Out-of-fold probabilities by the weights in the engine, plain view."""
         rows = self._held_out_rows(fold)
         probs = self._probabilities(self.images, rows, ["identity"])
         return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(np.float16))
 
-    def _held_out_rows(self, fold: int) -> np.ndarray:
-        return np.flatnonzero((self.images.folds == fold) & self.images.readable)
+    def _held_out_rows(self, fold: Excluded) -> np.ndarray:
+        return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
 
     def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
         """Every row of `rows` under every view. A row that cannot be read gets the mean of the others: the prior."""
@@ -212,6 +248,11 @@ class Workshop:
         return self._feeders[key]
 
 
+def model_number(fold: Excluded) -> int:
+    """Different for every fold model of a member: what its random numbers start from, beside the seed."""
+    return fold if isinstance(fold, int) else 1_000 + 50 * fold[0] + fold[1]
+
+
 def augmentation_of(train: Train) -> Augmentation:
     return Augmentation(**{field.name: getattr(train, field.name) for field in fields(Augmentation)})
 
@@ -226,4 +267,5 @@ def few_rows(images: Images, most: int, seed: int) -> Images:
         labels=images.labels[rows],
         folds=images.folds[rows],
         readable=images.readable[rows],
+        groups=None if images.groups is None else images.groups[rows],
     )

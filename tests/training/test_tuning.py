@@ -124,7 +124,7 @@ def test_a_search_in_which_everything_diverges_ends(tmp_path: Path) -> None:
 
 def test_tuned_values_reach_the_member_and_say_where_they_are_from() -> None:
     before = member(epochs=9)
-    after, origins = with_values(before, {"learning_rate": 0.5, "weight_decay": 0.25}, [])
+    after, origins = with_values("cnn", before, {"learning_rate": 0.5, "weight_decay": 0.25}, [])
     assert (after.train.learning_rate, after.train.weight_decay, after.train.epochs) == (0.5, 0.25, 9)
     assert origins == {"learning_rate": "0.5 (tuned)", "weight_decay": "0.25 (tuned)"}
 
@@ -132,11 +132,24 @@ def test_tuned_values_reach_the_member_and_say_where_they_are_from() -> None:
 @pytest.mark.parametrize("path", [("train", "weight_decay"), ("members", "cnn", "train", "weight_decay")])
 def test_what_is_said_by_hand_wins_over_what_was_tuned(path: tuple[str, ...]) -> None:
     before = member(weight_decay=0.125)
-    after, origins = with_values(before, {"learning_rate": 0.5, "weight_decay": 0.25}, [Override(path, 0.125)])
+    values = {"learning_rate": 0.5, "weight_decay": 0.25}
+    after, origins = with_values("cnn", before, values, [Override(path, 0.125)])
     assert (after.train.learning_rate, after.train.weight_decay) == (0.5, 0.125)
     assert origins["weight_decay"] == "0.125 (SET)"
 
 
 def test_a_value_of_another_block_is_no_word_about_training() -> None:
-    after, _ = with_values(member(), {"weight_decay": 0.25}, [Override(("other", "weight_decay"), 1)])
+    after, _ = with_values("cnn", member(), {"weight_decay": 0.25}, [Override(("other", "weight_decay"), 1)])
     assert after.train.weight_decay == 0.25
+
+
+def test_an_override_of_one_member_leaves_the_tuned_value_of_another() -> None:
+    override = Override(("members", "mobilenet", "train", "weight_decay"), 0.125)
+    after, origins = with_values("cnn", member(weight_decay=0.5), {"weight_decay": 0.25}, [override])
+    assert after.train.weight_decay == 0.25 and origins == {"weight_decay": "0.25 (tuned)"}
+
+
+def test_an_override_of_a_whole_train_block_wins_for_the_keys_it_has() -> None:
+    before, override = member(weight_decay=0.125), Override(("members", "cnn", "train"), {"weight_decay": 0.125})
+    after, _ = with_values("cnn", before, {"learning_rate": 0.5, "weight_decay": 0.25}, [override])
+    assert (after.train.learning_rate, after.train.weight_decay) == (0.5, 0.125)

@@ -80,7 +80,7 @@ def test_out_of_fold_predictions_are_those_of_the_weights_that_are_kept(tmp_path
     shop = shop_on()
     learning = {"epochs": 4, "learning_rate": 0.3 if patience else 0.01, "patience": patience}  # 0.3 soon gets worse
     done, _ = trained(shop, 1, Checkpoints(tmp_path, "x"), **learning)
-    assert (done.last is not None) == bool(patience)
+    assert (done.kept_epoch < len(done.history)) == bool(patience)
     np.testing.assert_array_equal(shop.out_of_fold(1, done).probs, shop.held_out(1).probs)
     resumed, _ = trained(shop, 1, Checkpoints(tmp_path, "x"), **learning)  # nothing is left to train
     np.testing.assert_array_equal(shop.out_of_fold(1, resumed).probs, shop.held_out(1).probs)
@@ -199,12 +199,40 @@ def test_it_learns() -> None:
     assert found.history[-1].held_out > 0.9 and found.history[-1].loss < found.history[0].loss
 
 
-def test_patience_keeps_the_best_epoch() -> None:
+def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_held_out() -> None:
     shop = shop_on(lively=False)
-    found, _ = trained(shop, 0, patience=2, epochs=6, learning_rate=0.03)
-    scores = [epoch.held_out for epoch in found.history]
-    assert found.kept_epoch == 1 + int(np.argmax(scores))
-    assert shop.score(0) == pytest.approx(max(scores))
+    settings = {"patience": 2, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}
+    found, _ = trained(shop, 0, **settings)
+    scores = [epoch.inner for epoch in found.history]
+    assert found.kept_epoch == 1 + int(np.argmax(scores)) and len(set(scores)) > 1
+    train = replace(shop.member.train, **settings)  # type: ignore[arg-type]
+    aside, learned = shop.set_aside(0, train), shop.plan(0, train).rows
+    assert sorted([*aside, *learned]) == np.flatnonzero(IMAGES.folds != 0).tolist()
+    best = shop.engine.probabilities(_batches(aside), aside, _views("identity"))[:, 0]
+    assert shop.metric.score(LABELS[aside], best) == pytest.approx(max(scores))
+    assert shop.score(0) == pytest.approx(found.kept.held_out) == pytest.approx(shop.kept_score(0, found))
+
+
+CHOICES_OF_TRAINING = [
+    {},
+    {"class_weights": "balanced"},
+    {"class_weights": "sqrt", "sampling": "balanced"},
+    {"patience": 1, "patience_share": 0.2, "epochs": 4},
+    {"ema": 0.9, "small_epochs": 0.5},
+]
+
+
+@pytest.mark.parametrize("fold", [0, (0, 2)], ids=str)
+@pytest.mark.parametrize("changes", CHOICES_OF_TRAINING, ids=str)
+def test_other_labels_of_the_held_out_rows_give_the_same_model_to_the_bit(changes: dict, fold: int | tuple) -> None:
+    states = []
+    held_out = np.isin(IMAGES.folds, fold)
+    for labels in (LABELS, np.where(held_out, 0, LABELS)):  # other labels, other class counts
+        recipe = member(batch=12, **changes)
+        shop = Workshop(recipe, replace(IMAGES, labels=labels), CLASSES, "macro_f1", open_device(params().device), 7)
+        shop.train(fold, recipe.train, None, lambda *_: None, lambda: False)
+        states.append(shop.engine.weights())
+    assert_identical(*states)
 
 
 def test_a_row_that_cannot_be_read_is_not_learned_from_and_gets_the_mean_of_the_others() -> None:
@@ -221,11 +249,17 @@ def test_a_row_that_cannot_be_read_is_not_learned_from_and_gets_the_mean_of_the_
 
 
 def test_teachers_soften_the_targets_of_their_own_rows() -> None:
-    taught = Predictions(IMAGES.ids[::-1].copy(), np.full((N, CLASSES), 1 / CLASSES, np.float32))
-    pupil = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
-    shop = Workshop(pupil, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7, taught)
-    targets = shop.plan(0, pupil.train).targets
-    np.testing.assert_allclose(targets, 0.7 * np.eye(CLASSES)[LABELS] + 0.1, rtol=1e-5)
+    def soft_labels(fold: int | tuple[int, int]) -> Predictions:
+        learned = IMAGES.folds != fold  # a teacher says nothing of the rows it has not learned from
+        return Predictions(IMAGES.ids[learned][::-1].copy(), np.full((learned.sum(), CLASSES), 1 / CLASSES, np.float32))
+
+    student = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
+    shop = Workshop(student, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7, soft_labels)
+    for fold in range(FOLDS):
+        plan = shop.plan(fold, student.train)
+        expected = 0.7 * np.eye(CLASSES)[LABELS] + 0.1
+        np.testing.assert_allclose(plan.targets[plan.rows], expected[plan.rows], rtol=1e-5)
+        assert not plan.targets[IMAGES.folds == fold].any()
 
 
 def test_external_images_are_learned_from_in_every_fold_by_members_that_name_them() -> None:

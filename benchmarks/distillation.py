@@ -1,0 +1,152 @@
+"""What two leak-free ways to distil bring on real photos: differences to a student without teachers, in one run.
+
+    python -m benchmarks.distillation --source flowers102_128.zip --weights FOLDER_OF_WEIGHTS
+
+same_fold: the student of fold k learns from the teacher's fold model k. nested: its soft label for a row of fold j comes
+from a teacher trained without folds j and k. All students share rows, seeds, epochs and held-out folds. Per row, accuracy
+and log likelihood are averaged over the training seeds; a standard error is that of the mean over rows, paired, and does
+not cover other seeds. `--leaking` adds the student that learns from the teacher's out-of-fold predictions, whose teachers
+have seen its held-out fold: its gain is no gain.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.photos import ROOT, Setup, load, scratch, write
+
+RECIPE = ROOT / "recipes" / "flowers102.yaml"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What one student says of every row, out of fold. correct: (N,) 0 or 1.  likelihood: (N,) log probability."""
+
+    correct: np.ndarray
+    likelihood: np.ndarray
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", required=True, help="a zip or a folder of photos")
+    parser.add_argument("--weights", type=Path, required=True, help="folder of the pretrained weights of MobileNet")
+    parser.add_argument("--images", type=int, default=1_500)
+    parser.add_argument("--size", type=int, default=96, help="pixels")
+    parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--teacher-weight", type=float, nargs="+", default=[0.3])
+    parser.add_argument("--minutes", type=float, default=30.0, help="begin no further seed after so many")
+    parser.add_argument("--leaking", action="store_true")
+    options = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    setup = Setup(options.source, options.images, options.size, "", 1.0, options.epochs, options.folds, 32, 128)
+    started, measured = time.monotonic(), list[dict[str, Rows]]()
+    with scratch() as folder:
+        write(setup, Path(folder))
+        images, classes = load(setup, Path(folder), ram=2 * 10**9)
+        for seed in range(options.seeds):
+            if seed and time.monotonic() - started > 60 * options.minutes:
+                break
+            measured.append(one_seed(setup, images, classes, options, seed))
+            print(f"seed {seed}: {time.monotonic() - started:.0f} s", flush=True)
+            report(measured, len(images.ids), classes, options)
+
+
+def one_seed(setup: Setup, images: Any, classes: int, options: argparse.Namespace, seed: int) -> dict[str, Rows]:
+    """Name of a student -> its out-of-fold rows; the teacher's are under "teacher"."""
+    from competition.ensemble.predictions import Predictions
+    from competition.params_file import load_params
+    from competition.training.device import open_device
+    from competition.training.workshop import Workshop
+
+    params = load_params(RECIPE)
+    device, folds = open_device(params.device), range(setup.folds)
+
+    def member(alpha: float, size: int) -> Any:
+        train = replace(params.train, epochs=setup.epochs, batch=setup.batch, seed=seed)
+        file = options.weights / f"mobilenet_{alpha}_{size}_notop.weights.h5"
+        return replace(params.members["mobilenet"], alpha=alpha, weights=str(file), image_size=setup.size, train=train)
+
+    def predicted(shop: Workshop, fold: Any) -> Predictions:
+        """Train one model; its probabilities for all rows."""
+        shop.train(fold, shop.member.train, None, lambda *_: None, lambda: False, watch=False)
+        whole = shop.predict(shop.engine.weights(), images, np.arange(len(images.ids)), ["identity"])
+        return Predictions(whole.ids, whole.view("identity"))
+
+    def shop_of(one: Any, soft: Callable[[Any], Predictions] | None = None) -> Workshop:
+        return Workshop(one, images, classes, "accuracy", device, setup.predict_batch, soft)
+
+    def out_of_fold(shop: Workshop) -> Rows:
+        probs = np.zeros((len(images.ids), classes), np.float32)
+        for fold in folds:
+            probs[images.folds == fold] = predicted(shop, fold).probs[images.folds == fold]
+        own = probs[np.arange(len(probs)), images.labels]
+        return Rows((probs.argmax(1) == images.labels).astype(float), np.log(np.maximum(own, 1e-4)))
+
+    shop = shop_of(member(1.0, 224))
+    single = {fold: predicted(shop, fold) for fold in folds}
+    pairs = {pair: predicted(shop, pair) for pair in combinations(folds, 2)}
+
+    def rows_from(models: Callable[[int], Predictions]) -> Predictions:
+        """For the rows of every fold j, what models(j) says of them."""
+        probs = np.zeros((len(images.ids), classes), np.float32)
+        for j in folds:
+            probs[images.folds == j] = models(j).probs[images.folds == j]
+        return Predictions(images.ids, probs)
+
+    def nested(k: int) -> Predictions:
+        return rows_from(lambda j: single[k] if j == k else pairs[min(j, k), max(j, k)])  # its own fold is not learned
+
+    schemes: dict[str, Callable[[int], Predictions]] = {"same_fold": lambda k: single[k], "nested": nested}
+    if options.leaking:
+        schemes["leaking"] = lambda k: rows_from(lambda j: single[j])
+    student = member(0.75, 192)
+    found = {"none": out_of_fold(shop_of(student))}
+    for weight in options.teacher_weight:
+        for scheme, soft in schemes.items():
+            taught = replace(student, teacher=("teacher",), teacher_weight=weight)
+            found[f"{scheme} {weight:g}"] = out_of_fold(shop_of(taught, soft))
+    return found
+
+
+def report(measured: list[dict[str, Rows]], rows: int, classes: int, options: argparse.Namespace) -> None:
+    names = list(measured[0])
+    mean = {
+        name: Rows(
+            np.mean([seed[name].correct for seed in measured], axis=0),
+            np.mean([seed[name].likelihood for seed in measured], axis=0),
+        )
+        for name in names
+    }
+    print(
+        f"{rows:,} photos, {classes} classes, {options.size} px, {options.folds} folds, {options.epochs} epochs, "
+        f"{len(measured)} seeds; teacher MobileNet 1.0, student MobileNet 0.75"
+    )
+    none = mean["none"]
+    print(f"{'student':>15}: accuracy {none.correct.mean():.4f}, log likelihood {none.likelihood.mean():.4f} (none)")
+    for name in names[1:]:
+        print(f"{name:>15}: {difference(mean[name], none)}")
+    for weight in options.teacher_weight:
+        both = mean[f"nested {weight:g}"], mean[f"same_fold {weight:g}"]
+        print(f"nested - same_fold at {weight:g}: {difference(*both)}", flush=True)
+
+
+def difference(after: Rows, before: Rows) -> str:
+    parts = []
+    for name in ("correct", "likelihood"):
+        gap = getattr(after, name) - getattr(before, name)
+        title = {"correct": "accuracy", "likelihood": "log likelihood"}[name]
+        parts.append(f"{title} {gap.mean():+.4f} +- {gap.std(ddof=1) / len(gap) ** 0.5:.4f}")
+    return ", ".join(parts)
+
+
+if __name__ == "__main__":
+    main()

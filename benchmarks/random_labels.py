@@ -1,0 +1,178 @@
+"""Honest scores on random labels: every stage for every kind of member, whose true accuracy is chance whatever it does.
+
+    python -m benchmarks.random_labels --seeds 20
+
+Photos of digits get labels by lot, so what a member or a blend scores above chance on out-of-fold rows is a leak. For each
+seed the stages download, prepare, tune, train, predict and blend run in this process, on other labels; `tune` alone is
+given tune.trials. z is (accuracy - chance) / standard error. For each kind it prints how many seeds lie within two
+standard errors of chance, how many lie above, and the mean of z, which finds a leak too small for any single seed.
+
+An honest procedure exceeds two standard errors in one direction in 2.3 % of the seeds. The exit code is 1 if more than
+one seed in twenty lies above (a leak raises scores), or if the mean of z is more than three of its own standard errors
+from 0.
+"""
+
+import argparse
+import importlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SIDE = 16  # pixels
+MEMBERS = {
+    "plain": "{}",
+    "student": "{teacher: [plain], teacher_weight: 1.0}",
+    "nested": "{teacher: [plain], teacher_weight: 1.0, teacher_scheme: nested}",
+    "stopped": "{train: {patience: EPOCHS}}",  # never stops early, but keeps the best epoch
+    "tuned": "{train: {seed: 11}}",
+}
+PARAMS = """
+extends: ROOT/params.yaml
+competition: {name: lots, adapter: folder, source: SOURCE, metric: accuracy}
+prepare: {folds: FOLDS, seed: SEED, near_bits: 0, near_pixels: 0.0}
+device: {logical_devices: 1, backend: tensorflow, hang_seconds: 0.0}
+train:
+  {seed: SEED, epochs: EPOCHS, batch: 32, learning_rate: 0.01, dropout: 0.0, label_smoothing: 0.0, weight_decay: 0.0,
+   shift: 0.0, zoom: 0.0, rotate: 0.0, brightness: 0.0, contrast: 0.0, steps_per_call: 100}
+tune: {folds: [0], search: {learning_rate: {low: 1.0e-3, high: 0.03, log: true}}}
+predict: {batch: 128, views: [identity, shift_up]}
+policy: {rounds: 2}
+blend: {rounds: 5, bags: 4}
+honest: {resamples: 200}
+members:
+"""
+BASE = "architecture: cnn, image_size: 16, alpha: 0.5, weights: none"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=360)
+    parser.add_argument("--classes", type=int, default=4)
+    parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--kinds", nargs="+", default=list(MEMBERS), choices=list(MEMBERS))
+    parser.add_argument("--json", type=Path, help="write every result there")
+    parser.add_argument("--verbose", action="store_true", help="show what the stages print")
+    options = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.path.insert(0, str(ROOT))
+    results: list[dict[str, Any]] = []
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        with tempfile.TemporaryDirectory(prefix="random") as folder:
+            results.append(one_seed(Path(folder), seed, options))
+        told = ", ".join(f"{kind} {one['z']:+.1f}" for kind, one in results[-1]["kinds"].items())
+        print(f"seed {seed}: z {told}; tuned folds {results[-1]['tuned_folds']}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(results))
+    return summary(results)
+
+
+def one_seed(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """kinds: kind -> accuracy on the rows that chose nothing, and z.  tuned_folds: whose rows were left out."""
+    plant(folder / "photos", seed, options.rows, options.classes)
+    text = PARAMS + "".join(f"  {name}: {member(name)}\n" for name in options.kinds)
+    values = {"ROOT": ROOT, "SOURCE": folder / "photos", "SEED": seed, "FOLDS": options.folds, "EPOCHS": options.epochs}
+    for key, value in values.items():
+        text = text.replace(key, str(value))
+    (folder / "params.yaml").write_text(text)
+    silent = io.StringIO()
+    with redirect_stdout(sys.stdout if options.verbose else silent), redirect_stderr(silent):
+        for stage in ("download", "prepare", "tune", "train", "predict", "blend"):
+            asked = f"tune.trials={options.trials} tune.members=[tuned]" if stage == "tune" else ""
+            if stage != "tune" or "tuned" in options.kinds:
+                run(stage, folder, asked)
+    return measured(folder, options.classes)
+
+
+def member(name: str) -> str:
+    own = MEMBERS[name][1:-1]
+    return f"{{{BASE}{', ' if own else ''}{own}}}"
+
+
+def job_of(folder: Path, sets: str = "") -> Any:
+    from competition.params_file import load_params, parse_overrides
+    from pipelines.stage import Job
+
+    overrides = tuple(parse_overrides(sets))
+    options = argparse.Namespace(
+        force=False, debug=False, member="", fold="", allow_partial=False, like="", file="", to="", params=None
+    )
+    work = folder / "work" / "lots"
+    work.mkdir(parents=True, exist_ok=True)
+    return Job(load_params(folder / "params.yaml", overrides), overrides, options, work, folder / "submissions")
+
+
+def run(stage: str, folder: Path, sets: str) -> None:
+    importlib.import_module(f"pipelines.{stage}").run(job_of(folder, sets))
+
+
+def measured(folder: Path, classes: int) -> dict[str, Any]:
+    from competition.data.prepared import load_prepared
+    from competition.gather import gather, sources
+
+    job = job_of(folder)
+    prepared = load_prepared(job.work / "data")
+    rows = gather(job.work, job.params, prepared, sources(job.work, job.params, prepared, False))
+    honest = ~np.isin(rows.folds, rows.tuned_folds)
+    chance = 1 / classes
+    found = {}
+    for name, views in rows.oof.items():
+        accuracy = float((views.view("identity").argmax(1) == rows.labels)[honest].mean())
+        error = (chance * (1 - chance) / honest.sum()) ** 0.5
+        found[name] = {"accuracy": accuracy, "z": (accuracy - chance) / error}
+    scores = json.loads((job.work / "blend" / "scores.json").read_text())
+    error = (chance * (1 - chance) / scores["honest_rows"]) ** 0.5
+    found["blend"] = {"accuracy": scores["honest"], "z": (scores["honest"] - chance) / error}
+    return {"kinds": found, "tuned_folds": list(rows.tuned_folds), "honest_rows": scores["honest_rows"]}
+
+
+def plant(source: Path, seed: int, rows: int, classes: int) -> None:
+    """Photos of digits with labels by lot: as many of each class."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    rng = np.random.default_rng(seed)
+    pictures = load_digits().images[rng.permutation(1_797)[: rows + 8]]
+    labels = rng.permutation(np.arange(rows) % classes)
+    source.mkdir(parents=True)
+    names = [f"i{n:04}" for n in range(rows)] + [f"t{n}" for n in range(8)]
+    for name, picture in zip(names, pictures, strict=True):
+        grey = Image.fromarray((picture * 15.9).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        grey.convert("RGB").save(source / f"{name}.png")
+    lines = [f"{name},c{label}" for name, label in zip(names, labels, strict=False)]
+    (source / "train.csv").write_text("\n".join(["id,label", *lines]) + "\n")
+    (source / "test.csv").write_text("\n".join(["id", *names[rows:]]) + "\n")
+    sample = [f"{name},c0" for name in names[rows:]]
+    (source / "sample_submission.csv").write_text("\n".join(["id,label", *sample]) + "\n")
+
+
+def summary(results: Sequence[dict[str, Any]]) -> int:
+    """Exit code 1 if some kind scores above chance too often or on average."""
+    worst, count = 0, len(results)
+    for kind in results[0]["kinds"]:
+        z = np.array([one["kinds"][kind]["z"] for one in results])
+        accuracy = np.mean([one["kinds"][kind]["accuracy"] for one in results])
+        above, mean = int((z > 2).sum()), float(z.mean())
+        leaks = above > max(1, count // 20) or abs(mean) > 3 / count**0.5
+        worst = max(worst, int(leaks))
+        print(
+            f"{kind:>8}: mean accuracy {accuracy:.4f}, within two standard errors in {int((np.abs(z) <= 2).sum())} of "
+            f"{count} seeds, above in {above}, mean z {mean:+.2f} +- {1 / count**0.5:.2f}{'  LEAK' if leaks else ''}"
+        )
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""On labels by lot no member and no blend scores above chance: every kind of member through every stage."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world import ROOT
+
+KINDS = ("plain", "student", "stopped", "tuned")
+ROWS, FOLDS = 300, 5
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What `benchmarks.random_labels` measures for one seed; `tune` alone is given tune.trials."""
+    file: Path = tmp_path_factory.mktemp("random") / "result.json"
+    small = ["--seeds=1", "--first-seed=0", f"--rows={ROWS}", f"--folds={FOLDS}", "--epochs=16", "--trials=2"]
+    command = [sys.executable, "-m", "benchmarks.random_labels", *small, f"--json={file}", "--kinds", *KINDS]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
+    assert file.exists(), ran.stderr[-2_000:]
+    (found,) = json.loads(file.read_text())
+    return found
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "blend"])
+def test_its_honest_score_is_chance_within_its_standard_error(result: dict, kind: str) -> None:
+    """Of one seed, so within 2.5. A teacher that has seen the held-out fold gives 13, stopping on the held-out fold 2.8."""
+    assert abs(result["kinds"][kind]["z"]) <= 2.5
+
+
+def test_rows_that_chose_hyperparameters_are_left_out_of_the_honest_score(result: dict) -> None:
+    assert result["tuned_folds"] == [0]
+    assert result["honest_rows"] == ROWS * (FOLDS - 1) // FOLDS
