@@ -27,6 +27,11 @@ class Settings:
     predicts: Literal["", "label", "probabilities"]
     miniature: float  # 0 = the real thing; s = drawn images, s times the real class counts
     seed: int
+    group_column: str = ""  # folder adapter: column of train.csv whose equal values stay in one fold
+
+    def of_raw_files(self) -> dict[str, Any]:
+        """The settings that the raw files depend on."""
+        return {key: value for key, value in asdict(self).items() if key != "group_column"}
 
 
 @dataclass(frozen=True)
@@ -90,3 +95,4 @@ class Row:
     shard: str  # file it is in, relative to the raw folder
     place: int  # number of the record in that file; 0 when the file is the image
     data: bytes  # the encoded image
+    group: str = ""  # rows of one group stay in one fold; "" = the row stands alone
