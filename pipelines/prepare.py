@@ -16,6 +16,7 @@ from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
 from competition.errors import Refusal, first
 from competition.manifest import atomic, sha256, write_json
+from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
 from pipelines.progress import progress_bar
@@ -72,8 +73,8 @@ def prepare(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, An
         names = records.write(rows, table, str(data / "records"), shard_bytes=size, progress=bar.update_to)
     drawn = draw_sheets(data, sheets, seen, how.fit)
     say_shape(job, table, support, described)
-    say_series(job, table, tables["series.csv"])
-    say_shift(job, compared)
+    for line in (*series_line(table, tables["series.csv"], how.group_by), *shift_line(compared)):
+        job.say(f"prepare: {line}")
     more = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *drawn)
     files = [data / name for name in (*tables, *more)]
     counts = {part: int(count) for part, count in table["part"].value_counts(sort=False).items()}
@@ -195,31 +196,6 @@ def say_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, described: C
     if thin := folds.thin_classes(support):
         job.say(
             f"prepare: {len(thin)} classes are missing from some fold, e.g. {described.classes[thin[0]]}: their score is a guess"
-        )
-
-
-def say_series(job: Job, table: pd.DataFrame, members: pd.DataFrame) -> None:
-    """One line where series cross folds often enough to flatter the honest score, or where they were kept together."""
-    number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
-    crossing, rows = int(series.crossing(number, table["fold"].to_numpy()).sum()), int((table["part"] == "train").sum())
-    objects, largest = members["series"].nunique(), int(members["series"].value_counts().max()) if len(members) else 0
-    if crossing >= caveats.NOTED * rows and crossing:
-        job.say(
-            f"prepare: {len(members):,} photos look like series of {objects:,} objects, and {crossing:,} have a photo of "
-            "their series in another fold: set prepare.group_by=embedding; contact sheet data/series.png"
-        )
-    elif job.params.prepare.group_by == "embedding" and objects:
-        job.say(
-            f"prepare: {len(members):,} photos look like series of {objects:,} objects (the largest has {largest:,}); "
-            "none crosses a fold: data/series.csv"
-        )
-
-
-def say_shift(job: Job, compared: shift.Shift | None) -> None:
-    if compared and compared.differs:
-        job.say(
-            f"prepare: WARNING test images do not look like training images: AUC {compared.auc:.3f} of telling them apart "
-            f"({compared.low:.3f} to {compared.high:.3f}; 0.5 = alike); contact sheet data/shift.png"
         )
 
 

@@ -14,7 +14,7 @@ from competition.manifest import sha256
 
 FILES = ("series.csv", "shift.csv", "shift.json")
 NOTED = 0.01  # share of the training rows in series across folds, below which it is not worth a line
-SHEET_SERIES, SHEET_PHOTOS, SHEET_TESTS = 8, 6, 32  # on the contact sheets, at most
+SHEET_SERIES, SHEET_PHOTOS, SHEET_TESTS = 16, 6, 32  # on the contact sheets, at most
 
 
 @dataclass(frozen=True)
