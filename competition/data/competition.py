@@ -62,6 +62,12 @@ class Competition:
                 f"{len(self.prediction_columns)} were found"
             )
 
+        if self.id_column in self.prediction_columns:
+            raise Refusal(
+                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
+                "rename the class or the id column, or set competition.id_column to another column"
+            )
+
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

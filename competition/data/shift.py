@@ -13,7 +13,8 @@ LEAST = 40  # rows of either part, below which nothing is said
 FITTED = 10_000  # rows of each part, at most, that one regression is fitted on
 FOLDS = 5
 INVERSE_STRENGTH = 0.03  # C of the logistic regression on standardised descriptors
-ITERATIONS = 200
+ITERATIONS = 50  # Newton steps; three to ten are needed
+SOLVER = "newton-cholesky"  # for more rows than columns; a fifth of the time of lbfgs
 ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows differ; no random split came near it
 LARGEST_ODDS = 50.0  # a training row counts at most so many times
 UNLIKE = 0.99  # quantile of the training rows' odds; a test row above it is unlike any training row
@@ -74,14 +75,16 @@ def _placements(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
 def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """(N,) log odds of "is a test row", each by a model that saw neither the row nor its group; both parts weigh alike."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedGroupKFold
 
     values = (embedding - embedding.mean(0)) / (embedding.std(0) + 1e-6)
     logits, rng = np.zeros(len(values)), np.random.default_rng(0)
-    splits = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=0).split(values, is_test, groups)
-    for learning, held_out in splits:
+    _, group = np.unique(groups, return_inverse=True)
+    fold = (rng.permutation(group.max() + 1) % FOLDS)[group]
+    for learning, held_out in (
+        (np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)
+    ):
         chosen = [_at_most(learning[is_test[learning] == part], FITTED, rng) for part in (False, True)]
-        fitted = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, class_weight="balanced")
+        fitted = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
         fitted.fit(values[np.concatenate(chosen)], is_test[np.concatenate(chosen)])
         logits[held_out] = fitted.decision_function(values[held_out])
     return logits
