@@ -40,7 +40,7 @@ def test_planted_series_are_proposed_and_nothing_else_is(planted):
 
 
 def test_series_that_hash_folds_tear_apart_are_kept_in_one_fold(planted):
-    index, thumbs, objects = planted
+    index, thumbs, _ = planted
     members = series.find(index, describe(thumbs))
     number = index["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     by_hash = folds.assign(index, 5, seed=0)

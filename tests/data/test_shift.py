@@ -3,9 +3,17 @@ import pandas as pd
 import pytest
 from photos import digit_thumbs, scene, thumb
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
 
 from competition.data import shift
 from competition.data.embedding import describe
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small matrices on busy cores: more threads wait for each other."""
+    with threadpool_limits(1):
+        yield
 
 
 def compared(embedding, is_test, groups=None):
