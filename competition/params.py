@@ -47,6 +47,8 @@ class Prepare:
     near_pixels: Annotated[float, Field(ge=0, le=255)]
     bad_images: Literal["error", "drop"]
     label_conflicts: Literal["error", "drop", "keep"]
+    group_by: Literal["hash", "embedding", "column"]
+    group_column: str
     shard_megabytes: Positive
     external: dict[Name, str]
     fit: Literal["squash", "crop"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.bootstrap import Score, score_with_error
 from competition.ensemble.chain import Chain, ChainMembers, apply_chain
@@ -25,6 +26,7 @@ from competition.ensemble.settings import chain_settings, honest_settings
 from competition.gather import Gathered, gather, models, seed_spreads, sources, view_seconds
 from competition.lineage import tuning_trials
 from competition.manifest import digest_of, write_json
+from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
 from competition.report.words import blend_lines, diversity_lines, seeds_line, views_lines
 from competition.submission import format, ledger
@@ -43,6 +45,7 @@ def run(job: Job) -> None:
         job.say(f"blend: {note}")
     blocks = {block: getattr(params, block) for block in ("policy", "blend", "decision", "honest")}
     depends = {"predictions": have, "data": prepared.digest, "seeds": spreads, **blocks}
+    depends["caveats"] = digests(job.path("data"))
     if params.policy.seconds_limit:  # no other choice depends on how long anything took
         depends["seconds"] = view_seconds(job.work, params, params.members)
         for name in sorted(have.keys() - depends["seconds"].keys()):
@@ -101,11 +104,13 @@ def choose(
         "views": {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused},
         "diversity": told(different),
     }
+    known, output = load_caveats(job.path("data")), found.cross_fitted.output(metric)
+    scores["caveats"] = reliance(known, rows, output, metric, len(prepared.competition.classes), job.params.honest.seed)
     files, digest = written(job.path("blend"), prepared, found, rows, scores)
     file = handed_over(job, prepared, found, scores, digest, partial_of(rows, params.prepare.folds))
     over = {"equal weights": found.over_equal, "the best member": found.over_best}
     lines = [
-        "\nblend: " + "\n".join(blend_lines(metric, found.chain, scores, over)),
+        "\nblend: " + "\n".join(with_caveats(blend_lines(metric, found.chain, scores, over), scores)),
         *seeds_line(spreads, list(rows.oof)),
         *views_lines(found.views, refused),
         *diversity_lines(different),

@@ -20,8 +20,9 @@ from pipelines.stage import Job, kaggle_client, main, shown
 
 def run(job: Job) -> None:
     """params -> raw/, raw.json"""
-    wanted = Settings(**asdict(job.params.competition), seed=job.params.prepare.seed)
-    depends = {"competition": wanted, "source": source_digest(wanted.source)}
+    how = job.params.prepare
+    wanted = Settings(**asdict(job.params.competition), seed=how.seed, group_column=how.group_column)
+    depends = {"competition": wanted.of_raw_files(), "source": source_digest(wanted.source)}
     job.piece("download", job.path("raw.json"), depends, lambda: get(job, wanted))
 
 

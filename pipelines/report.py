@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from competition.data.caveats import load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.gather import seed_spreads
 from competition.lineage import fold_views
 from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
-from competition.report import classes, data, members, scores, tpu
+from competition.report import caveats, classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
@@ -35,6 +36,7 @@ def run(job: Job) -> None:
         *wrong(job, prepared, made),
         classes.label_issues_section(job.path("label_issues.csv")),
         data.data_section(prepared),
+        caveats_of(job, prepared, made),
         tpu.tpu_section(job.work),
         scores.ledger_section(mine, job.params.kaggle.public_share, looks(job)),
         made_with(job, prepared, made),
@@ -56,7 +58,7 @@ def head_of(
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if made is not None:
-        figures = scores.figures(made.result, line_of_ledger(made, mine))
+        figures = caveats.without_interval(scores.figures(made.result, line_of_ledger(made, mine)), made.result)
         parts.append(f"submission {made.result['file']}")
     at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(wanted.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {at}.")
@@ -90,6 +92,13 @@ def wrong(job: Job, prepared: Prepared, made: Manifest | None) -> list[Section |
         classes.calibration_section(labels, said),
         classes.errors_section(rows, prepared, job.params.prepare.fit),
     ]
+
+
+def caveats_of(job: Job, prepared: Prepared, made: Manifest | None) -> Section | None:
+    """Series and shift, with what they mean for the blend where it is of the rows that are prepared now."""
+    current = made is not None and made.depends.get("data") == prepared.digest
+    told = made.result if made is not None and current else {}
+    return caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), told)
 
 
 def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:

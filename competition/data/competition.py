@@ -27,6 +27,11 @@ class Settings:
     predicts: Literal["", "label", "probabilities"]
     miniature: float  # 0 = the real thing; s = drawn images, s times the real class counts
     seed: int
+    group_column: str = ""  # folder adapter: column of train.csv whose equal values stay in one fold
+
+    def of_raw_files(self) -> dict[str, Any]:
+        """The settings that the raw files depend on."""
+        return {key: value for key, value in asdict(self).items() if key != "group_column"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,12 @@ class Competition:
             raise Refusal(
                 f"{self.name}: a submission of {self.predicts} has {columns} prediction columns, "
                 f"{len(self.prediction_columns)} were found"
+            )
+
+        if self.id_column in self.prediction_columns:
+            raise Refusal(
+                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
+                "rename the class or the id column, or set competition.id_column to another column"
             )
 
     def save(self, path: Path) -> None:
@@ -90,3 +101,4 @@ class Row:
     shard: str  # file it is in, relative to the raw folder
     place: int  # number of the record in that file; 0 when the file is the image
     data: bytes  # the encoded image
+    group: str = ""  # rows of one group stay in one fold; "" = the row stands alone

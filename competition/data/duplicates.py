@@ -57,10 +57,20 @@ def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> n
 
 def groups(pairs: pd.DataFrame, rows: int) -> np.ndarray:
     """(rows,) int: images joined by a chain of pairs share a number, that of their first row."""
-    graph = coo_array((np.ones(len(pairs)), (pairs["a"], pairs["b"])), shape=(rows, rows))
+    return _components(pairs["a"].to_numpy(), pairs["b"].to_numpy(), rows)
+
+
+def _components(a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
+    graph = coo_array((np.ones(len(a)), (a, b)), shape=(rows, rows))
     _, component = connected_components(graph, directed=False)
     _, first_row, which = np.unique(component, return_index=True, return_inverse=True)
     return first_row[which]
+
+
+def merged(groups: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(N,) int: rows of one group, or joined by a chain of groups and pairs (a, b), share the number of their first row."""
+    _, first_row, which = np.unique(groups, return_index=True, return_inverse=True)
+    return _components(np.r_[a, np.arange(len(groups))], np.r_[b, first_row[which]], len(groups))
 
 
 def conflicts(index: pd.DataFrame) -> pd.DataFrame:

@@ -1,10 +1,12 @@
 """Folds, made once: by row and id, stratified by class, never splitting a duplicate group."""
 
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
+from competition.data.duplicates import merged
 from competition.errors import Refusal
 
 
@@ -35,6 +37,14 @@ def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
         for number, (_, held_out) in enumerate(splits):
             fold[train[held_out]] = number
     return fold
+
+
+def kept_together(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:
+    """(N,) int: the index's groups, joined where rows have one name.  names: id -> name; other rows are joined to none."""
+    named = index["id"].map(names)
+    rows = np.flatnonzero(named.notna())
+    _, first_row, which = np.unique(named.to_numpy()[rows].astype(str), return_index=True, return_inverse=True)
+    return merged(index["group"].to_numpy(), rows, rows[first_row[which]])
 
 
 def support(index: pd.DataFrame, classes: int) -> pd.DataFrame:

@@ -43,18 +43,19 @@ class Predictions:
 
     def save_csv(self, path: Path, classes: Sequence[str]) -> None:
         table = pd.DataFrame(self.probs, columns=list(classes))
-        table.insert(0, "id", self.ids)
+        table.insert(0, id_column(classes), self.ids)
         with atomic(path) as temporary:
             table.to_csv(temporary, index=False)
 
     @staticmethod
     def load_csv(path: Path, classes: Sequence[str]) -> "Predictions":
-        """A column `id` and one column per class, by name, in any order."""
-        table = pd.read_csv(path, dtype={"id": str}, keep_default_na=False, na_values={c: [""] for c in classes})
-        missing = [c for c in ("id", *classes) if c not in table]
+        """A column of ids (see `id_column`) and one column per class, by name, in any order."""
+        name = id_column(classes)
+        table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
+        missing = [c for c in (name, *classes) if c not in table]
         if missing:
             raise Refusal(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
-        return Predictions(table["id"].to_numpy(str), table[list(classes)].to_numpy(np.float32))
+        return Predictions(table[name].to_numpy(str), table[list(classes)].to_numpy(np.float32))
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,14 @@ class ViewPredictions:
     def load(path: Path) -> "ViewPredictions":
         with _open(path) as file:
             return ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), file["probs"])
+
+
+def id_column(classes: Sequence[str]) -> str:
+    """The name of the column of ids in a CSV of predictions: id; row_id where a class is called id."""
+    name = "id"
+    while name in classes:
+        name = f"row_{name}"
+    return name
 
 
 def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:

@@ -267,3 +267,12 @@ def test_the_real_zip_is_read_whole(real_data, read):
     assert parts.to_dict() == {"train": 6145, "test": 2044}
     assert len(described.classes) == 102 and described.classes[4] == "Ball Moss"
     assert described.label_values == tuple(str(n) for n in range(102))
+
+
+def test_a_class_called_as_the_id_column_is_refused_where_it_would_be_a_second_column_of_ids(make, read):
+    images = ["train/id/1.jpg", "train/b/1.jpg", "test/x.jpg"]
+    with pytest.raises(Refusal, match="two columns 'id'"):
+        read(make({}, images), predicts="probabilities")
+    shutil.rmtree(Path(make({}, images).parent / "raw"), ignore_errors=True)
+    described, _ = read(make({}, images), predicts="label")  # one column, whose values are the classes
+    assert described.classes == ("b", "id")

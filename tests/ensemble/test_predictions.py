@@ -96,3 +96,12 @@ def test_out_of_fold_parts_join_without_overlap():
 def test_a_view_that_was_not_predicted_is_refused_with_those_that_were():
     with pytest.raises(Refusal, match="view 'rot90' was not predicted; found identity"):
         views(["a"], [[1, 0]]).view("rot90")
+
+
+def test_a_class_called_id_has_its_own_column_beside_the_ids(tmp_path):
+    classes = ["cat", "id"]
+    table = Predictions(np.array(["007", "008"]), np.array([[0.25, 0.75], [0.5, 0.5]], np.float32))
+    table.save_csv(tmp_path / "t.csv", classes)
+    assert (tmp_path / "t.csv").read_text().splitlines()[0] == "row_id,cat,id"
+    back = Predictions.load_csv(tmp_path / "t.csv", classes)
+    assert back.ids.tolist() == ["007", "008"] and np.array_equal(back.probs, table.probs)

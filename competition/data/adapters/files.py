@@ -54,11 +54,11 @@ class ImageFiles:
             raise Refusal(f"{len(ambiguous):,} {part} ids fit more than one file, {first(ambiguous, 3)} (e.g. {files})")
         return found
 
-    def rows(self, ids: list[str], labels: list[int], part: Part) -> Iterator[Row]:
+    def rows(self, ids: list[str], labels: list[int], part: Part, groups: list[str] | None = None) -> Iterator[Row]:
         """One row per id, in the order given."""
         found = self.find(ids, part)
-        for one, label in zip(ids, labels, strict=True):
-            yield Row(one, label, part, found[one], 0, (self.raw / found[one]).read_bytes())
+        for one, label, group in zip(ids, labels, groups or [""] * len(ids), strict=True):
+            yield Row(one, label, part, found[one], 0, (self.raw / found[one]).read_bytes(), group)
 
 
 def _names(path: str) -> set[str]:

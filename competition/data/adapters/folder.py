@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import pandas as pd
+
 from competition.data.adapters.files import ImageFiles, image_paths
 from competition.data.adapters.source import bring
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
@@ -19,10 +21,10 @@ SAMPLE = "sample_submission.csv"
 
 @dataclass(frozen=True)
 class Layout:
-    """What the folder turned out to be. train: ids and labels; test: ids; in the order of the tables."""
+    """What the folder turned out to be. train: ids, labels and groups; test: ids; in the order of the tables."""
 
     competition: Competition
-    train: tuple[list[str], list[int]]
+    train: tuple[list[str], list[int], list[str]]
     test: list[str]
 
 
@@ -43,7 +45,8 @@ def describe(raw: Path, settings: Settings) -> Competition:
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     found, files = _layout(raw, settings), ImageFiles(raw)
-    yield from files.rows(*found.train, part="train")
+    ids, labels, groups = found.train
+    yield from files.rows(ids, labels, "train", groups)
     yield from files.rows(found.test, [-1] * len(found.test), "test")
 
 
@@ -107,6 +110,8 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         raise Refusal(
             "neither test.csv nor sample_submission.csv was found beside train.csv; one must list the test ids"
         )
+    groups = _groups(train, settings.group_column)
+    train, test = (table.drop(columns=settings.group_column, errors="ignore") for table in (train, test))
     id_column = _id_column(train.columns.tolist(), test.columns.tolist(), settings.id_column)
     targets = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     label_columns = _label_columns(train.columns.tolist(), id_column, targets, settings.label_column)
@@ -145,7 +150,13 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         label_values=tuple(values),
         notes=(*notes, *_unlisted(raw, len(train) + len(test))),
     )
-    return Layout(competition, (list(train[id_column]), labels), list(test[id_column]))
+    return Layout(competition, (list(train[id_column]), labels, groups), list(test[id_column]))
+
+
+def _groups(train: pd.DataFrame, column: str) -> list[str]:
+    if column and column not in train:
+        raise Refusal(f"prepare.group_column: train.csv has no column {column!r}, it has {first(train.columns)}")
+    return list(train[column]) if column else [""] * len(train)
 
 
 def _id_column(train: list[str], test: list[str], wanted: str) -> str:
@@ -194,6 +205,11 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
         raise Refusal(
             f"{len(loose):,} images lie outside the class folders, {first(loose)}; move each into train/<class>/"
         )
+    if settings.group_column:
+        raise Refusal(
+            f"prepare.group_column: {settings.group_column!r} was asked for, but class folders have no train.csv to "
+            "hold it; add a train.csv, or set prepare.group_by=embedding"
+        )
     folder_of = {str(path): path.parent.name for path in train}
     names = in_natural_order(sorted(set(folder_of.values())))
     competition = Competition(
@@ -210,7 +226,8 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
         notes=(f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files",),
     )
     number = {name: n for n, name in enumerate(names)}
-    return Layout(competition, (list(folder_of), [number[name] for name in folder_of.values()]), test)
+    labels = [number[name] for name in folder_of.values()]
+    return Layout(competition, (list(folder_of), labels, [""] * len(labels)), test)
 
 
 def _unlisted(raw: Path, listed: int) -> list[str]:

@@ -1,0 +1,171 @@
+"""Series and shift in words: what `make prepare` and `make predict` say of them, and the report's section."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from competition.data.caveats import NOTED, Caveats
+from competition.data.series import crossing
+from competition.data.shift import Shift
+from competition.ensemble.metrics import Metric
+from competition.ensemble.reliance import accuracy, weighted_score
+from competition.gather import Gathered
+from competition.report.page import Block, Figure, Section, Table, Text
+
+EXPECTED = "  expected on "  # how the line of report.words begins that a shift makes worthless
+SOURCES = (
+    "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
+)
+
+
+def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str) -> list[str]:
+    """One line where series cross folds often enough to flatter the honest score, or where they are kept together.
+
+    table: the index.  members: of series.find.
+    """
+    number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
+    crossing_rows = int(crossing(number, table["fold"].to_numpy()).sum())
+    objects = members["series"].nunique()
+    look = f"{len(members):,} photos look like series of {objects:,} objects"
+    if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
+        return [
+            f"{look}, and {crossing_rows:,} have a photo of their series in another fold: "
+            "set prepare.group_by=embedding; contact sheet data/series.png"
+        ]
+    if group_by == "embedding" and objects:
+        largest = int(members["series"].value_counts().max())
+        return [f"{look} (the largest has {largest:,}); none crosses a fold: data/series.csv"]
+    return []
+
+
+def shift_line(shift: Shift | None) -> list[str]:
+    if shift is None or not shift.differs:
+        return []
+    return [
+        f"WARNING test images do not look like training images: {_auc(asdict(shift))}; contact sheet data/shift.png"
+    ]
+
+
+def reliance(
+    caveats: Caveats, rows: Gathered, output: np.ndarray, metric: Metric, classes: int, seed: int
+) -> dict[str, Any]:
+    """What the honest score owes to series, and what it is worth where test rows differ; for JSON, empty where nothing is.
+
+    output: (N,) labels or (N, C) probabilities of the out-of-fold rows, as they are scored. Rows of folds that tuned
+    hyperparameters are left out, unless there are no others.
+    """
+    ids, labels, honest = rows.ids, rows.labels, ~np.isin(rows.folds, rows.tuned_folds)
+    honest = honest if honest.any() else np.ones(len(ids), bool)
+    found: dict[str, Any] = {}
+    has_mate, series = caveats.crossing(ids, rows.folds)
+    alone = honest & ~has_mate
+    if has_mate.any() and has_mate.sum() >= NOTED * len(ids) and (honest & has_mate).any() and alone.any():
+        clusters = np.where(series >= 0, series, -1 - np.arange(len(ids)))
+        found["series"] = {
+            name: asdict(accuracy(labels[chosen], output[chosen], clusters[chosen]))
+            for name, chosen in (("with_mate", honest & has_mate), ("without_mate", alone))
+        }
+    if caveats.shift:
+        found["shift"] = {**asdict(caveats.shift), "differs": caveats.shift.differs}
+        if caveats.shift.differs:
+            odds = np.array([caveats.odds.get(one, np.nan) for one in ids[honest]])
+            odds = np.where(np.isfinite(odds), odds, np.nanmedian(odds) if np.isfinite(odds).any() else 1.0)
+            scored = weighted_score(labels[honest], output[honest], metric, classes, odds, seed)
+            found["shift"]["weighted"] = {**asdict(scored), "value": metric.shown(scored.value)}
+    return found
+
+
+def with_caveats(lines: Sequence[str], scores: Mapping[str, Any]) -> list[str]:
+    """The lines of a blend with what is known of series and shift; where test rows differ, no interval is promised."""
+    known = scores.get("caveats", {})
+    shift = shift_sentences(scores)
+    if not known.get("shift"):
+        kept = list(lines)
+    elif not known["shift"]["differs"]:
+        kept = [*lines, *(f"  {one}" for one in shift)]
+    else:
+        kept = [line for line in lines if not line.startswith(EXPECTED)] + [f"  {one}" for one in shift]
+    return [*kept, *(f"  {one}" for one in series_sentences(scores))]
+
+
+def without_interval(figures: Sequence[Figure], scores: Mapping[str, Any]) -> list[Figure]:
+    """The report's large figures; where test rows differ, the expected interval is taken back."""
+    if not scores.get("caveats", {}).get("shift", {}).get("differs"):
+        return list(figures)
+    unknown = Figure("expected leaderboard", "unknown", "the test rows do not look like the training rows")
+    return [unknown if figure.name == unknown.name else figure for figure in figures]
+
+
+def series_sentences(scores: Mapping[str, Any]) -> list[str]:
+    told = scores.get("caveats", {}).get("series")
+    if not told:
+        return []
+    mate, alone = told["with_mate"], told["without_mate"]
+    return [
+        f"series: accuracy {_accuracy(mate)} on {mate['rows']:,} rows with a photo of their series in another fold, "
+        f"{_accuracy(alone)} on the {alone['rows']:,} others: on other objects expect the second "
+        "(prepare.group_by=embedding keeps series together)"
+    ]
+
+
+def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
+    shift = scores.get("caveats", {}).get("shift")
+    if not shift:
+        return []
+    if not shift["differs"]:
+        return [f"test rows look like training rows: {_auc(shift)}"]
+    weighted, rows = shift["weighted"], shift["test_rows"]
+    return [
+        f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
+        f"training rows weighted to resemble them score {weighted['value']:.4f} ± {weighted['error']:.4f} "
+        f"(worth {weighted['effective_rows']:,.0f} rows of equal weight)",
+        _unlike(scores, shift),
+    ]
+
+
+def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
+    rows, unlike = shift["test_rows"], shift["unlike"]
+    said = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
+    if scores["metric"] in ("log_loss", "quadratic_kappa"):  # no score of all wrong rows is known
+        return f"{said}; data/shift.png"
+    worst = scores["honest"] * (1 - unlike / rows)
+    return f"{said}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"
+
+
+def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Section | None:
+    """folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty where there is none."""
+    if not (folder / "series.csv").is_file():
+        return None
+    has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
+    members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
+    blocks: list[Block] = []
+    text = (
+        f"{members:,} of {len(train):,} training photos look like series of {objects:,} objects; "
+        f"{int(has_mate.sum()):,} have a photo of their series in another fold."
+    )
+    blocks.append(Text([text, *series_sentences(scores)], bool(has_mate.sum() >= NOTED * max(len(train), 1))))
+    shift = caveats.shift
+    if shift is None:
+        blocks.append(Text(["Training and test rows were not compared: there are too few of them."]))
+        return Section("caveats", "Series and shift", SOURCES, blocks)
+    told = (
+        shift_sentences(scores) or shift_line(shift) or [f"Test rows look like training rows: {_auc(asdict(shift))}."]
+    )
+    blocks.append(Text(told, shift.differs))
+    row = [f"{shift.auc:.3f}", f"{shift.low:.3f} to {shift.high:.3f}", f"{shift.train_rows:,}", f"{shift.test_rows:,}"]
+    columns = ["telling test rows from training rows", "AUC", "95 % interval", "training rows", "test rows", "unlike"]
+    note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
+    blocks.append(Table(columns, [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]], note=note))
+    return Section("caveats", "Series and shift", SOURCES, blocks)
+
+
+def _auc(shift: Mapping[str, Any]) -> str:
+    return f"AUC {shift['auc']:.3f} ({shift['low']:.3f} to {shift['high']:.3f}; 0.5 = alike) of telling them apart"
+
+
+def _accuracy(told: Mapping[str, Any]) -> str:
+    return f"{told['value']:.4f} ± {told['error']:.4f}"

@@ -1,0 +1,89 @@
+import numpy as np
+import pandas as pd
+import pytest
+from photos import digit_thumbs, scene, thumb
+from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from competition.data import shift
+from competition.data.embedding import describe
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small matrices on busy cores: more threads wait for each other."""
+    with threadpool_limits(1):
+        yield
+
+
+def compared(embedding, is_test, groups=None):
+    rows = len(embedding)
+    index = pd.DataFrame({"id": [f"i{n}" for n in range(rows)], "part": np.where(is_test, "test", "train")})
+    groups = np.arange(rows) if groups is None else groups
+    return shift.compare(index.assign(problem=""), embedding, groups)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return describe(digit_thumbs()[0])
+
+
+def test_random_splits_of_twenty_seeds_raise_no_warning(digits):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        chosen = digits[rng.choice(len(digits), 400, replace=False)]
+        result, _ = compared(chosen, rng.random(400) < 0.3)
+        assert result is not None and not result.differs, f"seed {seed}: {result}"
+
+
+def test_objects_split_at_random_raise_no_warning():
+    """Five photos of each of 60 scenes, the scenes split at random: rows of one scene are no independent rows."""
+    thumbs = np.stack([thumb(scene(n)) // 5 * 4 + 5 * repeat for n in range(60) for repeat in range(5)])
+    groups = np.repeat(np.arange(60), 5)
+    for seed in range(5):
+        is_test = np.isin(groups, np.random.default_rng(seed).choice(60, 18, replace=False))
+        result, _ = compared(describe(thumbs.astype(np.uint8)), is_test, groups)
+        assert result is not None and not result.differs, f"seed {seed}: {result}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda images: images * 0.7,
+        lambda images: images * 0.75 + 60,
+        lambda images: images * np.array([1.0, 0.9, 0.75]),
+    ],
+    ids=["a darker room", "a bright background", "another camera"],
+)
+def test_a_planted_shift_raises_the_warning(change):
+    thumbs, _ = digit_thumbs()
+    thumbs = thumbs[:600] * 0.8 + 30
+    is_test = np.random.default_rng(0).random(600) < 0.3
+    thumbs[is_test] = change(thumbs[is_test])
+    result, rows = compared(describe(thumbs.clip(0, 255).astype(np.uint8)), is_test)
+    assert result is not None and result.differs and result.unlike > 0.5 * result.test_rows
+    odds = rows.groupby("part")["odds"].median()
+    assert odds["test"] > 1 > odds["train"]
+
+
+def test_too_few_rows_say_nothing(digits):
+    result, rows = compared(digits[:60], np.arange(60) < 20)
+    assert result is None and len(rows) == 0
+
+
+def test_unreadable_rows_take_no_part(digits):
+    rows = 400
+    index = pd.DataFrame({"id": [f"i{n}" for n in range(rows)], "part": np.where(np.arange(rows) % 3, "train", "test")})
+    index["problem"] = np.where(np.arange(rows) < 10, "it cannot be decoded", "")
+    result, kept = shift.compare(index, digits[:rows], np.arange(rows))
+    assert result is not None and result.train_rows + result.test_rows == len(kept) == rows - 10
+
+
+def test_the_auc_is_that_of_scikit_learn_and_its_error_that_of_the_bootstrap():
+    rng = np.random.default_rng(0)
+    negative, positive = rng.normal(0, 1, 300).round(1), rng.normal(0.7, 1, 120).round(1)  # rounded: ties
+    auc, error = shift.auc_with_error(negative, positive)
+    truth = np.r_[np.zeros(300), np.ones(120)]
+    assert auc == pytest.approx(roc_auc_score(truth, np.r_[negative, positive]))
+    draws = [shift.auc_with_error(rng.choice(negative, 300), rng.choice(positive, 120))[0] for _ in range(2000)]
+    assert error == pytest.approx(np.std(draws), rel=0.08)

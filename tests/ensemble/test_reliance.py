@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+from competition.ensemble.metrics import METRICS, metric_named
+from competition.ensemble.reliance import accuracy, weighted_score
+
+
+def test_weights_in_the_proportions_of_other_rows_give_their_score():
+    """Half of the rows are easy (right in 9 of 10), half hard (6 of 10); the test set has three hard rows for one easy."""
+    rng = np.random.default_rng(0)
+    rows, classes = 4000, 4
+    labels, hard = rng.integers(0, classes, rows), np.arange(rows) % 2 == 1
+    right = rng.random(rows) < np.where(hard, 0.6, 0.9)
+    given = np.where(right, labels, (labels + 1) % classes)
+    scored = weighted_score(labels, given, metric_named("accuracy"), classes, np.where(hard, 3.0, 1.0), seed=0)
+    assert scored.value == pytest.approx(0.25 * 0.9 + 0.75 * 0.6, abs=0.02)
+    assert scored.effective_rows == pytest.approx(rows * 0.8)  # (1 + 3)^2 / (2 (1 + 9))
+    assert 0.004 < scored.error < 0.012
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_equal_weights_give_the_score_itself_for_every_metric(name):
+    rng = np.random.default_rng(1)
+    metric, labels = metric_named(name), rng.integers(0, 6, 900)
+    probs = rng.dirichlet(np.ones(6), 900)
+    probs[np.arange(900), labels] += 0.4
+    probs /= probs.sum(1, keepdims=True)
+    output = probs.argmax(1) if metric.of_tally else probs
+    scored = weighted_score(labels, output, metric, 6, np.ones(900), seed=0)
+    assert scored.value == pytest.approx(metric.score(labels, probs), abs=max(scored.error, 0.005))
+    assert scored.effective_rows == pytest.approx(900)
+
+
+def test_series_that_are_right_or_wrong_together_make_the_error_larger():
+    rng = np.random.default_rng(0)
+    series = np.repeat(np.arange(50), 8)
+    right = np.repeat(rng.random(50) < 0.8, 8)
+    labels, given = np.zeros(400, int), np.where(right, 0, 1)
+    together, apart = accuracy(labels, given, series), accuracy(labels, given, np.arange(400))
+    assert together.error == pytest.approx(apart.error * np.sqrt(8), rel=0.05)
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+def test_an_accuracy_of_one_has_an_error(rows):
+    scored = accuracy(np.zeros(rows, int), np.zeros(rows, int), np.arange(rows))
+    assert scored.value == 1 and scored.error > 0.5 / (rows + 2)

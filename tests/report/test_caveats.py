@@ -1,0 +1,98 @@
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from competition.data.caveats import Caveats, load_caveats
+from competition.data.shift import Shift
+from competition.ensemble.metrics import metric_named
+from competition.gather import Gathered
+from competition.report.caveats import caveats_section, reliance, with_caveats, without_interval
+from competition.report.page import Figure, Text
+
+ROWS = 200
+IDS = np.array([f"i{n:03}" for n in range(ROWS)])
+LABELS, FOLDS = np.arange(ROWS) % 2, np.arange(ROWS) // 2 % 5
+ALIKE = Shift(auc=0.51, low=0.48, high=0.54, train_rows=ROWS, test_rows=100, unlike=1)
+OTHER = replace(ALIKE, auc=0.91, low=0.88, high=0.94, unlike=60)
+LINES = [
+    "macro_f1 on out-of-fold rows",
+    "  honest  0.9",
+    "  expected on 100 test rows: 0.88 to 0.92 (if they are alike)",
+]
+SERIES = {one: n // 4 for n, one in enumerate(IDS[:40])}  # ten series of four, over two folds or three each
+
+
+def scores_of(shift=None, series=None, odds=None, given=LABELS, metric="macro_f1", tuned=()):
+    rows = Gathered(IDS, LABELS, FOLDS, {}, np.array([]), {}, (0, 1, 2, 3, 4), tuned, ())
+    known = Caveats(series or {}, odds or {}, shift)
+    return {"metric": metric, "honest": 0.9, "caveats": reliance(known, rows, given, metric_named(metric), 2, 0)}
+
+
+def test_test_rows_like_training_rows_keep_the_expected_interval_and_are_told_so():
+    lines = with_caveats(LINES, scores_of(ALIKE))
+    assert lines[:3] == LINES
+    assert lines[3:] == [
+        "  test rows look like training rows: AUC 0.510 (0.480 to 0.540; 0.5 = alike) of telling them apart"
+    ]
+
+
+def test_other_test_rows_take_the_interval_away_and_say_how_far_the_score_can_be_off():
+    """Every tenth row is wrong, and these are the rows that test rows resemble."""
+    wrong = np.arange(ROWS) % 10 == 0
+    odds = {one: 9.0 if bad else 1.0 for one, bad in zip(IDS, wrong)}
+    scores = scores_of(OTHER, odds=odds, given=np.where(wrong, 1 - LABELS, LABELS), metric="accuracy")
+    lines = with_caveats(LINES, scores)
+    assert lines[:2] == LINES[:2] and not any("expected on" in line for line in lines)
+    assert lines[2].startswith("  WARNING the 100 test rows do not look like the training rows")
+    assert scores["caveats"]["shift"]["weighted"]["value"] == pytest.approx(0.5, abs=0.02)
+    assert scores["caveats"]["shift"]["weighted"]["effective_rows"] == pytest.approx(360**2 / (20 * 81 + 180))
+    assert "60 test rows are unlike any training row" in lines[4] and "would be 0.3600" in lines[4]
+
+
+def test_no_worst_case_is_stated_for_a_loss_without_a_bound():
+    probs = np.full((ROWS, 2), 0.5)
+    scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0), given=probs, metric="log_loss")
+    assert scores["caveats"]["shift"]["weighted"]["value"] == pytest.approx(np.log(2))  # as people know it
+    assert not any("were they all wrong" in line for line in with_caveats(LINES, scores))
+
+
+def test_what_the_score_owes_to_series_is_told_beside_what_the_other_rows_score():
+    given = np.where(np.arange(ROWS) % 8 == 7, 1 - LABELS, LABELS)
+    given[:40] = LABELS[:40]
+    scores = scores_of(series=SERIES, given=given)
+    with_mate, without = (scores["caveats"]["series"][name] for name in ("with_mate", "without_mate"))
+    assert (with_mate["rows"], without["rows"]) == (40, 160)
+    assert (with_mate["value"], without["value"]) == (1.0, 0.875)
+    assert with_mate["error"] > 0.02
+    (line,) = with_caveats([], scores)
+    assert "accuracy 1.0000" in line and "0.8750" in line and "group_by=embedding" in line
+
+
+def test_series_within_their_folds_and_rows_that_were_tuned_on_are_not_counted():
+    together = {one: int(fold) for one, fold in zip(IDS, FOLDS)}
+    assert scores_of(series=together)["caveats"] == {}
+    tuned = scores_of(series=SERIES, tuned=(0,))["caveats"]["series"]
+    assert tuned["with_mate"]["rows"] + tuned["without_mate"]["rows"] == int((FOLDS != 0).sum())
+
+
+def test_a_work_folder_of_before_says_nothing(tmp_path):
+    known = load_caveats(tmp_path)
+    assert known == Caveats({}, {}, None)
+    assert caveats_section(tmp_path, known, pd.DataFrame({"id": IDS, "fold": FOLDS}), {}) is None
+    assert with_caveats(LINES, {"metric": "macro_f1"}) == LINES
+
+
+def test_the_report_takes_its_interval_back_and_warns(tmp_path):
+    (tmp_path / "series.csv").write_text("series,id,label,nearest,distance\n")
+    train = pd.DataFrame({"id": IDS, "fold": FOLDS})
+    scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0))
+    figures = [Figure("honest macro_f1", "0.9"), Figure("expected leaderboard", "0.88 to 0.92")]
+    assert [figure.value for figure in without_interval(figures, scores)] == ["0.9", "unknown"]
+    assert without_interval(figures, scores_of(ALIKE)) == figures
+    for shift, warns in ((OTHER, True), (ALIKE, False)):
+        section = caveats_section(tmp_path, Caveats(SERIES, {}, shift), train, scores if warns else scores_of(ALIKE))
+        texts = [block for block in section.blocks if isinstance(block, Text)]
+        assert "40 of 200 training photos look like series of 10 objects" in texts[0].lines[0] and texts[0].warning
+        assert texts[1].warning == warns
