@@ -1,7 +1,8 @@
 """Members trained elsewhere (PyTorch/XLA, Lightning, fastai, Accelerate, ...): files of predictions with ids.
 
-A CSV has a column `id` and one column per class name. An .npz has `ids` (N,) and `probs` (N, C), or `ids`, `views` and
-`probs` (N, V, C); its columns are in the order of the competition's classes, or of its own `classes` (C,).
+A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,) and `probs`
+(N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or of its own
+`classes` (C,).
 Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
 (K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (foreign_check.py).
 """

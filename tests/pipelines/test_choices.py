@@ -154,6 +154,8 @@ def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_tha
     (second,) = {file.stem for file in place.submissions.glob("*.csv")} - {first}
     assert "repeated choices: 2 different blends on these rows; the best of their honest scores is expected" in told
     assert "repeated choices: 2 different blends" in place.do("submissions")
+    place.do("report")
+    assert "2 different blends on these rows" in (place.work / "report.html").read_text(encoding="utf-8")
     needs_two = place.refused("compare")
     assert "A= and B= not given" in needs_two and first in needs_two and second in needs_two
     assert "B= not given" in place.refused("compare", f"--a={first}")
