@@ -22,7 +22,7 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
             scores.append(metric.score_labels(labels[rows], output[rows], 6))
         else:
             scores.append(metric.score(labels[rows], output[rows]))
-    got = resampled(labels, [output], metric, 6, 600, seed=0)[0]
+    got = resampled(labels, [output], metric, 6, 600, seed=0)[0]  # classes of 10 rows or more: rescaling hardly shows
     assert got.std() == pytest.approx(np.std(scores), rel=0.2)
     assert got.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
 
@@ -77,24 +77,6 @@ def test_the_same_seed_gives_the_same_error_and_another_nearly_so():
     one, same, other = (score_with_error(labels, probs.argmax(1), F1, 5, 1000, seed) for seed in (0, 0, 1))
     assert one == same and one != other
     assert one.error == pytest.approx(other.error, rel=0.15)
-
-
-def test_nineteen_leaderboards_of_twenty_fall_within_the_band():
-    labels, (probs,) = draw([1.5], rows=20_000)
-    given = probs.argmax(1)
-    seen, inside = slice(2000), 0
-    low, high = leaderboard_band(labels[seen], given[seen], F1, 5, 300, 500, seed=0)
-    boards = np.arange(2000, 20_000).reshape(60, 300)
-    inside = sum(low <= F1.score_labels(labels[b], given[b], 5) <= high for b in boards)
-    assert inside >= 53
-    narrow = leaderboard_band(labels[seen], given[seen], F1, 5, 3000, 500, seed=0)
-    assert high - low > 1.5 * (narrow[1] - narrow[0])
-
-
-def test_a_board_too_small_to_hold_every_class_still_has_a_band():
-    labels, (probs,) = draw([1.5], rows=300)
-    low, high = leaderboard_band(labels, probs, METRICS["mean_column_auc"], 5, 12, 200, seed=0)
-    assert np.isfinite([low, high]).all()
 
 
 def test_outputs_of_another_length_are_refused():
