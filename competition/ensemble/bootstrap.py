@@ -34,15 +34,11 @@ def score_with_error(
     labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, resamples: int, seed: int
 ) -> Score:
     """The standard error is at least what one wrong row would change, so it is never 0."""
+    value = score_of(labels, output, metric, classes)
     spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
-    return Score(score_of(labels, output, metric, classes), at_least_one_row(spread, labels, output, metric, classes))
-
-
-def at_least_one_row(spread: float, labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
-    """A metric of probabilities varies with every row, so only a spread of 0 needs the limit."""
-    if metric.of_tally is None and spread > 1e-12:
-        return spread
-    return max(spread, one_wrong_row(labels, output, metric, classes))
+    if metric.of_tally is None and spread > 1e-12:  # varies with every row: only a spread of 0 needs the limit
+        return Score(value, spread)
+    return Score(value, max(spread, one_wrong_row(labels, output, metric, classes)))
 
 
 def paired(
@@ -76,10 +72,12 @@ def resampled(
     resamples: int,
     seed: int,
     rows: int | None = None,
+    replace: bool = True,
 ) -> list[np.ndarray]:
     """The score of each output on the same resamples: one (resamples,) array each.
 
     rows: None = as many as there are, stratified by label; n = n rows drawn from all (a leaderboard).
+    replace: False = each row at most once, for n up to the number of rows.
     """
     for output in outputs:
         if len(output) != len(labels):
@@ -96,7 +94,7 @@ def resampled(
         count, width = np.ones(len(labels), np.int64), len(labels)
     at_once, pieces = max(1, CELLS_AT_ONCE // width), []
     for start in range(0, resamples, at_once):
-        counts = _draw(labels, count, sizes, min(at_once, resamples - start), rng, rows)
+        counts = _draw(labels, count, sizes, min(at_once, resamples - start), rng, rows, replace)
         pieces.append([_scores(labels, output, counts, metric, classes) for output in outputs])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
@@ -116,11 +114,14 @@ def _draw(
     resamples: int,
     rng: np.random.Generator,
     rows: int | None,
+    replace: bool,
 ) -> np.ndarray:
     """(resamples, U) float64: how often each of U kinds of rows counts.
 
     labels: (U,) sorted.  count: (U,) rows of each kind, borrowed ones included.  sizes: (C,) rows of each class.
     """
+    if rows is not None and not replace:
+        return rng.multivariate_hypergeometric(count, rows, size=resamples, method="marginals").astype(np.float64)
     if rows is not None:
         return rng.multinomial(rows, count / count.sum(), size=resamples).astype(np.float64)
     edges = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1], True])

@@ -3,8 +3,8 @@
     middle(n) +- 1.96 sqrt(error^2 + spread(n)^2)
 
 error: of our own estimate, from N out-of-fold rows.  spread(n): of the draw of n test rows, from samples of n rows.
-middle(n): the mean score of these samples, less the bias that the out-of-fold rows have as a world of their own. It is
-not the out-of-fold score: macro-F1 is lower on few rows, and where a class has no test row, its definition decides.
+middle(n): not the out-of-fold score, because macro-F1 depends on the number of rows: it is lower on few, and where a
+class has no test row, its definition decides. See `_middle`.
 Coverage in simulated flower competitions: benchmarks/leaderboard_coverage.py.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.bootstrap import at_least_one_row, resampled, score_of
+from competition.ensemble.bootstrap import resampled, score_of, score_with_error
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import NORMAL_95
 
@@ -33,26 +33,52 @@ class ExpectedScore:
 
 
 def expected_scores(
-    labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, test_rows: int, resamples: int, seed: int
+    labels: np.ndarray,
+    output: np.ndarray,
+    metric: Metric,
+    classes: int,
+    test_rows: int,
+    resamples: int,
+    seed: int,
+    shares: Sequence[float] = SHARES,
 ) -> tuple[ExpectedScore, ...]:
     """For all test rows and for smaller shares of them; `interval` answers for any number of rows.
 
     labels: (N,) int, out-of-fold rows that took no part in any choice.  output: (N,) labels or (N, C) probabilities.
     Metrics of probabilities: for all test rows only; their spread follows 1 / sqrt(rows).
     """
-    value = score_of(labels, output, metric, classes)
-    own = resampled(labels, [output], metric, classes, resamples, seed)[0]
-    error, bias = at_least_one_row(float(own.std()), labels, output, metric, classes), float(own.mean()) - value
+    error = score_with_error(labels, output, metric, classes, resamples, seed).error
     best = 1.0 if metric.sign > 0 else 0.0
     points = []
-    for share in SHARES if metric.of_tally is not None else SHARES[:1]:
+    for share in shares if metric.of_tally is not None else shares[:1]:
         rows = max(1, round(test_rows * share))
         drawn = resampled(labels, [output], metric, classes, resamples, seed + 1, rows)[0]
         spread = float(drawn.std())
         if spread <= 1e-12:  # no mistake in any sample: as many as one wrong row in N would give
             spread = error * math.sqrt(len(labels) / rows)
-        points.append(ExpectedScore(rows, metric.shown(float(drawn.mean()) - bias), spread, error, best))
+        middle = _middle(labels, output, metric, classes, rows, resamples, seed + 2)
+        points.append(ExpectedScore(rows, metric.shown(middle), spread, error, best))
     return tuple(points)
+
+
+def _middle(
+    labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, rows: int, resamples: int, seed: int
+) -> float:
+    """The expected score of n rows, from N rows.
+
+    n < N: the mean over subsamples of n rows drawn without replacement, which has no bias for any metric (Hoeffding
+    1948). n > N: the bias of a metric falls with 1 / rows, so what n rows gain over N is what N rows lose to one sample
+    of m rows from them, 1/m = 1/N - 1/n.  Metrics of probabilities are means over rows, or over pairs: no bias.
+    """
+    value, have = score_of(labels, output, metric, classes), len(labels)
+    if metric.of_tally is None or rows == have:
+        return value
+    if rows < have:
+        return float(resampled(labels, [output], metric, classes, resamples, seed, rows, replace=False)[0].mean())
+    size = rows * have // (rows - have)
+    if size > 100 * have:
+        return value
+    return 2 * value - float(resampled(labels, [output], metric, classes, resamples, seed, size)[0].mean())
 
 
 def from_standard_error(score: float, error: float, rows: int) -> ExpectedScore:

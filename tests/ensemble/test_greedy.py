@@ -27,7 +27,7 @@ def by_hand(parts, labels, metric, rounds):
     return picks[:length]
 
 
-@pytest.mark.parametrize("name", ["macro_f1", "accuracy", "quadratic_kappa", "log_loss"])
+@pytest.mark.parametrize("name", ["macro_f1", "macro_f1_present", "accuracy", "quadratic_kappa", "log_loss"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fast_search_picks_what_the_plain_one_picks(name, seed):
     labels, probs = draw([1.0, 1.5, 2.0, 2.0, 3.0], rows=500, classes=7, seed=seed, signal=2.5)

@@ -28,6 +28,7 @@ REFERENCES = {
     "macro_f1": lambda y, p: reference.f1_score(
         y, p.argmax(1), labels=range(p.shape[1]), average="macro", zero_division=0
     ),
+    "macro_f1_present": lambda y, p: reference.f1_score(y, p.argmax(1), average="macro", zero_division=0),
     "accuracy": lambda y, p: reference.accuracy_score(y, p.argmax(1)),
     "quadratic_kappa": lambda y, p: reference.cohen_kappa_score(
         y, p.argmax(1), weights="quadratic", labels=range(p.shape[1])
@@ -63,6 +64,8 @@ def test_equal_probabilities_rank_by_class_number():
 
 def test_a_class_nobody_has_or_predicts_counts_as_0():
     assert METRICS["macro_f1"].score_labels(np.array([0, 1]), np.array([0, 1]), 4) == 0.5
+    assert METRICS["macro_f1_present"].score_labels(np.array([0, 1]), np.array([0, 1]), 4) == 1
+    assert METRICS["macro_f1_present"].score_labels(np.array([0, 1]), np.array([0, 2]), 4) == pytest.approx(1 / 3)
 
 
 def test_a_sure_and_wrong_float32_row_costs_what_scikit_learn_says():

@@ -1,9 +1,11 @@
 import dataclasses
+import json
 import subprocess
 import sys
 
 import pytest
 
+from competition.ensemble.leaderboard import ExpectedScore, interval
 from competition.submission import ledger
 from competition.submission.ledger import Entry, Event
 
@@ -103,10 +105,32 @@ def test_the_same_file_again_is_noticed_even_when_the_answer_was_lost():
     assert seen(event("submitted", ref="1"), event("scored", ref="1", public=0.9)).public_score == 0.9
 
 
-def test_noise_band_is_twice_the_standard_error_times_root_two_when_both_parts_are_alike():
+def test_without_expected_scores_the_noise_band_is_twice_the_standard_error_times_root_two_when_both_parts_are_alike():
     alike = dataclasses.replace(ENTRY, oof_rows=100, test_rows=200, standard_error=0.01)
-    assert ledger.noise_band(alike, public_share=0.5) == pytest.approx(1.96 * 0.01 * 2**0.5)
+    assert ledger.noise_band(alike, public_share=0.5) == pytest.approx((-1.96 * 0.01 * 2**0.5, 1.96 * 0.01 * 2**0.5))
     assert ledger.noise_band(dataclasses.replace(alike, standard_error=None), 0.5) is None
+
+
+def test_the_noise_band_is_the_interval_that_the_blend_printed_and_outlives_the_file(tmp_path):
+    points = (ExpectedScore(450, 0.80, 0.02, 0.003, 1.0), ExpectedScore(225, 0.75, 0.03, 0.003, 1.0))
+    entry, path = dataclasses.replace(ENTRY, test_rows=450, expected=points), tmp_path / "ledger.jsonl"
+    ledger.append(path, entry)
+    (back,) = ledger.read(path).entries
+    assert back == entry
+    for share, rows in ((1.0, 450), (0.5, 225), (0.3, 135)):
+        low, high = interval(points, rows)
+        assert ledger.noise_band(back, share) == pytest.approx((low - ENTRY.honest_score, high - ENTRY.honest_score))
+
+
+def test_a_line_written_before_there_were_expected_scores_is_still_read(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(path, ENTRY)
+    line = json.loads(path.read_text())
+    del line["expected"]
+    path.write_text(json.dumps(line) + "\n")
+    found = ledger.read(path)
+    assert found.unreadable == 0 and found.entries == (ENTRY,)
+    assert ledger.noise_band(found.entries[0], 0.3) is not None
 
 
 def test_the_gap_is_public_minus_honest(tmp_path):

@@ -1,0 +1,91 @@
+"""How often are two equally good classifiers told apart by chance?  python -m benchmarks.false_verdicts [pairs] [seed]
+
+Pairs of classifiers make independent mistakes of the same kind on the same rows, so the truth is "no difference".
+Printed per setting: the rate of verdicts "a gain" or "a loss" (claimed: at most 5 %), the rate at which a choice
+would prefer the second (claimed: at most 16 %), the rate of the rule before (difference above its standard error, in
+either direction), and the power: how often a classifier with half the mistakes of its own is called a gain.
+10,000 pairs over all settings take about ten minutes of one core.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.flowers_world import class_counts
+from competition.ensemble.bootstrap import paired
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.significance import Difference
+
+RESAMPLES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    metric: str
+    rows: int
+    shares: tuple[float, ...]  # one per class
+    shared: float  # share of rows that both get wrong
+    own: float  # share of the other rows that each gets wrong by itself
+
+
+def _shares(classes: int, ratio: float) -> tuple[float, ...]:
+    """Class shares that fall evenly on a logarithmic scale, the largest `ratio` times the smallest."""
+    return tuple(np.geomspace(ratio, 1, classes).tolist())
+
+
+SETTINGS = (
+    Setting("accuracy, few changed rows", "accuracy", 1347, _shares(10, 1), 0.01, 0.002),
+    Setting("accuracy, many changed rows", "accuracy", 1347, _shares(10, 1), 0.10, 0.08),
+    Setting("accuracy, 60 rows", "accuracy", 60, _shares(3, 2), 0.10, 0.10),
+    Setting("macro-F1, 10 classes", "macro_f1", 1000, _shares(10, 20), 0.05, 0.03),
+    Setting("macro-F1, 10 classes, few changed rows", "macro_f1", 1000, _shares(10, 20), 0.01, 0.003),
+    Setting("macro-F1, 10 classes, 80 rows", "macro_f1", 80, _shares(10, 5), 0.10, 0.10),
+    Setting("macro-F1, 104 classes", "macro_f1", 3000, tuple(class_counts().tolist()), 0.04, 0.02),
+    Setting("macro-F1, 104 classes, few changed rows", "macro_f1", 3000, tuple(class_counts().tolist()), 0.04, 0.001),
+    Setting("log loss, 10 classes", "log_loss", 500, _shares(10, 5), 0.0, 0.0),
+    Setting("log loss, 60 rows", "log_loss", 60, _shares(3, 2), 0.0, 0.0),
+)
+
+
+def pair(setting: Setting, rng: np.random.Generator, better: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(labels, before, after).  better: own mistakes (or, for log loss, own noise) of the second, as a multiple."""
+    share, classes = np.array(setting.shares) / sum(setting.shares), len(setting.shares)
+    labels = rng.choice(classes, setting.rows, p=share)
+    if METRICS[setting.metric].of_tally is None:
+        evidence = rng.normal(size=(setting.rows, classes))
+        evidence[np.arange(setting.rows), labels] += 2.5
+        logits = [evidence + s * rng.normal(size=evidence.shape) for s in (0.7, 0.7 * better)]
+        probs = [np.exp(x - x.max(1, keepdims=True)) for x in logits]
+        return labels, *(p / p.sum(1, keepdims=True) for p in probs)  # type: ignore[return-value]
+
+    def with_mistakes(given: np.ndarray, rate: float) -> np.ndarray:
+        wrong = (labels + rng.integers(1, classes, len(labels))) % classes
+        return np.where(rng.random(len(labels)) < rate, wrong, given)
+
+    base = with_mistakes(labels, setting.shared)
+    return labels, with_mistakes(base, setting.own), with_mistakes(base, setting.own * better)
+
+
+def differences(setting: Setting, pairs: int, seed: int, better: float = 1.0) -> Iterator[Difference]:
+    rng, metric = np.random.default_rng(seed), METRICS[setting.metric]
+    for n in range(pairs):
+        labels, before, after = pair(setting, rng, better)
+        yield paired(labels, before, after, metric, len(setting.shares), RESAMPLES, n)
+
+
+def main(pairs: int, seed: int) -> None:
+    print(f"{pairs} pairs per setting {'verdict':>22} {'choice':>8} {'old rule':>9} {'power':>7}")
+    for setting in SETTINGS:
+        found = list(differences(setting, pairs, seed))
+        verdicts = np.mean([d.is_significant for d in found])
+        choices = np.mean([d.is_better for d in found])
+        before = np.mean([abs(d.value) > d.error for d in found])
+        power = np.mean([d.is_significant and d.value > 0 for d in differences(setting, pairs // 5, seed + 1, 0.5)])
+        print(f"{setting.name:<40} {verdicts:>6.3f} {choices:>8.3f} {before:>9.3f} {power:>7.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*(int(value) for value in (sys.argv[1:] + ["1000", "0"][len(sys.argv) - 1 :])))

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from benchmarks.leaderboard_coverage import coverage, truth
+from competition.ensemble.leaderboard import ExpectedScore, expected_scores, from_standard_error, interval
+from competition.ensemble.metrics import METRICS
+
+from .worlds import draw
+
+F1 = METRICS["macro_f1"]
+
+
+def band(labels, output, metric, classes, rows):
+    return interval(expected_scores(labels, output, metric, classes, rows, 500, seed=0), rows)
+
+
+def test_nineteen_leaderboards_of_twenty_fall_within_the_interval():
+    labels, (probs,) = draw([1.5], rows=20_000)
+    given = probs.argmax(1)
+    seen = slice(2000)
+    low, high = band(labels[seen], given[seen], F1, 5, 300)
+    boards = np.arange(2000, 20_000).reshape(60, 300)
+    inside = sum(low <= F1.score_labels(labels[b], given[b], 5) <= high for b in boards)
+    assert inside >= 53
+    narrow = band(labels[seen], given[seen], F1, 5, 3000)
+    assert high - low > 1.5 * (narrow[1] - narrow[0])
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "macro_f1_present"])
+def test_the_interval_covers_95_of_100_leaderboards_of_104_unequal_classes(name):
+    """A short version of benchmarks/leaderboard_coverage.py: 15 competitions instead of 300."""
+    found = coverage(truth(2), METRICS[name], 12_753, (450, 2_214, 7_382), 15, seed=1, resamples=100, boards=300)
+    for inside, distance in found:
+        assert 0.90 <= inside <= 0.99 and abs(distance) < 0.5
+
+
+def test_where_classes_have_no_test_row_the_definition_decides():
+    """104 classes, 450 rows: about a fifth of the classes is absent and counts 0 in one definition only."""
+    law, rng = truth(2), np.random.default_rng(0)
+    labels, predicted = law.rows(12_753, rng)
+    present, every = (band(labels, predicted, METRICS[n], 104, 450) for n in ("macro_f1_present", "macro_f1"))
+    assert present[0] > every[1]
+
+
+def test_a_board_too_small_to_hold_every_class_still_has_an_interval():
+    labels, (probs,) = draw([1.5], rows=300)
+    assert np.isfinite(band(labels, probs, METRICS["mean_column_auc"], 5, 12)).all()
+
+
+def test_the_interval_ends_at_the_best_score_and_is_never_a_point():
+    labels = np.arange(400) % 4
+    low, high = band(labels, labels, F1, 4, 100)
+    assert high == 1 and 0.95 < low < 0.995
+    sure = np.full((400, 4), 0.001)
+    sure[np.arange(400), labels] = 0.997
+    low, high = band(labels, sure, METRICS["log_loss"], 4, 100)
+    assert 0 <= low < high  # in the known unit: smaller is better
+
+
+def test_any_number_of_rows_is_answered_from_a_few():
+    """Between computed sizes the spread follows 1 / sqrt(rows), the middle 1 / rows."""
+    points = (ExpectedScore(400, 0.90, 0.010, 0.005, 1.0), ExpectedScore(100, 0.87, 0.022, 0.005, 1.0))
+    low, high = interval(points, 200)
+    assert (low + high) / 2 == pytest.approx(0.89)
+    assert high - low == pytest.approx(2 * 1.96 * np.hypot(0.005, 0.010 * np.sqrt(2)), rel=1e-6)
+    assert interval(points, 100) == pytest.approx((0.87 - 1.96 * 0.02256, 0.87 + 1.96 * 0.02256), abs=1e-4)
+
+
+def test_a_standard_error_alone_gives_the_textbook_interval():
+    low, high = interval([from_standard_error(0.95, 0.01, 1000)], 500)
+    assert (low, high) == pytest.approx((0.95 - 1.96 * 0.01 * np.sqrt(3), 0.95 + 1.96 * 0.01 * np.sqrt(3)))
