@@ -87,9 +87,12 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
     ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
 
     def load(name: str, folds: Iterable[int], part: str) -> list[ViewPredictions]:
-        return [ViewPredictions.load(fold_views(work, name, fold).with_name(f"{part}.npz")) for fold in folds]
+        return [
+            ViewPredictions.load(fold_views(work, name, fold).with_name(f"{part}.npz"), mapped=True) for fold in folds
+        ]
 
-    oof = {name: join(load(name, shared, "oof")) for name in ours}
+    # In their order at once, so that two copies are there of one member alone.
+    oof = {name: join(load(name, shared, "oof")).at(ids) for name in ours}
     blind = {name: mean_over_folds(load(name, folds_of[name], "test")) for name in ours}
     notes, own = [], []
     if params.foreign:  # how confident our own fold models are is what external predictions are compared with

@@ -14,6 +14,7 @@ from competition.data import caveats, duplicates, embedding, folds, images, inde
 from competition.data.adapters import ADAPTERS
 from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
+from competition.ensemble.rare_classes import small_class_warning
 from competition.errors import Refusal, first
 from competition.manifest import atomic, sha256, write_json
 from competition.report.caveats import series_line, shift_line
@@ -197,6 +198,8 @@ def say_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, described: C
         job.say(
             f"prepare: {len(thin)} classes are missing from some fold, e.g. {described.classes[thin[0]]}: their score is a guess"
         )
+    for warning in small_class_warning(table.loc[table["fold"] >= 0, "label"].to_numpy(), len(described.classes)):
+        job.say(f"prepare: {warning}")
 
 
 def say_findings(job: Job, found: Mapping[str, pd.DataFrame], inflation: leaks.Inflation) -> None:

@@ -136,6 +136,8 @@ class Fitter:
                 "mean",
                 factors,
             )
+            for member in self.views.values():
+                member.release()
             self._shortlists[key] = (reach, short)
             for old in list(self._shortlists)[:-KEPT]:
                 del self._shortlists[old]

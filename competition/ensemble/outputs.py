@@ -90,6 +90,7 @@ class MemberOutput:
             logs = floored_logs(self.probs(rows))
             own = self._own(logs, rows).astype(np.float64)
             parts.append([log_norms(logs, t) - own / t for t in map(temperature_at, steps)])
+        self.views.release()
         self._losses |= {step: np.concatenate(column) for step, *column in zip(steps, *parts, strict=True)}
 
     def log_norm(self, step: int) -> np.ndarray:
@@ -97,6 +98,7 @@ class MemberOutput:
         if step not in self._norms:
             parts = (floored_logs(self.probs(part)) for part in self._chunks())
             self._norms[step] = np.concatenate([log_norms(logs, temperature_at(step)) for logs in parts])
+            self.views.release()
         return self._norms[step]
 
     def calibrated_own(self, step: int) -> np.ndarray:
@@ -126,6 +128,7 @@ class OutputCache:
     def views_that_differ(self, same_below: float) -> list[str]:
         if same_below not in self._differ:
             self._differ[same_below] = views_that_differ(self.views, plain_view(self.views), same_below)
+            self.views.release()
         return self._differ[same_below]
 
 

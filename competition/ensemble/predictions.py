@@ -4,10 +4,12 @@
 be searched later without running a network again. Files are .npz without pickle, or CSV.
 """
 
+import mmap
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,8 @@ import pandas as pd
 from competition.errors import Refusal
 from competition.manifest import atomic
 
+ENTRIES_AT_ONCE = 4_000_000  # probabilities that are checked in one piece
+LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
 SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3
 
 
@@ -76,8 +80,9 @@ class ViewPredictions:
         return self.probs[places(self.ids, ids)]
 
     def at(self, ids: np.ndarray) -> "ViewPredictions":
-        """The same predictions for `ids` alone, in their order."""
-        return ViewPredictions(np.asarray(ids).astype(str), self.views, self.rows(ids))
+        """The same predictions for `ids` alone, in their order; nothing is copied where they are these already."""
+        ids = np.asarray(ids).astype(str)
+        return self if np.array_equal(ids, self.ids) else _unchecked(ids, self.views, self.rows(ids))
 
     def view(self, name: str, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """(n, C) float32, of the row numbers `rows` or of all rows."""
@@ -92,9 +97,40 @@ class ViewPredictions:
             np.savez(file, ids=self.ids.astype(str), views=views, probs=self.probs.astype(np.float16))
 
     @staticmethod
-    def load(path: Path) -> "ViewPredictions":
+    def load(path: Path, mapped: bool = False) -> "ViewPredictions":
+        """mapped: the probabilities stay in the file and are read when they are used (an uncompressed .npz)."""
         with _open(path) as file:
-            return ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), file["probs"])
+            probs = mapped_array(path, "probs") if mapped else file["probs"]
+            return ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs)
+
+    def release(self) -> None:
+        """Give the memory of pages that were read back, where the probabilities are mapped; they are read again."""
+        if isinstance(self.probs, np.memmap):
+            self.probs._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+
+def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
+    """Of rows that were checked before: their ids are unique and their probabilities are valid."""
+    made = object.__new__(ViewPredictions)
+    for name, value in (("ids", ids), ("views", views), ("probs", probs)):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def mapped_array(path: Path, name: str) -> np.ndarray:
+    """An array of an uncompressed .npz, mapped to memory. Raises Refusal for a compressed one."""
+    with ZipFile(path) as archive, path.open("rb") as file:
+        info = archive.getinfo(f"{name}.npy")
+        if info.compress_type != ZIP_STORED:
+            raise Refusal(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
+        file.seek(info.header_offset)
+        header = file.read(LOCAL_HEADER)
+        name_length, extra_length = struct.unpack("<HH", header[26:30])
+        file.seek(info.header_offset + LOCAL_HEADER + name_length + extra_length)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 
 def id_column(classes: Sequence[str]) -> str:
@@ -123,9 +159,9 @@ def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, 
 def join(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """One member's out-of-fold predictions from its fold models: different rows, the same views. Ids may not repeat."""
     _same_views(parts)
-    return ViewPredictions(
-        np.concatenate([p.ids for p in parts]), parts[0].views, np.concatenate([p.probs for p in parts])
-    )
+    ids = np.concatenate([p.ids for p in parts])
+    _refuse_doubled(np.sort(ids.astype(str)))
+    return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]))
 
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
@@ -166,16 +202,25 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
             f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
         )
     _refuse_doubled(np.sort(np.asarray(ids).astype(str)))
-    bad = ~np.isfinite(probs).all(-1) | (probs < 0).any(-1)
-    # Summed in float32: a float16 sum of 104 classes is itself off by more than the tolerance.
-    bad |= ~(np.abs(probs.sum(-1, dtype=np.float32) - 1) <= SUM_TOLERANCE)
-    bad = bad if bad.ndim == 1 else bad.any(-1)
+    size = max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
+    pieces = [_not_probabilities(probs[start : start + size]) for start in range(0, len(probs), size)]
+    bad = np.concatenate(pieces) if pieces else np.zeros(0, bool)
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         raise Refusal(
             f"{np.count_nonzero(bad)} rows are not probabilities (finite, not negative, sum 1), first {names}; "
             "apply a softmax, or predict these rows again"
         )
+
+
+def _not_probabilities(probs: np.ndarray) -> np.ndarray:
+    """(n, ...) -> (n,) bool: rows with an entry that is not finite or is negative, or a sum that is not 1."""
+    # In float32: a float16 sum of 104 classes is itself off by more than the tolerance. The sum of a row with an
+    # infinite entry is not finite, and a comparison with NaN is False.
+    probs = probs.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        good = (probs.min(-1) >= 0) & (np.abs(probs.sum(-1) - 1) <= SUM_TOLERANCE)
+    return ~(good if good.ndim == 1 else good.all(-1))
 
 
 def _same_views(parts: Sequence[ViewPredictions]) -> None:

@@ -58,12 +58,14 @@ def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classe
     """
     if metric.of_tally is not None:
         return _of_tallies(tally(labels, output, classes), metric, classes)
+    if classes == 1:
+        return 0.0
     rows = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
     plain, effects = metric.score(labels, output), []
     for row in rows:
-        worst = output.copy()
-        own, least = labels[row], output[row].argmin()
-        worst[row, [own, least]] = worst[row, [least, own]]
+        worst, own, least = output.copy(), labels[row], output[row].min() / 2
+        worst[row] += (output[row, own] - least) / (classes - 1)
+        worst[row, own] = least  # the least probable class, the rest spread over the others
         effects.append(metric.score(labels, worst) - plain)
     return float(np.sqrt(np.mean(np.square(effects))))
 

@@ -2,7 +2,8 @@
 
 Two questions with two answers. A verdict ("a gain", "a loss") is printed only where chance alone gives such a
 difference in at most 5 % of cases. A choice among candidates uses one standard error, because it has to take one of
-them anyway; but it never follows one or two changed rows.
+them anyway; but it never follows one changed row, or two against one. Rates on simulated pairs of equally good
+classifiers: benchmarks/false_verdicts.py.
 """
 
 import math
@@ -57,10 +58,10 @@ class Difference:
 
     @property
     def is_better(self) -> bool:
-        """For choices: better by more than its noise, and not because of one or two changed rows.
+        """For choices: better by more than its noise, and not because of one row, or two against one.
 
-        Of two equally good candidates the later one wins in at most 16 % of cases. The exact test of one corrected
-        row gives 0.25, of two against one 0.31, of two against none 0.125.
+        The one-standard-error rule: of two equally good candidates the second wins in about 16 % of cases. One-sided,
+        the exact test of one corrected row gives 0.25, of two against one 0.31, of two against none 0.125.
         """
         return self.value > self.noise and self.swap_p / 2 <= CHOICE_LEVEL
 

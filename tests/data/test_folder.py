@@ -71,7 +71,11 @@ def test_tables_and_images_of_every_format_are_read_from(make, read, form):
         ("004", -1, "test", "test/004.gif"),
     ]
     assert (described.classes, described.label_values) == (("cat", "dog"), ("cat", "dog"))
-    assert (described.metric, described.predicts, described.prediction_columns) == ("macro_f1", "label", ("label",))
+    assert (described.metric, described.predicts, described.prediction_columns) == (
+        "macro_f1_present",
+        "label",
+        ("label",),
+    )
     assert described.notes[0] == "ids are in column 'id', labels in 'label' of train.csv"
     made, _ = index.build(rows, 2)
     assert made["problem"].eq("").all()

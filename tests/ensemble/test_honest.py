@@ -144,6 +144,19 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     assert pick(wrong, luck, wrong, better) == ("none", "greedy", "prior")
 
 
+def test_a_gain_of_one_standard_error_is_not_enough_to_leave_the_simplest():
+    labels = np.arange(400) % 4
+    wrong = labels.copy()
+    wrong[:100] = (wrong[:100] + 1) % 4
+    lucky = wrong.copy()
+    lucky[:22] = labels[:22]
+    lucky[200:212] = (labels[200:212] + 1) % 4  # 22 rows right, 12 spoilt
+    gain = paired(labels, wrong, lucky, F1, 4, 300, seed=0)
+    assert gain.is_better and not gain.is_significant
+    simplest, other = ("none", "equal", "argmax"), ("none", "bagged", "argmax")
+    assert choice({simplest: wrong, other: lucky}, labels, F1, 4, HONEST) == simplest
+
+
 def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
     labels = np.arange(400) % 4
     wrong = labels.copy()
@@ -151,14 +164,14 @@ def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it
     by_method, by_rule, by_both = wrong.copy(), wrong.copy(), wrong.copy()
     by_method[:12], by_method[200:210] = labels[:12], (labels[200:210] + 1) % 4  # twelve rows right, ten spoilt
     by_rule[12:24], by_rule[210:220] = labels[12:24], (labels[210:220] + 1) % 4
-    by_both[:32] = labels[:32]
+    by_both[:50] = labels[:50]
     by_both[200:220] = (labels[200:220] + 1) % 4
     names = [
         ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
     ]
     outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
     gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
-    assert [gain.is_better for gain in gains] == [False, False, True]
+    assert [gain.is_significant for gain in gains] == [False, False, True]
     assert choice(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
 

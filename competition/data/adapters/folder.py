@@ -17,6 +17,9 @@ from competition.data.competition import Competition, Row, Settings
 from competition.errors import Refusal, first
 
 SAMPLE = "sample_submission.csv"
+LABEL_METRIC = (
+    "macro_f1_present"  # scikit-learn's default, which most graders call; differs where a class has no test row
+)
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         name=settings.name,
         slug=settings.slug,
         classes=tuple(names),
-        metric=settings.metric or ("macro_f1" if predicts == "label" else "log_loss"),
+        metric=settings.metric or (LABEL_METRIC if predicts == "label" else "log_loss"),
         predicts=predicts,
         id_column=id_column,
         prediction_columns=tuple(columns),
@@ -216,7 +219,7 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
         name=settings.name,
         slug=settings.slug,
         classes=tuple(names),
-        metric=settings.metric or "macro_f1",
+        metric=settings.metric or LABEL_METRIC,
         predicts=settings.predicts or "label",
         id_column=settings.id_column or "id",
         prediction_columns=tuple(names)

@@ -1,0 +1,123 @@
+"""CPU seconds and peak memory of a blend's choices at scale. python -m benchmarks.scale [--case small large] [--folds 5]
+
+small: 20,000 rows x 1,000 classes x 4 members x 4 views; target: 150 CPU seconds, 1.5 GB.
+large: 200,000 rows x 1,000 classes x 10 members, one view; target: 6 GB.
+
+The predictions are drawn piece by piece into files, as `make predict` leaves them, and mapped from there. Each case runs
+in a process of its own, so that its peak memory is its own. RESULTS
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from competition.ensemble.honest import honest_chain
+from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.settings import chain_settings, honest_settings
+from competition.params_file import load_params
+
+PIECE = 2_000  # rows drawn at once
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    rows: int
+    classes: int
+    members: int
+    views: int
+    seconds: float  # CPU seconds allowed; 0 = no target
+    gigabytes: float  # peak memory allowed
+
+
+CASES = {"small": Case(20_000, 1_000, 4, 4, 150.0, 1.5), "large": Case(200_000, 1_000, 10, 1, 0.0, 6.0)}
+
+
+def write_predictions(case: Case, folder: Path) -> None:
+    """labels.npy, and for each member a file of predictions with accuracies around 0.8."""
+    labels = np.random.default_rng(0).permutation(np.arange(case.rows) % case.classes)
+    np.save(folder / "labels.npy", labels)
+    ids, names = np.array([f"r{n:07}" for n in range(case.rows)]), tuple(["identity", "a", "b", "c"][: case.views])
+    for member in range(case.members):
+        probs = np.empty((case.rows, case.views, case.classes), np.float16)
+        for start in range(0, case.rows, PIECE):
+            _draw_piece(probs[start : start + PIECE], labels[start : start + PIECE], start, member)
+        ViewPredictions(ids, names, probs).save(folder / f"m{member:02}.npz")
+
+
+def _draw_piece(out: np.ndarray, labels: np.ndarray, start: int, member: int) -> None:
+    """Members share the evidence of a row, views share the noise of their member."""
+    at, shape = np.arange(len(labels)), out.shape[::2]
+    shared, own = np.random.default_rng([0, start]), np.random.default_rng([1, start, member])
+    evidence = shared.standard_normal(shape, np.float32)
+    evidence[at, labels] += shared.gamma(6.0, 1.2, len(labels)).astype(np.float32)
+    evidence += np.float32(0.5 + 0.03 * member) * own.standard_normal(shape, np.float32)
+    for view in range(out.shape[1]):
+        noise = own.standard_normal((1, shape[1]), np.float32) if view else np.float32(0)
+        noisy = evidence + np.float32(0.3) * noise * own.uniform(-1, 1, (len(labels), 1)).astype(np.float32)
+        logits = np.float32(2.0) * noisy
+        hot = np.exp(logits - logits.max(1, keepdims=True))
+        out[:, view] = hot / hot.sum(1, keepdims=True)
+
+
+def run_case(folder: Path, folds: int) -> None:
+    """Make every choice of a default blend, and print what it took."""
+    params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
+    settings, honest = chain_settings(params, "macro_f1"), honest_settings(params)
+    labels = np.load(folder / "labels.npy")
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    views = {file.stem: ViewPredictions.load(file, mapped=True) for file in sorted(folder.glob("m*.npz"))}
+    for member in views.values():
+        member.release()
+
+    def progress(done: int, all_fits: int) -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        print(
+            f"  fit {done} of {all_fits}: {used.ru_utime + used.ru_stime:.0f} CPU s, {used.ru_maxrss / 1e6:.2f} GB",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    made = honest_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    gigabytes = used.ru_maxrss * 1024 / 1e9
+    print(f"{seconds:.1f} {gigabytes:.2f} {time.perf_counter() - start:.1f} {made.honest.value:.4f}")
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
+    arguments.add_argument("--folds", type=int, default=5)
+    arguments.add_argument("--folder", type=Path, help="of predictions already drawn: run the case of it alone")
+    options = arguments.parse_args()
+    if options.folder:
+        run_case(options.folder, options.folds)
+        return 0
+    held = []
+    for name in options.case:
+        case = CASES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            write_predictions(case, Path(folder))
+            command = [sys.executable, "-m", "benchmarks.scale", "--folder", folder, "--folds", str(options.folds)]
+            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        seconds, gigabytes, wall, score = map(float, told)
+        held.append(gigabytes <= case.gigabytes and (not case.seconds or seconds <= case.seconds))
+        print(
+            f"{name}: {case.rows:,} rows x {case.classes:,} classes x {case.members} members x {case.views} views, "
+            f"{options.folds} folds: {seconds:.0f} CPU s{f' (target {case.seconds:.0f})' if case.seconds else ''}, "
+            f"{gigabytes:.2f} GB (target {case.gigabytes:g}), {wall:.0f} s on this machine, honest macro-F1 {score:.4f}: "
+            f"{'holds' if held[-1] else 'DOES NOT HOLD'}",
+            flush=True,
+        )
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
