@@ -246,7 +246,7 @@ def test_a_bad_answer_for_an_output_file_is_never_taken_for_it(finished, tmp_pat
     told = plan("0")
     kaggle.faults["output"] = [fault]
     if fault == "html":  # looks like a good answer: only the checksum tells
-        with pytest.raises(Refusal, match="pull it again"):
+        with pytest.raises(Refusal, match="fetches it again"):
             bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
         assert folds(tmp_path / "here") == []
     bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")  # what shows as a failure is asked for again
@@ -290,7 +290,7 @@ def harm(folder, what):
         ("elsewhere", "was not asked for"),
         ("not asked for", "was not asked for"),
         ("no list", "left no goldfold-output.json"),
-        ("torn list", "is damaged: pull it again"),
+        ("torn list", "is damaged: fetches it again"),
     ],
 )
 def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, what, message):
