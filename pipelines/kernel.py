@@ -6,7 +6,6 @@ Where submissions come from notebooks only (kaggle.submit: notebook), the kernel
 import argparse
 import hashlib
 import json
-import re
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,8 +20,8 @@ from competition.lineage import tuned_member
 from competition.manifest import atomic
 from competition.params import Member
 from competition.params_file import in_training_order
-from competition.remote import credentials, kernels, packing, submit
-from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
+from competition.remote import kernels, packing, submit
+from competition.remote.kaggle_client import Client, KaggleRefusal, slug_of
 from competition.remote.kernel_push import UnderWay, find_lost_push, newest_version, push_once, read_under_way
 from competition.training.foreseen import objections, question_of
 from competition.training.topology import ALIASES, topology_named
@@ -106,8 +105,8 @@ def start(
     heed_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     for name, folds in missing.items():
         job.say(f"kernel: {name}: folds {', '.join(map(str, folds))}")
-    how, owner = job.params.kernel, job.params.kernel.owner or username(client)
-    slug = how.slug or re.sub(r"[^a-z0-9]+", "-", f"goldfold-{job.params.competition.name}".lower()).strip("-")
+    how, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
+    slug = how.slug or kernels.default_slug(job.params.competition.name)
     submits = makes_submission(job, prepared, members, missing)
     plan = plan_for(job, missing, to_tune, submits)
     index = index_to_follow(job, prepared)
@@ -181,13 +180,6 @@ def heed_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
             f"preflight found that {len(against)} of {2 * len(members)} steps would not run on {topology.name}, "
             f"{against[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes all the same"
         )
-
-
-def username(client: Client) -> str:
-    found = credentials.find(client.environment).username or ask(client, "whoami", {}, "this account")["username"]
-    if not found:
-        raise Refusal('Kaggle does not say whose credential this is: name the user, SET="kernel.owner=..."')
-    return str(found)
 
 
 def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submits: bool) -> packing.Plan:

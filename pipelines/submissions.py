@@ -10,7 +10,7 @@ from competition.remote import delivery, submit
 from competition.remote.kaggle_client import Client
 from competition.remote.submit import Submission
 from competition.submission import ledger
-from pipelines.stage import Job, kaggle_client, main, shown
+from pipelines.stage import Job, kaggle_client, main, printable, shown
 
 
 def run(job: Job) -> None:
@@ -135,10 +135,6 @@ def foreign_line(submission: Submission) -> dict[str, str]:
 
 def state_of(submission: Submission) -> str:
     return "submitted" if submission.status == "PENDING" else delivery.outcome(submission)
-
-
-def printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def laid_out(table: Sequence[dict[str, str]]) -> list[str]:

@@ -36,7 +36,7 @@ class Handler(Answering):
                 self._drop()
             elif fault == "after:hold":  # done, but the answer is held back
                 self.kaggle.held.set()
-                self.kaggle.released.wait(60)
+                self.kaggle.released.wait(600)
                 self._drop()
             elif fault.startswith("after:"):  # done, but a gateway answers in its place
                 self._json(int(fault[6:]), {"code": int(fault[6:]), "message": "Gateway timeout"})

@@ -29,10 +29,10 @@ def test_a_killed_push_is_attached_to_and_a_damaged_output_is_fetched_again(desk
     desk.kaggle.faults["SaveKernel"] = ["after:hold"]
     desk.kaggle.unlisted_looks = 2
     process = desk.start("kernel")
-    assert desk.kaggle.held.wait(60), process.communicate(timeout=1)
+    assert desk.kaggle.held.wait(300), process.communicate(timeout=1)
     assert "is in use by another run" in desk.refused("kernel")
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     desk.kaggle.released.set()
     (run,) = desk.kaggle.kernels["ada/goldfold-small"]
     output = run.folder / "working" / "goldfold-output.json"

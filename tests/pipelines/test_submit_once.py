@@ -32,9 +32,9 @@ def test_a_submit_that_ends_during_a_slow_answer_is_found_again_in_a_list_that_l
     desk.kaggle.faults["CreateSubmission"] = ["after:hold"]
     desk.kaggle.unlisted_looks = 2
     process = desk.start("submit")
-    assert desk.kaggle.held.wait(60), process.communicate(timeout=1)
+    assert desk.kaggle.held.wait(300), process.communicate(timeout=1)
     process.send_signal(end)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     desk.kaggle.released.set()
     assert desk.events() == [("sending", "")]
     said = desk.do("submit")
@@ -47,11 +47,11 @@ def test_of_two_submits_at_once_one_refuses(desk) -> None:
     desk.kaggle.faults["CreateSubmission"] = ["after:hold"]
     desk.kaggle.unlisted_looks = 1
     first = desk.start("submit")
-    assert desk.kaggle.held.wait(60)
+    assert desk.kaggle.held.wait(300)
     told = desk.refused("submit")
     assert "another `make submit` of small is under way; nothing was sent" in told
     desk.kaggle.released.set()
-    first.communicate(timeout=60)
+    first.communicate(timeout=300)
     assert (first.returncode, sent(desk)) == (0, [DIGEST])
 
 

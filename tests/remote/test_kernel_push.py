@@ -22,7 +22,7 @@ def state(tmp_path):
     return tmp_path / "run.json"
 
 
-def push(client, state, run="run-2", lag=30.0):
+def push(client, state, run="run-2", lag=300.0):
     previous = kernel_push.newest_version(client, "ada", "goldfold-flowers")
     intent = UnderWay(run, False, ("work/*",), "ada", "goldfold-flowers", 0, "", previous)
     return kernel_push.push_once(client, KERNEL, f"print('{run}')", True, intent, state, lag)

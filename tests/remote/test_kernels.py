@@ -235,7 +235,7 @@ def finished(tmp_path_factory):
 
 def test_an_output_of_another_run_is_never_taken(finished, tmp_path):
     _, client, pushed = finished
-    with pytest.raises(Refusal, match="is of run run-1, not of run-2: an older version"):
+    with pytest.raises(Refusal, match="is of run run-1, not of run-2: another version; `make kernel` fetches it again"):
         kernel_results.pull(client, pushed, "run-2", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
 
