@@ -62,13 +62,25 @@ test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need
 
 ##@ Elsewhere
 kernel: $(BIN)/.ready ## train and predict on a Kaggle TPU what is missing here, and bring it home (MEMBER=cnn FOLD=2)
-	@$(call STAGE,kernel) $(PICK)
+	@$(call STAGE,kernel) $(PICK) $(if $(AGAIN),--again)
+
+kernel-status: $(BIN)/.ready ## is the kernel queued, running or done
+	@$(call STAGE,kernel_status)
+
+kernel-log: $(BIN)/.ready ## the kernel's log, followed while it runs
+	@$(call STAGE,kernel_status) --log
+
+quota: $(BIN)/.ready ## hours of TPU and GPU that are left this week
+	@$(call STAGE,quota)
 
 bucket: $(BIN)/.ready ## keep data, fold models and predictions in storage.bucket, and bring what is there and not here
 	@$(call STAGE,bucket)
 
 submissions: $(BIN)/.ready ## every submission with what was expected, its scores, and what chance allows; how many are left today
 	@$(call STAGE,submissions)
+
+leaderboard: $(BIN)/.ready ## the top of the public leaderboard and the own rank (TOP=50)
+	@$(call STAGE,leaderboard) $(if $(TOP),--top "$(TOP)")
 
 diff: $(BIN)/.ready ## two submissions: the ids and classes in which they differ (A=3f8c B=91aa)
 	@$(call STAGE,diff) --a "$(A)" --b "$(B)"
@@ -118,7 +130,7 @@ help: ## this page
 	@printf '\nVariables\n'
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters; several with blanks between' \
 	  'MEMBER=cnn FOLD=2' 'train that fold model alone' 'FORCE=1' 'do it again although it is current' \
-	  'AGAIN=1' 'submit the same file once more' \
+	  'AGAIN=1' 'submit the same file, or push a kernel, once more' \
 	  'ALLOW_PARTIAL=1' 'predict although a fold model is missing (the submission says so)' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
 
@@ -141,4 +153,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: preflight plan test-preflight download train predict submit kernel bucket submissions diff doctor prepare resolve tune blend grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

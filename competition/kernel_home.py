@@ -2,10 +2,9 @@
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from competition import kernel_work
 from competition.data.prepared import Prepared
@@ -15,7 +14,8 @@ from competition.manifest import atomic, differences, read_manifest, sha256, wri
 from competition.params import Excluded, Member, Params
 from competition.params_file import Override
 from competition.remote import kernel_results, kernels, submit
-from competition.remote.kaggle_client import Client, KaggleRefusal
+from competition.remote.kaggle_client import Client
+from competition.remote.kernel_push import UnderWay
 from competition.submission import ledger
 
 SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # what they are called among the outputs
@@ -38,23 +38,15 @@ class Home:
     say: Callable[[str], None]
 
 
-def bring(home: Home, client: Client, told: Mapping[str, Any]) -> None:
-    """Follow to the end, fetch what it left, put it where it belongs. Whatever was finished there is kept.
-
-    told: what was noted when it was pushed: run, force, collect, and the fields of `Pushed`.
-    """
-    pushed = kernels.Pushed(told["owner"], told["slug"], told["version"], told["url"])
+def bring(home: Home, client: Client, under_way: UnderWay) -> None:
+    """Follow to the end, fetch what it left, put it where it belongs. Whatever was finished there is kept."""
+    pushed = under_way.pushed
     follow(home, client, pushed)
-    try:
-        output = kernel_results.pull(client, pushed, told["run"], home.work / "kernel" / "output")
-    except KaggleRefusal:
-        raise
-    except Refusal as refusal:
-        raise Refusal(f"{str(refusal).rstrip('.')}; `make kernel FORCE=1` pushes it anew") from None
+    output = kernel_results.pull(client, pushed, under_way.run, home.work / "kernel" / "output")
     for unit in output.units:
-        make_room(home, unit, bool(told["force"]) and output.status == "done")
+        make_room(home, unit, under_way.force and output.status == "done")
     root = home.work.parent.resolve().parent
-    merged = kernel_results.merge(output, root, told["collect"], home.params.kaggle.unpack_ratio)
+    merged = kernel_results.merge(output, root, under_way.collect, home.params.kaggle.unpack_ratio)
     on = f" on {output.devices}" if output.devices else ""
     home.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
     say_merged(home, merged)
@@ -117,7 +109,10 @@ def take_submission(home: Home, pushed: kernels.Pushed, folder: Path) -> None:
     digest = sha256(folder / SUBMISSION)
     entries = [entry for entry in ledger.read(folder / LEDGER).entries if entry.digest == digest]
     if not entries:
-        raise Refusal(f"{SUBMISSION} of {pushed.url} is not what its ledger says; `make kernel FORCE=1` makes it anew")
+        raise Refusal(
+            f"{SUBMISSION} of {pushed.url} is not what its ledger says; `make kernel` fetches it again, if it stays so "
+            "`make kernel AGAIN=1` has another one made, without training again"
+        )
     file = home.submissions / f"{digest[:12]}.csv"
     with atomic(file) as temporary:
         shutil.copyfile(folder / SUBMISSION, temporary)

@@ -211,6 +211,7 @@ class KaggleParams:
     longest_wait: AboveZero
     stall: AboveZero
     unpack_ratio: AboveZero
+    listing_lag: NonNegative
     score_wait: NonNegative
     score_pause: AboveZero
     public_share: Annotated[float, Field(gt=0, le=1)]

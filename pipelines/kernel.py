@@ -4,13 +4,12 @@ Where submissions come from notebooks only (kaggle.submit: notebook), the kernel
 """
 
 import argparse
+import hashlib
 import json
-import re
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from competition import kernel_home, kernel_work
 from competition.data.adapters import ADAPTERS
@@ -18,15 +17,16 @@ from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.errors import Refusal
 from competition.lineage import model_manifest, tuned_member
-from competition.manifest import atomic, write_json
+from competition.manifest import atomic
 from competition.params import Member
 from competition.params_file import in_training_order
-from competition.remote import credentials, kernels, packing, submit
-from competition.remote.kaggle_client import Client, KaggleRefusal, ask, slug_of
+from competition.remote import kernels, packing, submit
+from competition.remote.kaggle_client import Client, KaggleRefusal, slug_of
+from competition.remote.kernel_push import UnderWay, find_lost_push, newest_version, push_once, read_under_way
 from competition.training.foreseen import objections, question_of
 from competition.training.topology import ALIASES, topology_named
 from pipelines.ran_with import ROOT
-from pipelines.stage import Job, add_pick, kaggle_client, main, picked_folds, picked_members, shown
+from pipelines.stage import Job, add_pick, kaggle_client, lock, main, picked_folds, picked_members, shown
 
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
@@ -41,25 +41,34 @@ def run(job: Job) -> None:
     tuned = {n: tuned_member(job.work, job.params, n, job.overrides) for n in in_training_order(job.params)}
     members = {name: member for name, (member, _) in tuned.items()}
     missing = missing_folds(job, prepared, members)
-    state, client = job.path("kernel", "run.json"), None
+    state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not wants_submission(job):
         job.say("kernel: current; every fold model that was asked for is here")
         return
-    client = kaggle_client(job)
-    if state.exists() and not job.options.force:
-        told = json.loads(state.read_text(encoding="utf-8"))
-        job.say(f"kernel: going on with run {told['run']}, version {told['version']} (FORCE=1 pushes anew)")
-    else:
-        to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
-        told = start(job, client, prepared, members, missing, to_tune)
-        write_json(state, told)
-    home = kernel_home.Home(job.work, job.submissions, job.params, job.overrides, prepared, job.say)
-    try:
-        kernel_home.bring(home, client, told)
-    except kernel_home.Failed:
-        state.unlink()  # it will not go on: the same command starts anew
-        raise
-    state.unlink()
+    state.parent.mkdir(parents=True, exist_ok=True)
+    with lock(state.with_name("kernel.lock")):
+        client = kaggle_client(job)
+        if state.exists() and not job.options.force and not job.options.again:
+            under_way = go_on(job, client, state)
+        else:
+            to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
+            under_way = start(job, client, prepared, members, missing, to_tune, state)
+        home = kernel_home.Home(job.work, job.submissions, job.params, job.overrides, prepared, job.say)
+        try:
+            kernel_home.bring(home, client, under_way)
+        except kernel_home.Failed:
+            state.unlink()  # it will not go on: the same command starts anew
+            raise
+        state.unlink()
+
+
+def go_on(job: Job, client: Client, state: Path) -> UnderWay:
+    """The run that was pushed before; one whose push was never answered is looked for on Kaggle."""
+    under_way = read_under_way(state)
+    if not under_way.version:
+        under_way = find_lost_push(client, under_way, state, job.params.kaggle.listing_lag)
+    job.say(f"kernel: going on with run {under_way.run}, version {under_way.version} (AGAIN=1 pushes anew)")
+    return under_way
 
 
 def missing_folds(job: Job, prepared: Prepared, members: dict[str, Member]) -> dict[str, list[int]]:
@@ -78,7 +87,9 @@ def wants_submission(job: Job) -> bool:
     if job.params.kaggle.submit == "file":
         return False
     made = submit.read_made(job.path("kernel", "submission.json"))
-    return made is None or job.options.force or made.asked != kernel_work.asked(job.work, job.params)
+    return (
+        made is None or job.options.force or job.options.again or made.asked != kernel_work.asked(job.work, job.params)
+    )
 
 
 def start(
@@ -88,13 +99,14 @@ def start(
     members: dict[str, Member],
     missing: dict[str, list[int]],
     to_tune: list[str],
-) -> dict[str, Any]:
-    """Pack, show the quota, push. Returns what must be known to bring the results home."""
+    state: Path,
+) -> UnderWay:
+    """Pack, show the quota, push. Returns what must be known to bring the results home; it is in `state` as well."""
     heed_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     for name, folds in missing.items():
         job.say(f"kernel: {name}: folds {', '.join(map(str, folds))}")
-    how, owner = job.params.kernel, job.params.kernel.owner or username(client)
-    slug = how.slug or re.sub(r"[^a-z0-9]+", "-", f"goldfold-{job.params.competition.name}".lower()).strip("-")
+    how, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
+    slug = how.slug or kernels.default_slug(job.params.competition.name)
     submits = makes_submission(job, prepared, members, missing)
     plan = plan_for(job, missing, to_tune, submits)
     index = index_to_follow(job, prepared)
@@ -123,9 +135,12 @@ def start(
         )
         kernels.share(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    pushed = kernels.push(client, kernel, text, as_notebook=submits)
-    job.say(f"kernel: run {plan.run} is version {pushed.version} of {pushed.url}")
-    return {"run": plan.run, "force": job.options.force, "collect": plan.collect, **asdict(pushed)}
+    previous, source = newest_version(client, owner, slug), hashlib.sha256(text.encode()).hexdigest()
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    intent = UnderWay(plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous, source, at)
+    under_way = push_once(client, kernel, text, submits, intent, state, job.params.kaggle.listing_lag)
+    job.say(f"kernel: run {plan.run} is version {under_way.version} of {under_way.url}")
+    return under_way
 
 
 def makes_submission(job: Job, prepared: Prepared, members: dict[str, Member], missing: dict[str, list[int]]) -> bool:
@@ -165,13 +180,6 @@ def heed_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
             f"preflight found that {len(against)} of {2 * len(members)} steps would not run on {topology.name}, "
             f"{against[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes all the same"
         )
-
-
-def username(client: Client) -> str:
-    found = credentials.find(client.environment).username or ask(client, "whoami", {}, "this account")["username"]
-    if not found:
-        raise Refusal('Kaggle does not say whose credential this is: name the user, SET="kernel.owner=..."')
-    return str(found)
 
 
 def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submits: bool) -> packing.Plan:
@@ -238,5 +246,9 @@ def add_inline(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_again(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--again", action="store_true", help="push although a run is under way, or may be")
+
+
 if __name__ == "__main__":
-    main(run, add_pick, add_inline)
+    main(run, add_pick, add_inline, add_again)

@@ -112,7 +112,8 @@ def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
         if name not in job.params.members:
             continue
         now = {fold: read_manifest(fold_views(job.work, name, fold)) for fold in range(job.params.prepare.folds)}
-        if {str(fold): one.files for fold, one in now.items() if one} != folds:
+        tuned = {fold: one.depends.get("tuned_folds", []) for fold, one in now.items() if one}
+        if {str(fold): {**one.files, "tuned_folds": tuned[fold]} for fold, one in now.items() if one} != folds:
             found.append(f"{name} was trained or predicted again since the blend was made; `make blend` takes it in.")
     wanted = {block: plain(getattr(job.params, block)) for block in BLOCKS}
     changed = differences({block: made.depends.get(block, {}) for block in BLOCKS}, wanted)

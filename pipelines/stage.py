@@ -120,6 +120,11 @@ def shown(path: Path) -> str:
         return str(path)
 
 
+def printable(text: str) -> str:
+    """Somebody else's text as a terminal can show it: control characters replaced."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def add_pick(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--member", default="", help="this member alone")
     parser.add_argument("--fold", default="", help="this fold alone (0,2 = these)")

@@ -1,53 +1,58 @@
-"""The ledger as a table: what was expected, what Kaggle said, and how far apart the two may be by chance."""
+"""Every submission: what was expected, what Kaggle said, and how far apart the two may be by chance."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from competition.data.competition import Competition
 from competition.data.prepared import load_prepared
 from competition.errors import Refusal
-from competition.remote import submit
+from competition.remote import delivery, submit
 from competition.remote.kaggle_client import Client
+from competition.remote.submit import Submission
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.stage import Job, kaggle_client, main, shown
+from pipelines.stage import Job, kaggle_client, main, printable, shown
 
 
 def run(job: Job) -> None:
-    """submissions/ledger.jsonl -> a table on the screen; scores that came since are added to the ledger"""
+    """submissions/ledger.jsonl, Kaggle's list -> a table on the screen; what is new is added to the ledger"""
     path = job.submissions / "ledger.jsonl"
-    found = mine(job)
-    if not found:
-        job.say(f"submissions: none of {job.params.competition.name} in {shown(path)}; `make predict` writes one")
-        return
-    left = ""
+    on_kaggle: list[Submission] = []
+    notes: list[str] = []
     if slug := slug_of(job):
+        client = kaggle_client(job, tries=1)
         try:
-            client = kaggle_client(job, tries=1)
-            for row in found:
-                catch_up(job, client, slug, row)
-            limits = submit.limits(client, slug)
-            left = f"{limits.left} left today, {limits.today} made"
-            found = mine(job)
+            on_kaggle = submit.submissions(client, slug)
+            note_news(job, client, slug, on_kaggle)
         except Refusal as refusal:
-            left = f"how many are left today is not known: {refusal}"
-    for line in laid_out(ledger.table(found, job.params.kaggle.public_share)):
-        job.say(line)
-    share = job.params.kaggle.public_share
-    job.say(
-        f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
-        "count (kaggle.public_share)"
-    )
-    prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None
-    for line in choices_lines(job.work, job.submissions, job.params, prepared):
-        job.say(line)
+            notes.append(f"Kaggle's list is not known: {refusal}")
+        try:
+            limits = submit.limits(client, slug)
+            notes.append(f"{limits.left} left today, {limits.today} made")
+        except Refusal as refusal:
+            notes.append(f"how many are left today is not known: {refusal}")
+    table = all_lines(job, on_kaggle)
+    if table:
+        for line in laid_out(table):
+            job.say(line)
+        share = job.params.kaggle.public_share
+        job.say(
+            f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
+            "count (kaggle.public_share)"
+        )
+        prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None
+        for line in choices_lines(job.work, job.submissions, job.params, prepared):
+            job.say(line)
+    else:
+        job.say(f"submissions: none of {job.params.competition.name} in {shown(path)}; `make predict` writes one")
     if unreadable := ledger.read(path).unreadable:
-        job.say(f"submissions: {unreadable} lines of {shown(path)} cannot be read and are left where they are")
-    if left:
-        job.say(f"submissions: {left}")
+        notes.insert(0, f"{unreadable} lines of {shown(path)} cannot be read and are left where they are")
+    for note in notes:
+        job.say(f"submissions: {note}")
 
 
-def mine(job: Job) -> list[ledger.Row]:
+def own_rows(job: Job) -> list[ledger.Row]:
     return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
 
 
@@ -57,17 +62,83 @@ def slug_of(job: Job) -> str:
     return Competition.load(described).slug if described.exists() else ""
 
 
-def catch_up(job: Job, client: Client, slug: str, row: ledger.Row) -> None:
-    """A submission that had no score when it was last asked for."""
-    if row.state != "submitted":
-        return
-    found = submit.follow(client, slug, int(row.ref), 0, 1, 1, lambda waited: None)
-    if found.status == "PENDING":
-        return
-    what: ledger.What = "failed" if found.status == "ERROR" else "scored"
+def note_news(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:
+    """Add to the ledger what became of submissions: lost answers, scores and errors that came since."""
+    known = ledger.read(job.submissions / "ledger.jsonl")
+    by_ref = {submission.ref: submission for submission in on_kaggle}
+    for row in own_rows(job):
+        digest, ref = row.entry.digest, row.ref
+        if row.state == "sending" or not ref:  # it may be there all the same: a lost answer, or sent from elsewhere
+            refs = ledger.refs(known, digest)
+            lost = [s.ref for s in on_kaggle if submit.tag(digest) in s.message and s.ref not in refs]
+            if not lost:
+                continue
+            ref = str(max(lost))
+            record(job, digest, "submitted", Submission(int(ref), "", "", "PENDING", None, None, "", ""))
+        submission = by_ref.get(int(ref))
+        if row.state == "submitted" or ref != row.ref:
+            if submission is None:  # older than the list goes
+                submission = delivery.follow(client, slug, int(ref), 0, 1, 1, lambda waited: None)
+            if submission.status != "PENDING":
+                record(job, digest, delivery.outcome(submission), submission)
+        elif submission is not None and submission.private is not None and row.private_score is None:
+            record(job, digest, "scored", submission)  # the deadline is over
+
+
+def record(job: Job, digest: str, what: ledger.What, found: Submission) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    event = ledger.Event(row.entry.digest, what, row.ref, found.public, found.private, found.error, now)
+    event = ledger.Event(digest, what, str(found.ref), found.public, found.private, found.error, now)
     ledger.append(job.submissions / "ledger.jsonl", event)
+
+
+def all_lines(job: Job, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
+    """One line for each submission of the ledger, each time it was sent, and one for each that is not from here."""
+    known, rows = ledger.read(job.submissions / "ledger.jsonl"), []
+    others = {submission.ref: submission for submission in reversed(on_kaggle)}  # the oldest first
+    for row in own_rows(job):
+        refs = ledger.refs(known, row.entry.digest) - {int(row.ref or 0)}
+        tagged = [ref for ref, s in others.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
+        others.pop(int(row.ref or 0), None)
+        rows += [as_row(row, others.pop(ref)) for ref in tagged if ref in others]
+        state = "sending: outcome unknown, `make submit` looks for it" if row.state == "sending" else row.state
+        rows.append(replace(row, state=state))
+    lines = ledger.table(rows, job.params.kaggle.public_share)
+    own = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in zip(rows, lines, strict=True)]
+    return own + [foreign_line(submission) for submission in others.values()]
+
+
+def as_row(row: ledger.Row, submission: Submission) -> ledger.Row:
+    """Another submission of the same file, with what Kaggle says of it."""
+    return replace(
+        row,
+        ref=str(submission.ref),
+        state=state_of(submission),
+        public_score=submission.public,
+        private_score=submission.private,
+        error=submission.error,
+    )
+
+
+def foreign_line(submission: Submission) -> dict[str, str]:
+    """A submission of this team that was made elsewhere: nothing but what Kaggle says is known of it."""
+    scores = {"public": submission.public, "private": submission.private}
+    error = f": {printable(submission.error)}" if submission.error else ""
+    return {
+        "digest": "-",
+        "ref": str(submission.ref),
+        "made": submission.date[:16],
+        "members": f"{printable(submission.file)} (not from here)",
+        "cv": "-",
+        "honest": "-",
+        **{name: "-" if score is None else f"{score:.5f}" for name, score in scores.items()},
+        "gap": "-",
+        "noise": "-",
+        "state": f"{state_of(submission)}{error}",
+    }
+
+
+def state_of(submission: Submission) -> str:
+    return "submitted" if submission.status == "PENDING" else delivery.outcome(submission)
 
 
 def laid_out(table: Sequence[dict[str, str]]) -> list[str]:

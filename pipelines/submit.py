@@ -4,10 +4,12 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from competition.data.prepared import load_prepared
 from competition.errors import Refusal
 from competition.manifest import atomic
-from competition.remote import download, submit
+from competition.remote import delivery, download, submit
 from competition.remote.kaggle_client import Client, slug_of
 from competition.submission import format, ledger
 from pipelines.progress import progress_bar
@@ -66,50 +68,75 @@ def expected(entry: ledger.Entry) -> str:
 
 
 def hand_in(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: submit.Made | None) -> None:
-    before = ledger.already_sent(ledger.read(job.submissions / "ledger.jsonl"), entry.digest)
-    if before is not None and before.what in ("scored", "failed") and not job.options.again:
-        job.say(f"submit: {before.what} before as {before.ref} ({told(before.public_score, before.error)})")
-        job.say("submit: AGAIN=1 sends the same file once more")
+    """Send the file, unless it was sent before, and follow it to its score. One process at a time."""
+    try:
+        held = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
+    except Timeout:
+        raise Refusal(
+            f"another `make submit` of {entry.competition} is under way; nothing was sent, wait for it or stop it"
+        ) from None
+    with held:
+        send_and_follow(job, slug, entry, way, made)
+
+
+def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: submit.Made | None) -> None:
+    known, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
+    before = ledger.already_sent(known, entry.digest)
+    if before is not None and before.what in ("scored", "failed") and not again:
+        say_result(job, before)
         return
-    client = kaggle_client(job)
-    how, wait = job.params.kaggle, (job.params.kaggle.score_pause, job.params.kaggle.score_pause * LONGEST)
+    client, how = kaggle_client(job), job.params.kaggle
+    timing = delivery.Timing(how.score_wait, how.score_pause, how.score_pause * LONGEST, how.listing_lag)
+    unresolved = before is not None and before.what == "sending"
+
+    def note(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
+        record(job, entry.digest, what, ref, public, private, error)
+
     with progress_bar(None, "waiting for the score") as bar:
 
         def waiting(waited: float) -> None:
             bar.update_to(int(waited))
 
-        if before is not None and before.what == "submitted" and not job.options.again:
+        if before is not None and before.what == "submitted" and not again:
             job.say(f"submit: sent before as {before.ref}; looking for its score")
-            found = submit.follow(client, slug, int(before.ref), how.score_wait, *wait, waiting)
-            if found.status != "PENDING":
-                what = "failed" if found.status == "ERROR" else "scored"
-                record(job, entry.digest, what, before.ref, found.public, found.private, found.error)
-        else:
-            ready(job, client, slug)
-            if made is not None:
-                submit.refuse_another_output(client, made)
-
-            def note(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
-                record(job, entry.digest, what, ref, public, private, error)
-
-            found = submit.deliver(
-                client,
-                slug,
-                way,
-                entry.digest,
-                expected(entry),
-                job.options.again,
-                note,
-                how.score_wait,
-                *wait,
-                waiting,
+            submission = delivery.follow(
+                client, slug, int(before.ref), timing.score, timing.shortest, timing.longest, waiting
             )
-    if found.status == "PENDING":
-        job.say(f"submit: {found.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}")
-    elif found.status == "ERROR":
-        raise Refusal(f"Kaggle could not score submission {found.ref}: {found.error or 'it gives no reason'}")
+            if submission.status != "PENDING":
+                what = delivery.outcome(submission)
+                note(what, before.ref, submission.public, submission.private, submission.error)
+        else:
+            if again or not unresolved:
+                ready(job, client, slug)
+                if made is not None:
+                    submit.refuse_another_output(client, made)
+            earlier = delivery.Earlier(ledger.refs(known, entry.digest), unresolved)
+            submission = delivery.deliver(
+                client, slug, way, entry.digest, expected(entry), again, earlier, note, timing, waiting
+            )
+    if submission.status == "PENDING":
+        job.say(
+            f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"
+        )
+    elif submission.status == "ERROR":
+        raise not_scored(str(submission.ref), submission.error)
     else:
-        job.say(f"submit: {found.ref} scored {told(found.public, '')}; `make submissions` compares it with the others")
+        job.say(
+            f"submit: {submission.ref} scored {told(submission.public, '')}; `make submissions` compares it with the others"
+        )
+
+
+def say_result(job: Job, event: ledger.Event) -> None:
+    """What became of a file that was sent before; an error of Kaggle is one each time."""
+    if event.what == "failed":
+        raise not_scored(event.ref, event.error)
+    job.say(f"submit: scored before as {event.ref} ({told(event.public_score, event.error)})")
+    job.say("submit: AGAIN=1 sends the same file once more")
+
+
+def not_scored(ref: str, error: str) -> Refusal:
+    words = error.rstrip(".") or "it gives no reason"
+    return Refusal(f"Kaggle could not score submission {ref}: {words}; AGAIN=1 sends the same file once more")
 
 
 def ready(job: Job, client: Client, slug: str) -> None:

@@ -83,6 +83,19 @@ def test_member_fold_and_force_reach_training(called) -> None:
     assert "--member" not in train and "--fold" not in train and "--force" not in train
 
 
+def test_the_verbs_that_only_ask_kaggle_reach_their_stages(called) -> None:
+    calls = called("leaderboard", "kernel-status", "kernel-log", "quota", "TOP=50")
+    assert stages(calls) == ["leaderboard", "kernel_status", "kernel_status", "quota"]
+    assert option(calls[0], "--top") == "50"
+    assert ["--log" in call for call in calls] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("verb", ["submit", "kernel"])
+def test_again_reaches_what_is_otherwise_done_once(called, verb) -> None:
+    assert ["--again" in call for call in called(verb, "AGAIN=1")] == [True]
+    assert ["--again" in call for call in called(verb)] == [False]
+
+
 def test_partial_predictions_are_asked_for_in_both_stages(called) -> None:
     assert all("--allow-partial" in call for call in called("predict", "ALLOW_PARTIAL=1"))
     assert not any("--allow-partial" in call for call in called("predict"))
@@ -98,11 +111,13 @@ def test_help_names_every_verb_and_variable() -> None:
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for verb in ("download", "train", "predict", "tune", "blend", "submit", "test", "clean", "fresh", "help"):
         assert f"\n  {verb} " in told
+    for verb in ("kernel", "kernel-status", "kernel-log", "quota", "leaderboard", "submissions"):
+        assert f"\n  {verb} " in told
     for variable in ("PARAMS=", "SET=", "MEMBER=", "FOLD=", "FORCE=", "ALLOW_PARTIAL=", "DEBUG=", "EXTRA="):
         assert variable in told
 
 
 def test_every_stage_that_make_names_is_there() -> None:
-    named = set(re.findall(r"call STAGE,([a-z]+)\)", (ROOT / "Makefile").read_text()))
+    named = set(re.findall(r"call STAGE,([a-z_]+)\)", (ROOT / "Makefile").read_text()))
     assert "download" in named
     assert [stage for stage in named if not (ROOT / "pipelines" / f"{stage}.py").exists()] == []

@@ -125,7 +125,18 @@ def _disk_problem(folder: Path) -> str:
 
 
 def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, Any]:
-    """{"ref", "message"}. An upload that was refused never became a submission: kind "upload"."""
+    """{"ref", "message"}. An upload that was refused never became a submission: kind "upload".
+
+    The event "uploaded" separates what surely was no submission yet from what may be one although its answer is lost.
+    """
+    upload = api.upload_complete
+
+    def upload_and_report(*arguments: Any, **options: Any) -> Any:
+        result = upload(*arguments, **options)
+        emit("uploaded")
+        return result
+
+    api.upload_complete = upload_and_report
     answer = api.competition_submit(path, message, slug, quiet=True)
     if not answer.ref and answer.message == api.COMPETITION_SUBMIT_UPLOAD_FAILED_MESSAGE:
         raise Told("upload", answer.message)
@@ -163,6 +174,31 @@ def _submission(found: Any) -> dict[str, Any]:
         "private": found.private_score or "",
         "error": found.error_description or "",
         "date": found.date.isoformat() if found.date else "",
+    }
+
+
+def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
+    """The first `rows` of the public leaderboard, this team's name and rank, as far as Kaggle names them."""
+    from kagglesdk.competitions.types.competition_api_service import ApiGetCompetitionRequest
+
+    request = ApiGetCompetitionRequest()
+    request.competition_name = slug
+    with api.build_kaggle_client() as kaggle:
+        about = kaggle.competitions.competition_api_client.get_competition(request)
+    own = [entry for entry in api.competition_submissions(slug, page_size=20) or [] if entry]
+    top = [entry for entry in api.competition_leaderboard_view(slug, page_size=rows) or [] if entry]
+    return {
+        "rank": about.user_rank or 0,
+        "teams": about.team_count or 0,
+        "team": next((entry.team_name for entry in own if entry.team_name), ""),
+        "rows": [
+            {
+                "team": entry.team_name or "",
+                "score": entry.score or "",
+                "date": entry.submission_date.isoformat() if entry.submission_date else "",
+            }
+            for entry in top[:rows]
+        ],
     }
 
 

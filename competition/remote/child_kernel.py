@@ -41,6 +41,18 @@ def kernel_status(api: Any, emit: Emit, owner: str, slug: str, version: int) -> 
     return {"status": found.status.name, "message": found.failure_message or ""}
 
 
+def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, text: str) -> dict[str, Any]:
+    """{"version", "holds"}: the number of that version (0 = the newest) and whether its source holds `text`."""
+    from kagglesdk.kernels.types.kernels_api_service import ApiGetKernelRequest
+
+    request = _of_version(ApiGetKernelRequest(), owner, slug, version)
+    with api.build_kaggle_client() as kaggle:
+        answer = kaggle.kernels.kernels_api_client.get_kernel(request)
+    number = answer.metadata.current_version_number if answer.metadata else 0
+    source = answer.blob.source if answer.blob else ""
+    return {"version": version or number or 0, "holds": text in (source or "")}
+
+
 def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:
     """Emit the log's lines from number `skip` on, until it ends; how many there are."""
     count = 0

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -59,9 +59,11 @@ class KaggleRefusal(Refusal):
     expired, stalled, answer, page, damaged, disk, upload, notebooks, push, sources, dataset, name, interrupted or
     client."""
 
-    def __init__(self, kind: str, sentence: str) -> None:
+    def __init__(self, kind: str, sentence: str, retry_after: float | None = None, status: int = 0) -> None:
         super().__init__(sentence)
         self.kind = kind
+        self.retry_after = retry_after  # seconds that Kaggle asks to wait
+        self.status = status  # of HTTP; 0 = there was none
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Failure:
     kind: str
     message: str  # the server's or the client's own words, without secrets
     retry_after: float | None = None  # seconds
+    status: int = 0  # of HTTP
 
 
 def slug_of(text: str) -> str:
@@ -102,7 +105,8 @@ def ask(
             wait = max(wait, failure.retry_after)
         too_long = (failure.retry_after or 0) > client.patience.longest_wait
         if once or failure.kind not in PASSING or attempt == client.patience.tries or too_long:
-            raise KaggleRefusal(failure.kind, _sentence(failure, action, slug, credential, attempt))
+            sentence = _sentence(failure, action, slug, credential, attempt)
+            raise KaggleRefusal(failure.kind, sentence, failure.retry_after, failure.status)
         wait = min(wait, client.patience.longest_wait)
         client.say(f"Kaggle: {failure.message}; try {attempt + 1} of {client.patience.tries} in {wait:.0f} s")
         time.sleep(wait)
@@ -172,7 +176,7 @@ def _answer(
         if event["event"] == "result":
             return event["value"], None
         if event["event"] == "error":
-            return None, _failure(event, credential)
+            return None, replace(_failure(event, credential), status=int(event.get("status") or 0))
         if "text" in event:
             event["text"] = redact(event["text"], credential.secrets)
         if on_event:

@@ -60,17 +60,21 @@ def read_output(folder: Path, run: str, name: str) -> Output:
         )
         other = told["run"] if run and told["run"] != run else ""
     except FileNotFoundError as error:
-        raise Refusal(f"{name} left no {kernel_script.OUTPUT}: it ended before it could pack; read its log.") from error
+        raise Refusal(
+            f"{name} left no {kernel_script.OUTPUT}: it ended before it could pack; `make kernel-log` shows why, "
+            "`make kernel AGAIN=1` pushes what is still missing"
+        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refusal(f"{listing} of {name} is damaged: pull it again.") from error
+        raise Refusal(f"{listing} of {name} is damaged: `make kernel` fetches it again") from error
     if other:
         raise Refusal(
-            f"the output of {name} is of run {other}, not of {run}: an older version; wait, then pull it again."
+            f"the output of {name} is of run {other}, not of {run}: another version; `make kernel` fetches it again, "
+            "later if Kaggle still shows the older one"
         )
     for unit, (file, digest) in units.items():
         path = folder / PurePosixPath(file).name
         if not path.is_file() or sha256(path) != digest:
-            raise Refusal(f"{unit} in the output of {name} is missing or damaged: pull it again.")
+            raise Refusal(f"{unit} in the output of {name} is missing or damaged: `make kernel` fetches it again")
     return output
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from competition.errors import Refusal
 from competition.manifest import atomic, write_json
+from competition.remote import credentials
 from competition.remote.kaggle_client import PASSING, Client, KaggleRefusal, ask
 from competition.remote.packing import notebook
 
@@ -59,6 +60,26 @@ class Quota:
     tpu_used: float
     tpu_allowed: float
     refresh: str
+
+
+def default_slug(competition_name: str) -> str:
+    """What the kernel of a competition is called when kernel.slug is empty."""
+    return re.sub(r"[^a-z0-9]+", "-", f"goldfold-{competition_name}".lower()).strip("-")
+
+
+def username(client: Client) -> str:
+    """Whose kernels they are when kernel.owner is empty: the user of the credential."""
+    name = credentials.find(client.environment).username or ask(client, "whoami", {}, "this account")["username"]
+    if not name:
+        raise Refusal('Kaggle does not say whose credential this is: name the user, SET="kernel.owner=..."')
+    return str(name)
+
+
+def status(client: Client, owner: str, slug: str, version: int) -> Ended:
+    """Of that version; 0 = of the newest."""
+    arguments = {"owner": owner, "slug": slug, "version": version}
+    answer = ask(client, "kernel_status", arguments, f"{owner}/{slug}")
+    return Ended(answer["status"].removeprefix("KERNEL_WORKER_STATUS_"), answer["message"])
 
 
 def quota(client: Client) -> Quota:

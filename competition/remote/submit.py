@@ -1,4 +1,4 @@
-"""A submission to Kaggle, once: found again when the answer was lost, followed until it has a score or an error.
+"""Send a submission to Kaggle at most once; where its answer was lost, find it in Kaggle's list.
 
 It is a file, or, where a competition takes submissions from notebooks only, a file that a kernel left.
 """
@@ -6,16 +6,22 @@ It is a file, or, where a competition takes submissions from notebooks only, a f
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from competition.errors import Refusal
 from competition.manifest import sha256
-from competition.remote.kaggle_client import PASSING, SITE, Client, KaggleRefusal, ask
-
-Record = Callable[[str, str, float | None, float | None, str], None]
+from competition.remote.attempts import (
+    UnknownOutcome,
+    look_for,
+    lost_reason,
+    pause_before_retry,
+    was_not_taken,
+    with_time_to_return,
+)
+from competition.remote.kaggle_client import SITE, Client, KaggleRefusal, ask
 
 
 @dataclass(frozen=True)
@@ -82,17 +88,12 @@ def limits(client: Client, slug: str) -> Limits:
 
 def submissions(client: Client, slug: str) -> list[Submission]:
     """The newest hundred of this account's team."""
-    return [_submission(found) for found in ask(client, "submissions", {"slug": slug}, slug)]
+    return [parse_submission(found) for found in ask(client, "submissions", {"slug": slug}, slug)]
 
 
 def tag(digest: str) -> str:
     """What marks a file in its description on Kaggle, so that it is found again. digest: sha256 of the file."""
     return f"goldfold {digest[:16]}"
-
-
-def find(client: Client, slug: str, digest: str) -> Submission | None:
-    """The newest submission of this very file, if Kaggle has one that did not fail in the upload."""
-    return next((found for found in submissions(client, slug) if tag(digest) in found.message), None)
 
 
 def refuse_when_used_up(client: Client, slug: str) -> Limits:
@@ -106,32 +107,72 @@ def refuse_when_used_up(client: Client, slug: str) -> Limits:
     return found
 
 
-def submit(client: Client, slug: str, way: Way, digest: str, note: str, again: bool) -> int:
-    """Send it; Kaggle's number of the submission. What Kaggle already has is not sent twice, unless `again`.
+def submit(
+    client: Client,
+    slug: str,
+    way: Way,
+    digest: str,
+    note: str,
+    again: bool,
+    lag: float,
+    sending: Callable[[], None] = lambda: None,
+) -> int:
+    """Send the file once; return Kaggle's number of the submission.
 
-    note: for people, in front of the tag. A try whose answer was lost is looked up before the next one, so that no try
-    costs two of the day's submissions.
+    What Kaggle already has is not sent, unless `again`. note: for people, in front of the tag. sending: called right
+    before the file is sent. Only what Kaggle surely did not take is tried again. After a lost answer the list of
+    submissions is read for `lag` seconds; raise UnknownOutcome if the submission is not in it.
     """
-    known = {found.ref for found in submissions(client, slug) if tag(digest) in found.message}
+    known = {entry.ref for entry in submissions(client, slug) if tag(digest) in entry.message}
     if known and not again:
         return max(known)
+    sending()
     arguments = {"slug": slug, "message": f"{note} | {tag(digest)}".strip(" |"), **way.arguments}
     for attempt in range(1, client.patience.tries + 1):
+        events: list[str] = [] if way.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
         try:
-            answer = ask(client, way.action, arguments, slug, once=True)
+            answer = ask(client, way.action, arguments, slug, _collect_names(events), once=True)
             if answer["ref"]:
                 return int(answer["ref"])
-            refusal = KaggleRefusal("client", f"Kaggle gave no number for the submission ({answer['message']}).")
-        except KaggleRefusal as error:
-            refusal = error
-        time.sleep(min(client.patience.first_wait * 2 ** (attempt - 1), client.patience.longest_wait))
-        arrived = {f.ref for f in submissions(client, slug) if tag(digest) in f.message} - known
-        if arrived:
-            return max(arrived)
-        if refusal.kind not in PASSING | {"upload"} or attempt == client.patience.tries:
-            raise refusal
-        client.say(f"Kaggle: {refusal} It is not in the list of submissions; try {attempt + 1}")
+            error = KaggleRefusal("answer", f"Kaggle gave no number for the submission ({answer['message']})")
+        except KaggleRefusal as refusal:
+            error = refusal
+        if "uploaded" in events and not was_not_taken(error):
+            return find_lost(client, slug, digest, known, lag, f" ({lost_reason(error)})")
+        pause = pause_before_retry(client.patience, error, attempt)
+        if pause is None:
+            raise with_time_to_return(error, "make submit")
+        client.say(f"Kaggle did not take the submission; try {attempt + 1} of {client.patience.tries} in {pause:.0f} s")
+        time.sleep(pause)
     raise AssertionError("patience.tries is at least 1")
+
+
+def find_lost(client: Client, slug: str, digest: str, known: Collection[int], lag: float, why: str = "") -> int:
+    """The number of a submission whose answer was lost, from Kaggle's list; raise UnknownOutcome if it is not there.
+
+    known: numbers of earlier submissions of the same file. lag: seconds for which the list is read.
+    """
+    client.say(f"submit: the answer to a submission was lost{why}; looking for it in Kaggle's list for {lag:.0f} s")
+
+    def look() -> int | None:
+        refs = [entry.ref for entry in submissions(client, slug) if tag(digest) in entry.message]
+        return max((ref for ref in refs if ref not in known), default=None)
+
+    reason = "it is not in the list of submissions"
+    try:
+        ref = look_for(look, lag, client.patience.first_wait)
+    except KaggleRefusal as error:
+        ref, reason = None, f"the list of submissions cannot be read, {str(error).rstrip('.')}"
+    if ref is None:
+        raise UnknownOutcome(
+            f"it is unknown whether Kaggle took this submission{why}: {reason}; look at {page(slug)}, `make submit` looks "
+            "again, `make submit AGAIN=1` sends the file once more"
+        )
+    return ref
+
+
+def _collect_names(events: list[str]) -> Callable[[dict[str, Any]], None]:
+    return lambda event: events.append(event["event"])
 
 
 def refuse_another_output(client: Client, made: Made) -> None:
@@ -144,84 +185,16 @@ def refuse_another_output(client: Client, made: Made) -> None:
         if not file.is_file() or sha256(file) != made.digest:
             what = "is not the submission in hand" if file.is_file() else "is not there (any more)"
             raise Refusal(
-                f"{made.file} of version {made.version} of {made.kernel} {what}; nothing was sent. "
-                "`make kernel FORCE=1` makes it anew"
+                f"{made.file} of version {made.version} of {made.kernel} {what}; nothing was sent. `make submit` fetches "
+                "it again; if it stays so, `make kernel AGAIN=1` has another one made, without training again"
             )
-
-
-def follow(
-    client: Client,
-    slug: str,
-    ref: int,
-    seconds: float,
-    shortest: float,
-    longest: float,
-    waiting: Callable[[float], None],
-) -> Submission:
-    """Ask until the submission has a score or an error, or `seconds` are over (then it is still PENDING).
-
-    shortest, longest: seconds between two questions, growing. waiting: told the seconds waited so far.
-    """
-    started, pause = time.monotonic(), shortest
-    while True:
-        found = _look(client, slug, ref)
-        waited = time.monotonic() - started
-        if found is not None and found.status != "PENDING":
-            return found
-        if waited >= seconds:
-            return found or Submission(ref, "", "", "PENDING", None, None, "", "")
-        waiting(waited)
-        time.sleep(min(pause, max(0.0, seconds - waited)))
-        pause = min(longest, pause * 1.5)
-
-
-def deliver(
-    client: Client,
-    slug: str,
-    way: Way,
-    digest: str,
-    note: str,
-    again: bool,
-    record: Record,
-    seconds: float,
-    shortest: float,
-    longest: float,
-    waiting: Callable[[float], None],
-) -> Submission:
-    """Submit and follow, and record each step before and after it happens. Arguments as for `submit` and `follow`.
-
-    record: (what, ref, public, private, error), what as in the ledger: sending, submitted, scored or failed. A process
-    that is killed in between leaves "sending": the file may have reached Kaggle, and `submit` will look.
-    """
-    record("sending", "", None, None, "")
-    try:
-        ref = submit(client, slug, way, digest, note, again)
-    except Refusal as refusal:
-        record("failed", "", None, None, str(refusal))
-        raise
-    record("submitted", str(ref), None, None, "")
-    found = follow(client, slug, ref, seconds, shortest, longest, waiting)
-    if found.status != "PENDING":
-        what = "failed" if found.status == "ERROR" else "scored"
-        record(what, str(ref), found.public, found.private, found.error)
-    return found
 
 
 def page(slug: str) -> str:
     return f"{SITE}/competitions/{slug}/submissions"
 
 
-def _look(client: Client, slug: str, ref: int) -> Submission | None:
-    """None right after submitting: Kaggle answers 404 for a while."""
-    try:
-        return _submission(ask(client, "submission", {"ref": ref}, slug))
-    except KaggleRefusal as refusal:
-        if refusal.kind != "missing":
-            raise
-        return None
-
-
-def _submission(found: dict[str, str]) -> Submission:
+def parse_submission(found: dict[str, str]) -> Submission:
     return Submission(
         int(found["ref"]),
         found["file"],

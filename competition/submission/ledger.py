@@ -148,11 +148,19 @@ def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
-    """The last event of this very file if it reached Kaggle or may have (it was being sent), else None."""
+    """The last event of this very file on Kaggle, or "sending" if that is the last word on it; None if it never got there.
+
+    A later try that Kaggle did not take ("failed" without a number) hides nothing that happened before.
+    """
     events = [event for event in ledger.events if event.digest == digest]
-    if events and (events[-1].what == "sending" or any(event.ref for event in events)):
+    if events and events[-1].what == "sending":
         return events[-1]
-    return None
+    return next((event for event in reversed(events) if event.ref), None)
+
+
+def refs(ledger: Ledger, digest: str) -> frozenset[int]:
+    """Kaggle's numbers of all submissions of this very file that the ledger knows."""
+    return frozenset(int(event.ref) for event in ledger.events if event.digest == digest and event.ref)
 
 
 def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:

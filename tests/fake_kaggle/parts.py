@@ -20,6 +20,8 @@ class Contest:
     daily: int = 5
     kernels_only: bool = False
     closed: bool = False
+    leaderboard: tuple[tuple[str, str], ...] = ()  # (team, score), best first
+    user_rank: int = 0  # 0 = Kaggle does not tell
     listed: dict[str, int] | None = None  # another listing than the true one
     archive: bytes = b""
     # bytes of a csv -> (status, public, private, error)
@@ -39,6 +41,7 @@ class Run:
     failure: str = ""
     log: list[str] = field(default_factory=list)
     polls: int = 0
+    unlisted: int = 0  # so many looks at the kernel do not show this version yet
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:

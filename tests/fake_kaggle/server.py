@@ -39,6 +39,8 @@ class FakeKaggle:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[tuple[str, dict[str, str]]] = []
         self.pending_polls = 1  # a submission is PENDING for so many questions
+        self.unlisted_looks = 0  # a new submission or kernel version is missing from the next so many lists
+        self.held = threading.Event()  # set when an answer is held back by the fault "after:hold"
         self.dataset_polls = 0  # a dataset is not ready for so many questions
         self.hidden_modules: tuple[str, ...] = ()  # packages that a kernel does not find
         self.kernel_environment: dict[str, str] = {}
@@ -141,13 +143,19 @@ class FakeKaggle:
         raise Http(404, "Not found")
 
     def list_submissions(self, ask: dict[str, Any]) -> dict[str, Any]:
-        mine = [made for made in self.submissions if made["slug"] == ask["competitionName"]]
+        mine = [made for made in self.submissions if made["slug"] == ask["competitionName"] and self._is_listed(made)]
         return {"submissions": [self._shown(made) for made in reversed(mine)]}
 
     def get_submission_limits(self, ask: dict[str, Any]) -> dict[str, Any]:
         contest = self._contest(ask)
         made = sum(made["slug"] == ask["competitionName"] for made in self.submissions)
         return {"numToday": made, "numTotal": made, "numAllowedNow": max(0, contest.daily - made)}
+
+    def get_leaderboard(self, ask: dict[str, Any]) -> dict[str, Any]:
+        teams = enumerate(self._contest(ask).leaderboard[: ask.get("pageSize") or 20], 1)
+        date = "2026-01-01T00:00:00Z"
+        rows = [{"teamId": n, "teamName": name, "submissionDate": date, "score": score} for n, (name, score) in teams]
+        return {"submissions": rows}
 
     def save_kernel(self, ask: dict[str, Any]) -> dict[str, Any]:
         owner, _ = ask["slug"].split("/")
@@ -158,6 +166,7 @@ class FakeKaggle:
                 answer[f"invalid{kind.title()}Sources"] = dropped
         runs = self.kernels[f"{owner}/{slug}"]
         run = Run(ask, self.folder / f"{owner}_{slug}_v{len(runs) + 1}")
+        run.unlisted = self.unlisted_looks
         runs.append(run)
         threading.Thread(target=self._run_kernel, args=(run,), daemon=True).start()
         url = f"https://www.kaggle.com/code/{owner}/{slug}"
@@ -166,6 +175,16 @@ class FakeKaggle:
     def get_kernel_session_status(self, ask: dict[str, Any]) -> dict[str, Any]:
         run = self._run(ask)
         return {"status": run.status, "failureMessage": run.failure}
+
+    def get_kernel(self, ask: dict[str, Any]) -> dict[str, Any]:
+        runs = self.kernels.get(f"{ask['userName']}/{ask['kernelSlug']}", [])
+        for run in runs:
+            run.unlisted -= 1
+        listed = [number for number, run in enumerate(runs, 1) if run.unlisted < 0]
+        if not listed:
+            raise Http(403, "Permission 'kernels.get' was denied")
+        wanted = int(ask["versionLabel"][1:]) if ask.get("versionLabel") else listed[-1]
+        return {"metadata": {"currentVersionNumber": wanted}, "blob": {"source": runs[wanted - 1].request["text"]}}
 
     def list_kernel_session_output(self, ask: dict[str, Any]) -> dict[str, Any]:
         """One file a page."""
@@ -215,6 +234,8 @@ class FakeKaggle:
             "evaluationMetric": "Macro F-Score",
             "isKernelsSubmissionsOnly": contest.kernels_only,
             "submissionsDisabled": contest.closed,
+            "userRank": contest.user_rank,
+            "teamCount": len(contest.leaderboard),
         }
 
     def _upload(self, about: dict[str, Any]) -> dict[str, Any]:
@@ -232,9 +253,14 @@ class FakeKaggle:
             "final": (status, public, private, error),
             "sha256": hashlib.sha256(data).hexdigest(),
             "polls": 0,
+            "unlisted": self.unlisted_looks,
         }
         self.submissions.append(made)
         return {"message": "Successfully submitted", "ref": made["ref"]}
+
+    def _is_listed(self, made: dict[str, Any]) -> bool:
+        made["unlisted"] -= 1
+        return made["unlisted"] < 0
 
     def _shown(self, made: dict[str, Any]) -> dict[str, Any]:
         status, public, private, error = (
@@ -245,6 +271,7 @@ class FakeKaggle:
             "fileName": made["name"],
             "description": made["message"],
             "date": "2026-01-01T00:00:00Z",
+            "teamName": "Ada's team",
         }
         return {**about, "status": status, "publicScore": public, "privateScore": private, "errorDescription": error}
 

@@ -34,6 +34,12 @@ class Handler(Answering):
             answer = getattr(self.kaggle, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())(ask)
             if fault == "lost":  # done, but the answer never arrives
                 self._drop()
+            elif fault == "after:hold":  # done, but the answer is held back
+                self.kaggle.held.set()
+                self.kaggle.released.wait(600)
+                self._drop()
+            elif fault.startswith("after:"):  # done, but a gateway answers in its place
+                self._json(int(fault[6:]), {"code": int(fault[6:]), "message": "Gateway timeout"})
             elif isinstance(answer, Redirect):
                 self._send(302, b"", {"Location": answer.url})
             else:

@@ -235,7 +235,7 @@ def finished(tmp_path_factory):
 
 def test_an_output_of_another_run_is_never_taken(finished, tmp_path):
     _, client, pushed = finished
-    with pytest.raises(Refusal, match="is of run run-1, not of run-2: an older version"):
+    with pytest.raises(Refusal, match="is of run run-1, not of run-2: another version; `make kernel` fetches it again"):
         kernel_results.pull(client, pushed, "run-2", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
 
@@ -246,7 +246,7 @@ def test_a_bad_answer_for_an_output_file_is_never_taken_for_it(finished, tmp_pat
     told = plan("0")
     kaggle.faults["output"] = [fault]
     if fault == "html":  # looks like a good answer: only the checksum tells
-        with pytest.raises(Refusal, match="pull it again"):
+        with pytest.raises(Refusal, match="fetches it again"):
             bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
         assert folds(tmp_path / "here") == []
     bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")  # what shows as a failure is asked for again
@@ -290,7 +290,7 @@ def harm(folder, what):
         ("elsewhere", "was not asked for"),
         ("not asked for", "was not asked for"),
         ("no list", "left no goldfold-output.json"),
-        ("torn list", "is damaged: pull it again"),
+        ("torn list", "is damaged: fetches it again"),
     ],
 )
 def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, what, message):

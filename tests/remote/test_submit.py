@@ -5,9 +5,10 @@ import pytest
 from fake_kaggle.parts import Run
 
 from competition.errors import Refusal
-from competition.remote import submit
+from competition.remote import delivery, submit
+from competition.remote.attempts import UnknownOutcome
 from competition.remote.kaggle_client import KaggleRefusal
-from competition.submission.ledger import Event, already_sent, append, read
+from competition.submission.ledger import Event, already_sent, append, read, refs
 
 CSV = b"id,label\na,1\nb,2\n"
 DIGEST = hashlib.sha256(CSV).hexdigest()
@@ -20,14 +21,17 @@ def file(tmp_path):
     return path
 
 
-def send(client, file, again=False):
+LAG = 300.0  # seconds; a test that finds the submission ends long before
+
+
+def send(client, file, again=False, lag=LAG):
     way = submit.by_file(file, file.name)
-    return submit.submit(client, "flowers", way, DIGEST, "two members", again)
+    return submit.submit(client, "flowers", way, DIGEST, "two members", again, lag)
 
 
 def follow(client, ref, seconds=20.0):
     waited = []
-    return submit.follow(client, "flowers", ref, seconds, 0.01, 0.05, waited.append), waited
+    return delivery.follow(client, "flowers", ref, seconds, 0.01, 0.05, waited.append), waited
 
 
 def test_a_file_is_submitted_and_followed_to_its_score(kaggle, client, file):
@@ -69,14 +73,42 @@ def test_the_same_file_is_not_sent_twice_unless_asked_for(kaggle, client, file):
         ("upload", ["404"]),
         ("upload", ["drop"] * 3),
         ("StartSubmissionUpload", ["429:1"]),
-        ("CreateSubmission", ["500"]),
-        ("CreateSubmission", ["lost"]),  # Kaggle has it, the answer never came
+        ("StartSubmissionUpload", ["503"]),
+        ("CreateSubmission", ["429"]),
     ],
 )
-def test_whatever_fails_once_the_file_is_submitted_exactly_once(kaggle, client, file, method, faults):
+def test_what_kaggle_surely_did_not_take_is_sent_again(kaggle, client, file, method, faults):
     kaggle.faults[method] = list(faults)
     ref = send(client, file)
     assert [(made["ref"], made["sha256"]) for made in kaggle.submissions] == [(ref, DIGEST)]
+
+
+@pytest.mark.parametrize("fault", ["after:504", "lost"])
+def test_a_lost_answer_is_waited_for_in_a_list_that_lags_and_nothing_is_sent_twice(kaggle, client, file, fault):
+    kaggle.faults["CreateSubmission"] = [fault]
+    kaggle.unlisted_looks = 3  # the first three lists after the submission do not show it
+    ref = send(client, file)
+    assert [made["ref"] for made in kaggle.submissions] == [ref]
+    assert kaggle.count("CreateSubmission") == 1
+
+
+@pytest.mark.parametrize("fault", ["500", "html"])  # 500 before anything happened, which nobody here can know
+def test_an_outcome_that_stays_unknown_ends_with_what_to_do_and_sends_nothing(kaggle, client, file, fault):
+    kaggle.faults["CreateSubmission"] = [fault]
+    with pytest.raises(UnknownOutcome, match=r"unknown whether Kaggle took .* look at .* `make submit AGAIN=1` sends"):
+        send(client, file, lag=0.1)
+    assert (kaggle.submissions, kaggle.count("CreateSubmission")) == ([], 1)
+
+
+@pytest.mark.parametrize("method", ["StartSubmissionUpload", "CreateSubmission"])
+def test_a_long_retry_after_ends_at_once_with_the_time_to_come_back(kaggle, client, file, tmp_path, method):
+    kaggle.faults[method] = ["429:900"] * 9
+    with pytest.raises(
+        KaggleRefusal, match=r"asks to wait 900 s: nothing was sent; run `make submit` again after \d\d:"
+    ):
+        deliver(client, file, tmp_path / "ledger.jsonl")
+    assert (kaggle.count(method), kaggle.submissions) == (1, [])
+    assert [event.what for event in read(tmp_path / "ledger.jsonl").events] == ["sending", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +160,14 @@ def test_not_yet_known_counts_as_pending(kaggle, client, file):
     assert follow(client, ref)[0].status == "COMPLETE"
 
 
-def deliver(client, file, ledger, again=False):
+def deliver(client, file, ledger, again=False, lag=LAG):
     def record(what, ref, public, private, error):
         append(ledger, Event(DIGEST, what, ref, public, private, error, "2026-01-01T00:00:00Z"))
 
-    way = submit.by_file(file, file.name)
-    return submit.deliver(client, "flowers", way, DIGEST, "", again, record, 20, 0.01, 0.05, lambda waited: None)
+    before = already_sent(read(ledger), DIGEST)
+    earlier = delivery.Earlier(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
+    way, timing = submit.by_file(file, file.name), delivery.Timing(20, 0.01, 0.05, lag)
+    return delivery.deliver(client, "flowers", way, DIGEST, "", again, earlier, record, timing, lambda waited: None)
 
 
 def events(ledger):
@@ -160,6 +194,31 @@ def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_p
     assert [what for what, _, _ in events(ledger)] == ["sending", "failed", "sending", "submitted", "scored"]
 
 
+def test_an_attempt_without_an_outcome_is_looked_for_and_sent_again_only_when_asked(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    deliver(client, file, ledger)
+    kaggle.faults["CreateSubmission"] = ["after:504"]
+    kaggle.unlisted_looks = 10**9
+    with pytest.raises(UnknownOutcome):
+        deliver(client, file, ledger, again=True, lag=0.1)
+    with pytest.raises(UnknownOutcome):  # the first submission of this file is not taken for the second
+        deliver(client, file, ledger, lag=0.1)
+    assert ([what for what, _, _ in events(ledger)][3:], len(kaggle.submissions)) == (["sending"], 2)
+    kaggle.submissions[1]["unlisted"] = 2
+    found = deliver(client, file, ledger)
+    assert (found.ref, len(kaggle.submissions)) == (kaggle.submissions[1]["ref"], 2)
+    assert [what for what, _, _ in events(ledger)][3:] == ["sending", "submitted", "scored"]
+
+
+def test_a_search_that_fails_leaves_the_outcome_open(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    append(ledger, Event(DIGEST, "sending", "", None, None, "", ""))
+    kaggle.faults["ListSubmissions"] = ["401"]
+    with pytest.raises(UnknownOutcome, match="cannot be read, Kaggle does not accept the credential"):
+        deliver(client, file, ledger)
+    assert already_sent(read(ledger), DIGEST).what == "sending"
+
+
 @pytest.fixture
 def left(kaggle):
     """Two versions of a kernel, each with a submission among its outputs."""
@@ -175,7 +234,7 @@ def left(kaggle):
 
 def hand_in(client, made, again=False):
     submit.refuse_another_output(client, made)
-    return submit.submit(client, "flowers", submit.by_kernel(made), DIGEST, "two members", again)
+    return submit.submit(client, "flowers", submit.by_kernel(made), DIGEST, "two members", again, LAG)
 
 
 def test_what_a_kernel_left_is_submitted_and_followed_to_its_score(kaggle, client, left):
@@ -194,9 +253,10 @@ def test_of_a_kernels_outputs_only_the_submission_is_fetched(kaggle, client, lef
     assert sum(name == "GET outputs" for name, _ in kaggle.headers) == 1
 
 
-@pytest.mark.parametrize("fault", ["500", "lost"])
+@pytest.mark.parametrize("fault", ["after:504", "lost"])
 def test_a_lost_answer_for_a_kernel_never_costs_a_second_submission(kaggle, client, left, fault):
     kaggle.faults["CreateCodeSubmission"] = [fault]
+    kaggle.unlisted_looks = 2
     ref = hand_in(client, left)
     assert [made["ref"] for made in kaggle.submissions] == [ref]
     assert hand_in(client, left) == ref

@@ -1,0 +1,81 @@
+"""Requests that must reach Kaggle at most once: submissions and kernel pushes.
+
+A lost answer (5xx, reset, timeout, an answer that cannot be read) does not say whether the request took effect, so
+such a request is never repeated. Its effect is looked for instead, for longer than Kaggle's lists lag behind.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from competition.errors import Refusal
+from competition.remote.kaggle_client import PASSING, KaggleRefusal, Patience
+
+T = TypeVar("T")
+# Kaggle answered, and the answer says that the request had no effect.
+NOT_TAKEN = {"rate", "credentials", "rules", "phone", "access", "missing", "notebooks", "upload", "push", "dataset"}
+LONGEST_PAUSE = 15.0  # seconds between two looks at a list
+
+
+class UnknownOutcome(Refusal):
+    """It is not known whether Kaggle took a request; the user decides whether it is sent again."""
+
+
+def was_not_taken(error: KaggleRefusal) -> bool:
+    """Return True if the request surely had no effect. 408 is the one 4xx that a gateway may answer for a lost reply."""
+    return error.kind in NOT_TAKEN or (400 <= error.status < 500 and error.status != 408)
+
+
+def lost_reason(error: KaggleRefusal) -> str:
+    """Why an answer is missing, in a few words."""
+    if error.status:
+        return f"Kaggle answered {error.status}"
+    reasons = {
+        "connection": "the connection broke",
+        "stalled": "Kaggle stopped answering",
+        "answer": "Kaggle's answer could not be read",
+    }
+    return reasons.get(error.kind, str(error).rstrip("."))
+
+
+def pause_before_retry(patience: Patience, error: KaggleRefusal, attempt: int) -> float | None:
+    """Seconds to wait before the next try of a request that was not taken; None if there should be no further try."""
+    retry_after = error.retry_after or 0.0
+    if error.kind not in PASSING | {"upload"} or attempt >= patience.tries or retry_after > patience.longest_wait:
+        return None
+    return min(max(patience.first_wait * 2 ** (attempt - 1), retry_after), patience.longest_wait)
+
+
+def with_time_to_return(error: KaggleRefusal, command: str) -> KaggleRefusal:
+    """The same error; where Kaggle names a time to wait, the sentence says when `command` can be run again."""
+    if error.kind != "rate" or not error.retry_after:
+        return error
+    at = datetime.now(UTC) + timedelta(seconds=error.retry_after)
+    return KaggleRefusal(
+        "rate",
+        f"Kaggle limits the rate of requests and asks to wait {error.retry_after:.0f} s: nothing was sent; run "
+        f"`{command}` again after {at:%H:%M} UTC.",
+        error.retry_after,
+        error.status,
+    )
+
+
+def look_for(look: Callable[[], T | None], seconds: float, first_pause: float) -> T | None:
+    """Call `look` until it returns a value or `seconds` are over, with growing pauses; None if it never did.
+
+    An error that may pass counts as "not seen".
+    """
+    until, pause = time.monotonic() + seconds, first_pause
+    while True:
+        try:
+            value = look()
+        except KaggleRefusal as error:
+            if error.kind not in PASSING:
+                raise
+            value = None
+        remaining = until - time.monotonic()
+        if value is not None or remaining <= 0:
+            return value
+        time.sleep(min(pause, remaining))
+        pause = min(pause * 1.5, LONGEST_PAUSE)
