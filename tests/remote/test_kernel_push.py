@@ -31,7 +31,9 @@ def push(client, state, run="run-2", lag=300.0):
 def test_the_intent_is_on_the_disk_before_the_push_and_the_version_after_it(kaggle, client, state, monkeypatch):
     noted = []
     save_kernel = kaggle.save_kernel
-    monkeypatch.setattr(kaggle, "save_kernel", lambda ask: noted.append(state.read_text() if state.exists() else "") or save_kernel(ask))
+    monkeypatch.setattr(
+        kaggle, "save_kernel", lambda ask: noted.append(state.read_text() if state.exists() else "") or save_kernel(ask)
+    )
     under_way = push(client, state)
     assert '"run": "run-2"' in noted[0] and '"version": 0' in noted[0]
     assert (under_way.version, kernel_push.read_under_way(state)) == (1, under_way)
