@@ -1,4 +1,4 @@
-"""Does the default blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 12]
+"""Does the default blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 24]
 
 Simulated competitions in seven settings (benchmarks/worlds.py). In each the default of params.yaml makes all its choices
 on out-of-fold rows and is scored on 10,000 fresh rows, both as a gain over equal weights with argmax.
@@ -11,7 +11,7 @@ Two verdicts for each setting, and exit code 0 only if all hold:
 - It is not worse than equal weights with argmax: delivered is not below 0 by more than two standard errors.
 One standard error would refuse an unbiased claim in a third of all runs, and each of seven settings is one.
 
-The rule of choice (ensemble/selection.py) was picked on seeds 0 to 20; verdicts are of seeds from 1000 on. RESULTS
+The rule of choice (ensemble/selection.py) was picked on seeds 0 to 20; verdicts are of seeds from 2000 on. RESULTS
 
 --setting flowers: 104 classes as unequal as the flowers', 16,465 rows, against every other method
 (benchmarks/flowers_simulation.py); a minute a seed.
@@ -21,15 +21,17 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import flowers_simulation
 from benchmarks.worlds import SETTINGS, Setting, draw
+from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import score_of
 from competition.ensemble.chain import ChainSettings, chain_labels
+from competition.ensemble.decision import ARGMAX
 from competition.ensemble.honest import BASELINES, honest_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
@@ -39,7 +41,7 @@ from competition.params_file import load_params
 
 MACRO_F1 = METRICS["macro_f1"]
 FOLDS, FRESH, RESAMPLES = 5, 10_000, 200
-FIRST_SEED = 1000  # the rule of choice was picked on smaller ones
+FIRST_SEED = 2000  # the rule of choice was picked on smaller ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,15 @@ def one_world(setting: Setting, seed: int, settings: ChainSettings, honest: Hone
     labels, probs, rows = draw(setting, seed, FRESH)
     seen, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
     made = honest_chain(seen, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
-    equal = np.mean([views.view("identity") for views in fresh.values()], axis=0).argmax(1)
-    default = chain_labels(made.chain, fresh)
-    scores = [score_of(labels[rows:], given, MACRO_F1, setting.classes) for given in (equal, default)]
     chain = made.chain
+    equal = replace(
+        chain,
+        temperatures=dict.fromkeys(seen, 1.0),
+        blend=Blend("equal", chain.blend.mixing, dict.fromkeys(seen, 1 / len(seen)), ()),
+        decision=ARGMAX,
+    )
+    given = (chain_labels(one, fresh) for one in (equal, chain))
+    scores = [score_of(labels[rows:], one, MACRO_F1, setting.classes) for one in given]
     departs = (chain.calibration, chain.blend.method, chain.decision.rule) != BASELINES[0]
     return Outcome(made.over_equal.value, made.over_equal.error, scores[1] - scores[0], departs)
 
@@ -108,7 +115,7 @@ def spread(values: np.ndarray) -> tuple[float, float]:
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--seeds", type=int, default=12)
+    arguments.add_argument("--seeds", type=int, default=24)
     arguments.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
     arguments.add_argument("--setting", choices=[*SETTINGS, "flowers"], action="append", help="these alone")
     options = arguments.parse_args()

@@ -105,3 +105,33 @@ def test_a_class_called_id_has_its_own_column_beside_the_ids(tmp_path):
     assert (tmp_path / "t.csv").read_text().splitlines()[0] == "row_id,cat,id"
     back = Predictions.load_csv(tmp_path / "t.csv", classes)
     assert back.ids.tolist() == ["007", "008"] and np.array_equal(back.probs, table.probs)
+
+
+def test_mapped_predictions_are_those_of_the_file_and_stay_in_it(tmp_path):
+    probs = np.random.default_rng(0).dirichlet(np.ones(7), (20, 3)).astype(np.float16)
+    saved = ViewPredictions(np.arange(20).astype(str), ("identity", "a", "b"), probs)
+    saved.save(tmp_path / "oof.npz")
+    mapped = ViewPredictions.load(tmp_path / "oof.npz", mapped=True)
+    assert isinstance(mapped.probs, np.memmap) and not mapped.probs.flags.writeable
+    mapped.release()  # read again when it is used
+    assert np.array_equal(mapped.probs, probs) and mapped.views == saved.views
+    rows = np.array([3, 1])
+    assert np.array_equal(mapped.view("b", rows), probs[rows, 2].astype(np.float32))
+    assert np.array_equal(mapped.view("b", slice(2, 5)), probs[2:5, 2].astype(np.float32))
+    np.savez_compressed(tmp_path / "small.npz", ids=saved.ids, views=np.array(saved.views), probs=probs)
+    with pytest.raises(Refusal, match="probs is compressed and cannot be mapped"):
+        ViewPredictions.load(tmp_path / "small.npz", mapped=True)
+
+
+def test_a_bad_row_is_named_whatever_piece_of_the_check_it_falls_into(monkeypatch):
+    monkeypatch.setattr("competition.ensemble.predictions.ENTRIES_AT_ONCE", 4)
+    probs = np.full((9, 1, 2), 0.5, np.float16)
+    probs[7, 0, 1] = np.nan
+    with pytest.raises(Refusal, match=r"1 rows are not probabilities .* first i7"):
+        ViewPredictions(np.array([f"i{n}" for n in range(9)]), ("identity",), probs)
+
+
+def test_rows_that_are_in_order_already_are_not_copied():
+    made = views(["a", "b"], [[1, 0], [0, 1]])
+    assert made.at(np.array(["a", "b"])) is made
+    assert made.at(np.array(["b", "a"])).probs[0, 0].tolist() == [0, 1]
