@@ -7,6 +7,10 @@ from a teacher trained without folds j and k. All students share rows, seeds, ep
 and log likelihood are averaged over the training seeds; a standard error is that of the mean over rows, paired, and does
 not cover other seeds. `--leaking` adds the student that learns from the teacher's out-of-fold predictions, whose teachers
 have seen its held-out fold: its gain is no gain.
+
+1,200 photos, 3 folds, 3 epochs, one seed: nested - same_fold is +.0033 +- .0092 in accuracy at weight 0.3 and -.1378 +- .0155
+in log likelihood (nested teachers learn from a third of the photos, those of the same fold from two thirds), so same_fold,
+which also trains no further models, is the default. Neither gained over no teacher.
 """
 
 import argparse

@@ -271,6 +271,12 @@ def _check_nested(params: Params) -> None:
                 )
 
 
+def nested_teachers(params: Params) -> set[str]:
+    """Members of which models without two folds are trained."""
+    students = [name for name, member in params.members.items() if member.teacher and member.teacher_scheme == "nested"]
+    return {teacher for name in students for teacher in ancestors(params, name)}
+
+
 def ancestors(params: Params, name: str) -> list[str]:
     """A member's teachers, their teachers and so on, in training order."""
     wanted: set[str] = set()

@@ -9,6 +9,7 @@ from typing import Any
 from competition.data.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
 from competition.errors import Refusal
 from competition.params import Member, Params
+from competition.params_file import nested_teachers
 from competition.training.device import whole_batch
 
 HOUR = 3600.0
@@ -48,7 +49,7 @@ def sizes_of(data: Path, params: Params) -> Sizes:
 class Load:
     """The work of one member: all folds, and its trials."""
 
-    runs: float  # trainings to the end: folds, and trials times their folds
+    runs: float  # trainings to the end: folds, trials times their folds, pairs of folds of a nested teacher
     steps: int  # of one run
     scored: int  # images of one run that are scored by the plain view: the held-out fold after every epoch
     predicted: int  # images times views of all fold models together: out-of-fold and test
@@ -63,7 +64,8 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     tuned = not params.tune.members or name in params.tune.members
     trials = params.tune.trials * len(params.tune.folds) if tuned else 0
     predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
-    return Load(folds + trials, steps, round(held_out * train.epochs), predicted, folds)
+    pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
+    return Load(folds + trials + pairs, steps, round(held_out * train.epochs), predicted, folds)
 
 
 @dataclass(frozen=True)
