@@ -2,9 +2,9 @@
 
 Pairs of classifiers make independent mistakes of the same kind on the same rows, so the truth is "no difference".
 Printed per setting: the rate of verdicts "a gain" or "a loss" (claimed: at most 5 %), the rate at which a choice
-would prefer the second (claimed: at most 16 %), the rate of the rule before (difference above its standard error, in
+would prefer the second (claimed: about 16 %), the rate of the rule before (difference above its standard error, in
 either direction), and the power: how often a classifier with half the mistakes of its own is called a gain.
-10,000 pairs over all settings take about ten minutes of one core.
+10,000 pairs over all settings take about two minutes of one core.
 """
 
 import sys

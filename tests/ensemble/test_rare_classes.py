@@ -77,7 +77,7 @@ def test_a_difference_within_a_class_of_two_rows_has_an_error():
     before, after = labels.copy(), labels.copy()
     before[:2] = 1
     difference = paired(labels, before, after, F1, 2, 100, seed=0)
-    assert difference.error > 0 and not difference.is_significant
+    assert difference.error > difference.value / 3 and not difference.is_significant
 
 
 def test_classes_of_few_rows_are_named_by_their_number():
