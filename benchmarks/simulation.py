@@ -11,7 +11,22 @@ Two verdicts for each setting, and exit code 0 only if all hold:
 - It is not worse than equal weights with argmax: delivered is not below 0 by more than two standard errors.
 One standard error would refuse an unbiased claim in a third of all runs, and each of seven settings is one.
 
-The rule of choice (ensemble/selection.py) was picked on seeds 0 to 20; verdicts are of seeds from 2000 on. RESULTS
+The rule of choice (ensemble/selection.py) was picked on seeds 0 to 20 of each setting; verdicts are of other seeds.
+There, leaving the simplest candidate for a gain of one standard error delivered -.00043 +- .00022 (10 classes of 100
+rows), -.00057 +- .00031 (wrong labels), -.00074 +- .00059 (1 to 5 rows) and -.00018 +- .00011 (many members), and chose
+another candidate in 2 to 8 of 21 seeds; with a significant gain (two-sided 5 %) as the condition, 0, -.00033 +- .00028, 0
+and 0. The price: unequal calibration delivered +.0036 by the first rule and +.0008 by the second, one dominating member
++.0012 and +.0005. `best` as a candidate cost nothing: where it is worse on fresh rows, no seed chose it.
+
+--first 1000 --seeds 12, 131 CPU seconds (claimed +- its printed error; delivered; claimed - delivered):
+many members              -.00023 +- .00020    .00000 +- .00000   -.00023 +- .00021
+two members               -.00035 +- .00020    .00000 +- .00000   -.00035 +- .00035
+one dominating member     -.00034 +- .00057   +.00036 +- .00025   -.00070 +- .00039
+unequal calibration       +.00552 +- .00314   +.00327 +- .00167   +.00225 +- .00201
+5 % wrong labels          -.00078 +- .00043    .00000 +- .00000   -.00078 +- .00055
+10 classes of 100 rows     .00000 +- .00000    .00000 +- .00000    .00000 +- .00000
+classes with 1 to 5 rows   .00000 +- .00002    .00000 +- .00000    .00000 +- .00000
+A claim is a little low where the choice is close: each of its rows is judged by a choice made on fewer rows.
 
 --setting flowers: 104 classes as unequal as the flowers', 16,465 rows, against every other method
 (benchmarks/flowers_simulation.py); a minute a seed.
@@ -41,7 +56,7 @@ from competition.params_file import load_params
 
 MACRO_F1 = METRICS["macro_f1"]
 FOLDS, FRESH, RESAMPLES = 5, 10_000, 200
-FIRST_SEED = 2000  # the rule of choice was picked on smaller ones
+FIRST_SEED = 1000  # the rule of choice was picked on smaller ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What `make blend` says of its rows, without a trained world."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 from world import ROOT
@@ -12,7 +13,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.gather import Gathered
 from competition.params_file import load_params
-from pipelines.blend import plain_score, row_notes
+from pipelines.blend import plain_score, row_notes, scores_of
 
 F1 = METRICS["macro_f1"]
 LABELS = np.arange(60) % 3
@@ -49,7 +50,7 @@ def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Ho
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
     of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
     made = honest_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
-    rows = Gathered(IDS, LABELS, of_row, oof, IDS[:0], {}, tuple(range(folds)), tuned, ())
+    rows = Gathered(IDS, LABELS, of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
     return made, rows
 
 
@@ -61,3 +62,19 @@ def test_what_is_scored_is_said_where_it_is_not_every_row_by_its_fold() -> None:
     assert "OPTIMISTIC" in note and "no row is left that took no part in any choice" in note
     (note,) = row_notes(*rows_and_scores(10, (), 3))
     assert "10 folds in 3 blocks (honest.blocks)" in note
+
+
+def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_rows() -> None:
+    params = load_params(ROOT / "params.yaml")
+    job = SimpleNamespace(params=replace(params, honest=replace(params.honest, resamples=20)))
+    # The member is right on the first 48 of 60 rows; the folds are cut so that fold 0 holds right rows alone.
+    made, rows = rows_and_scores(5, (0,), 10)
+    others = rows.folds != 0
+    scores = scores_of(job, made, F1, rows)  # type: ignore[arg-type]
+    given = member(("identity",), (0.8,)).view("identity").argmax(1)
+    expected = F1.score_labels(LABELS[others], given[others], 3)
+    assert expected != F1.score_labels(LABELS, given, 3)
+    assert scores["honest"] == scores["chosen_on"] == scores["equal"]["score"] == scores["members"]["m"]["score"]
+    assert (scores["honest"], scores["honest_rows"], scores["tuned_folds"]) == (expected, 48, (0,))
+    assert scores["optimistic"] is False
+    assert scores_of(job, *rows_and_scores(2, (0, 1), 10)[:1], F1, rows)["optimistic"] is True  # type: ignore[arg-type]

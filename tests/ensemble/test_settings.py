@@ -1,0 +1,28 @@
+from dataclasses import replace
+
+import pytest
+from world import ROOT
+
+from competition.ensemble.settings import chain_settings, checked
+from competition.errors import Refusal
+from competition.params_file import load_params
+
+
+@pytest.mark.parametrize(
+    ("key", "names", "answer"),
+    [
+        ("calibrations", ("temprature",), "blend.calibrations: 'temprature' is not known; did you mean 'temperature'?"),
+        ("calibrations", ("platt",), "blend.calibrations: 'platt' is not known; known are none, temperature"),
+        ("methods", ("bag",), "blend.methods: 'bag' is not known"),
+    ],
+)
+def test_an_unknown_candidate_is_refused_before_anything_is_trained(key, names, answer):
+    params = load_params(ROOT / "params.yaml")
+    with pytest.raises(Refusal) as refusal:
+        checked(replace(params, blend=replace(params.blend, **{key: names})))
+    assert answer in str(refusal.value)
+
+
+def test_the_default_candidates_begin_with_the_plain_mean_and_hold_the_best_member():
+    blend = chain_settings(checked(load_params(ROOT / "params.yaml")), "macro_f1").blend
+    assert (blend.calibrations, blend.methods) == (("none", "temperature"), ("equal", "best", "bagged"))
