@@ -8,7 +8,7 @@ from typing import Any
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.gather import seed_spreads
+from competition.gather import seed_spreads, source_of
 from competition.lineage import fold_views
 from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
 from competition.report import classes, data, members, scores, tpu
@@ -103,7 +103,7 @@ def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
         if name not in job.params.members:
             continue
         now = {fold: read_manifest(fold_views(job.work, name, fold)) for fold in range(job.params.prepare.folds)}
-        if {str(fold): one.files for fold, one in now.items() if one} != folds:
+        if source_of(now) != folds:
             found.append(f"{name} was trained or predicted again since the blend was made; `make blend` takes it in.")
     wanted = {block: plain(getattr(job.params, block)) for block in BLOCKS}
     changed = differences({block: made.depends.get(block, {}) for block in BLOCKS}, wanted)
