@@ -48,9 +48,7 @@ def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool)
     lacking, stale = [], []
     for name in params.members:
         made = {fold: read_manifest(fold_views(work, name, fold)) for fold in range(params.prepare.folds)}
-        found[name] = {
-            str(fold): {**m.files, "tuned_folds": m.depends.get("tuned_folds", [])} for fold, m in made.items() if m
-        }
+        found[name] = source_of(made)
         lacking += [f"{name} fold {fold}" for fold, m in made.items() if not m]
         stale += [f"{name} fold {fold}" for fold, m in made.items() if m and not _is_of(m, prepared)]
     if stale or (lacking and not allow_partial):
@@ -66,6 +64,11 @@ def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool)
             )
         found[name] = {part: ",".join(map(sha256, files[part])) for part in files} | {"folds": foreign.folds}
     return {name: made for name, made in found.items() if made}
+
+
+def source_of(made: Mapping[int, Manifest | None]) -> dict[str, Any]:
+    """Fold -> what its predictions are, from the manifests of one member's views: what a blend depends on."""
+    return {str(k): {**m.files, "tuned_folds": m.depends.get("tuned_folds", [])} for k, m in made.items() if m}
 
 
 def _is_of(made: Manifest, prepared: Prepared) -> bool:

@@ -8,7 +8,7 @@ from competition.data.caveats import load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.gather import seed_spreads
+from competition.gather import seed_spreads, source_of
 from competition.lineage import fold_views
 from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
 from competition.report import caveats, classes, data, members, scores, tpu
@@ -112,8 +112,7 @@ def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
         if name not in job.params.members:
             continue
         now = {fold: read_manifest(fold_views(job.work, name, fold)) for fold in range(job.params.prepare.folds)}
-        tuned = {fold: one.depends.get("tuned_folds", []) for fold, one in now.items() if one}
-        if {str(fold): {**one.files, "tuned_folds": tuned[fold]} for fold, one in now.items() if one} != folds:
+        if source_of(now) != folds:
             found.append(f"{name} was trained or predicted again since the blend was made; `make blend` takes it in.")
     wanted = {block: plain(getattr(job.params, block)) for block in BLOCKS}
     changed = differences({block: made.depends.get(block, {}) for block in BLOCKS}, wanted)
