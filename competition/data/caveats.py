@@ -1,4 +1,4 @@
-"""What an honest score takes for granted, as `make prepare` checked it: no series across folds, test rows like training rows."""
+"""What an honest score takes for granted, as `make download` checked it: no series across folds, test rows like training rows."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -1,8 +1,9 @@
 """A descriptor of what a photo shows and where it was taken, from its thumbnail, without a network.
 
 Coarse colour layout, gradient orientations and a colour histogram: photos of one object in one place are near each
-other, whatever their class. On planted series it does as well as the pooled features of a MobileNetV2 with ImageNet
-weights (benchmarks/series.py), needs no weights and no TensorFlow, and takes about 0.1 ms per image.
+other, whatever their class. It needs no weights and no TensorFlow. On series planted among Oxford 102 photos the rule of
+series.py joins 53 % of the planted rows with it and 57 % with the pooled features of a MobileNetV2 (alpha 0.35, ImageNet
+weights, 128 px); with permuted labels it joins 0.03 % and 0.13 % of the rows.
 """
 
 import numpy as np

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-LEAST = 40  # rows of either part, below which nothing is said
+LEAST = 50  # rows of either part, below which nothing is said
 FITTED = 10_000  # rows of each part, at most, that one regression is fitted on
 FOLDS = 5
 INVERSE_STRENGTH = 0.03  # C of the logistic regression on standardised descriptors
 ITERATIONS = 50  # Newton steps; three to ten are needed
 SOLVER = "newton-cholesky"  # for more rows than columns; a fifth of the time of lbfgs
-ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows differ; no random split came near it
+ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows differ
+# DeLong's error takes the fitted models as given. Over 150 random splits of 140 to 400 digits and of 150 and 200 flower
+# photos the deviation of the AUC was 1.31 to 1.46 times it; so corrected, 1 of 740 splits had a lower end above ALIKE.
+REFITTED = 1.35
 LARGEST_ODDS = 50.0  # a training row counts at most so many times
 UNLIKE = 0.99  # quantile of the training rows' odds; a test row above it is unlike any training row
 
@@ -51,7 +54,8 @@ def compare(index: pd.DataFrame, embedding: np.ndarray, groups: np.ndarray) -> t
     logits = _held_out_logits(embedding[rows], is_test, groups[rows])
     auc, error = auc_with_error(logits[~is_test], logits[is_test])
     unlike = int((logits[is_test] > np.quantile(logits[~is_test], UNLIKE)).sum())
-    low, high = max(auc - 1.96 * error, 0.0), min(auc + 1.96 * error, 1.0)
+    reach = 1.96 * REFITTED * error
+    low, high = max(auc - reach, 0.0), min(auc + reach, 1.0)
     odds = np.exp(np.clip(logits, -np.log(LARGEST_ODDS), np.log(LARGEST_ODDS)))
     part = np.where(is_test, "test", "train")
     found = pd.DataFrame({"id": table["id"].to_numpy()[rows], "part": part, "odds": odds.round(6)})

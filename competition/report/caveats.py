@@ -1,4 +1,4 @@
-"""Series and shift in words: what `make prepare` and `make predict` say of them, and the report's section."""
+"""Series and shift in words: what `make download` and `make predict` say of them, and the report's section."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -66,6 +66,17 @@ def test_a_planted_shift_raises_the_warning(change):
     assert odds["test"] > 1 > odds["train"]
 
 
+def test_test_rows_of_which_half_are_from_elsewhere_raise_the_warning_though_they_overlap():
+    thumbs, _ = digit_thumbs()
+    thumbs = thumbs[:900] * 0.8 + 30
+    rng = np.random.default_rng(0)
+    is_test = rng.random(900) < 0.3
+    moved = is_test & (rng.random(900) < 0.5)
+    thumbs[moved] *= 0.7
+    result, _ = compared(describe(thumbs.clip(0, 255).astype(np.uint8)), is_test)
+    assert result is not None and result.differs and result.auc < 0.85
+
+
 def test_too_few_rows_say_nothing(digits):
     result, rows = compared(digits[:60], np.arange(60) < 20)
     assert result is None and len(rows) == 0
