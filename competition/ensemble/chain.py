@@ -145,6 +145,8 @@ def _apply_in_chunks(chain: Chain, views: Members, rows: np.ndarray | None) -> I
     for part in chunks(count, classes) if chain.by_rows and count else [slice(0, count)]:
         at = part if rows is None else rows[part]
         probs = chain.blend.mix({name: member_probs(chain, name, member, at) for name, member in used.items()})
+        for member in used.values():
+            member.release()
         yield probs, chain.decision.labels(probs)
 
 

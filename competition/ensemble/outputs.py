@@ -54,7 +54,9 @@ class MemberOutput:
 
     def probs(self, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """(n, C) float32."""
-        return mix_views(self.views, self.policy, self.mixing, rows)
+        probs = mix_views(self.views, self.policy, self.mixing, rows)
+        self.views.release()
+        return probs
 
     @cached_property
     def own(self) -> np.ndarray:
