@@ -196,6 +196,7 @@ class KaggleParams:
     longest_wait: AboveZero
     stall: AboveZero
     unpack_ratio: AboveZero
+    unlisted: Literal["leave_out", "unpack"]
     score_wait: NonNegative
     score_pause: AboveZero
     public_share: Annotated[float, Field(gt=0, le=1)]
