@@ -136,10 +136,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     except (*UNREADABLE, OSError, ValueError) as error:
         raise ArchiveRefusal(path, f"is no zip file: {describe(path)}") from error
     with zipped:
-        try:
-            yield zipped
-        except UNREADABLE as error:
-            raise ArchiveRefusal(path, f"is damaged: {error}") from error
+        yield zipped
 
 
 def _copy(
@@ -150,12 +147,16 @@ def _copy(
     for member in members:
         target = folder.joinpath(*member.filename.split("/")) if folder else Path(os.devnull)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with zipped.open(member) as source, target.open("xb" if folder else "wb") as sink:
-            while chunk := source.read(CHUNK):
-                sink.write(chunk)
-                done += len(chunk)
-                if progress:
-                    progress(done, total)
+        try:
+            with zipped.open(member) as source, target.open("xb" if folder else "wb") as sink:
+                while chunk := source.read(CHUNK):
+                    sink.write(chunk)
+                    done += len(chunk)
+                    if progress:
+                        progress(done, total)
+        except UNREADABLE as error:
+            name, reason = member.filename, "does not match its checksum or cannot be unpacked"
+            raise ArchiveRefusal(Path(str(zipped.filename)), f"is damaged: {name!r} {reason}") from error
 
 
 def _members(path: Path, zipped: zipfile.ZipFile, max_ratio: float) -> list[zipfile.ZipInfo]:

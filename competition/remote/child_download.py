@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from competition.remote.child_failure import Emit, Told
 
-CHUNK = 1 << 20  # bytes
+CHUNK = 1 << 16  # bytes; what a broken connection costs at most
 TIMEOUT = (30, 300)  # seconds: to connect, between two reads
 
 

@@ -46,14 +46,15 @@ def failure_of(error: BaseException) -> dict[str, Any]:
 
 # Exception names -> what happened; the first row that matches counts. requests wraps urllib3, which wraps the system's.
 CONNECTION = (
+    # urllib3 calls these errors of the proxy, too, although the proxy was reached
+    ({"ConnectionResetError", "BrokenPipeError"}, "connection reset"),
+    ({"RemoteDisconnected", "IncompleteRead", "EOFError"}, "connection closed in the middle"),
     ({"ProxyError"}, "the proxy did not answer; HTTP_PROXY and HTTPS_PROXY name it"),
     ({"SSLError", "SSLCertVerificationError"}, "the certificate was not accepted; REQUESTS_CA_BUNDLE names another"),
     ({"NameResolutionError", "gaierror"}, "the host name could not be resolved"),
     ({"ConnectionRefusedError"}, "connection refused"),
-    ({"ConnectionResetError", "BrokenPipeError"}, "connection reset"),
     ({"ReadTimeout", "ReadTimeoutError", "ConnectTimeout", "ConnectTimeoutError", "TimeoutError"}, "no answer in time"),
-    ({"RemoteDisconnected", "IncompleteRead", "ProtocolError", "EOFError"}, "connection closed in the middle"),
-    ({"NewConnectionError", "ConnectionError"}, "no connection"),
+    ({"ProtocolError", "NewConnectionError", "ConnectionError"}, "no connection"),
     ({"TooManyRedirects"}, "redirected without end"),
 )
 

@@ -73,8 +73,7 @@ def ask(
 
     A try after which more bytes than ever are here does not count. A Retry-After beyond patience.longest_wait ends the
     tries at once. slug: the competition, dataset or kernel, for the sentences.
-    once: for a call that may have had its effect although it failed. It is repeated only after status 429, which says
-    that Kaggle did not handle it.
+    once: never repeat; for a call that may have had its effect although it failed.
     """
     credential, patience = credentials.find(client.environment), client.patience
     furthest, before, attempt = 0, 0, 0
@@ -93,7 +92,7 @@ def ask(
         attempt = 1 if furthest > before else attempt + 1
         before = furthest
         wait = pause(patience, attempt, failure.retry_after)
-        if wait is None or failure.kind not in ({"rate"} if once else PASSING):
+        if once or wait is None or failure.kind not in PASSING:
             raise refusal_from(failure, action, slug, credential, attempt)
         client.say(retry_line(failure.message, attempt + 1, patience.tries, wait))
         time.sleep(wait)

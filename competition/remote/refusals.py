@@ -34,12 +34,15 @@ class KaggleRefusal(Refusal):
 
     kind: rules, phone, access, missing, credentials, rate, server, connection, expired, stalled, answer, page, damaged,
     disk, upload, notebooks, push, sources, dataset, name, interrupted or client.
-    reason: a few words without advice, for a line about the next try. retry_after: seconds that Kaggle asks to wait.
+    retry_after: seconds that Kaggle asks to wait. status: of HTTP, 0 = there was none. reason: a few words without
+    advice, for a line about the next try.
     """
 
-    def __init__(self, kind: str, sentence: str, reason: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self, kind: str, sentence: str, retry_after: float | None = None, status: int = 0, reason: str = ""
+    ) -> None:
         super().__init__(sentence)
-        self.kind, self.reason, self.retry_after = kind, reason or sentence, retry_after
+        self.kind, self.retry_after, self.status, self.reason = kind, retry_after, status, reason or sentence
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Failure:
     kind: str
     message: str  # the server's or the client's own words, without secrets
     retry_after: float | None = None  # seconds
+    status: int = 0  # of HTTP
 
 
 def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
@@ -59,16 +63,16 @@ def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
     lower = message.lower()
     detail = "" if lower.strip(". ") in STANDARD or not message else f" ({message})"
     if status == 429:
-        return Failure("rate", f"too many requests{detail}", wait)
+        return Failure("rate", f"too many requests{detail}", wait, status)
     if status >= 500:
-        return Failure("server", f"its server failed with status {status}{detail}", wait)
+        return Failure("server", f"its server failed with status {status}{detail}", wait, status)
     kinds = {401: "credentials", 404: "missing"}
     if status in (400, 403) and re.search(r"only .*(notebook|kernel)|(notebook|kernel)s? only", lower):
-        return Failure("notebooks", message)
+        return Failure("notebooks", message, wait, status)
     if status == 403:
         kind = "rules" if "rule" in lower else "phone" if "phone" in lower or "verif" in lower else "access"
-        return Failure(kind, message)
-    return Failure(kinds.get(status, "client"), f"{status} {message}")
+        return Failure(kind, message, wait, status)
+    return Failure(kinds.get(status, "client"), f"{status} {message}", wait, status)
 
 
 def retry_after_seconds(header: str | None) -> float | None:
@@ -136,4 +140,4 @@ def refusal_from(failure: Failure, action: str, slug: str, credential: Credentia
         "name": f"the output of {slug} is refused, nothing of it was kept: {reason}.",
     }
     sentence = sentences.get(failure.kind, f"the Kaggle client failed at {action} of {slug}: {reason}.")
-    return KaggleRefusal(failure.kind, sentence, reason, failure.retry_after)
+    return KaggleRefusal(failure.kind, sentence, failure.retry_after, failure.status, reason)
