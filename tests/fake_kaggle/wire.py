@@ -90,6 +90,8 @@ class Handler(Answering):
             self._json(429, body, raise_or_send)
         elif kind in {"400", "401", "403", "404", "500", "503"}:
             self._json(int(kind), {"code": int(kind), "message": value or f"error {kind}"})
+        elif kind == "plain":  # a status without a body, as a gateway sends it
+            self._send(int(value), b"")
         elif kind == "drop":
             self._drop()
         elif kind == "reset":
