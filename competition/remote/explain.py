@@ -184,7 +184,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         "make a new token at https://www.kaggle.com/settings, or unset the old one; `make doctor` says which is used.",
     ),
     (
-        r"401 - Unauthorized|401 Client Error|(?i:unauthenticated)|Invalid credentials|no credential it can use",
+        r"401 - Unauthorized|401 Client Error|(?i:unauthenticated)|Invalid credentials",
         "Kaggle does not accept the token. An expired KAGGLE_API_TOKEN wins over a good key.",
         "make a new token at https://www.kaggle.com/settings, or unset the old one; `make doctor` says which is used.",
     ),

@@ -66,7 +66,7 @@ def _api() -> Any:
         if not getattr(kaggle.api, "_authenticated", False):
             kaggle.api.authenticate()
     except SystemExit as error:
-        raise Told("credentials", "the client found no credential it can use") from error
+        raise Told("credentials", "it has expired, or it is wrong") from error
     return kaggle.api
 
 

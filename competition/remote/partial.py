@@ -1,6 +1,7 @@
 """Some files of a large competition, to look at: one by one from Kaggle, without the rest."""
 
 import json
+import shutil
 import zipfile
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -74,15 +75,15 @@ def _check(path: Path, size: int, max_ratio: float) -> None:
     """Refusal if a file that came has not its listed size. Kaggle sends some files as a zip of one: it is unpacked."""
     if path.stat().st_size != size and zipfile.is_zipfile(path):
         packed, folder = path.rename(path.with_name(f"{path.name}.packed")), path.with_name(f".{path.name}.new")
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             archive.verify(packed, {path.name: size}, max_ratio)
             archive.extract(packed, folder, max_ratio, names=[path.name])
             (folder / path.name).replace(path)
             folder.rmdir()
         except ArchiveRefusal as refusal:
-            raise KaggleRefusal(
-                "damaged", f"{path.name} came as an archive that {refusal.reason}: run this again."
-            ) from (refusal)
+            sentence = f"{path.name} came as an archive that {refusal.reason}: run this again."
+            raise KaggleRefusal("damaged", sentence) from refusal
         finally:
             packed.unlink()
     elif path.stat().st_size != size:
