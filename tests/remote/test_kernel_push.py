@@ -31,7 +31,9 @@ def push(client, state, run="run-2", lag=300.0):
 def test_the_intent_is_on_the_disk_before_the_push_and_the_version_after_it(kaggle, client, state, monkeypatch):
     noted = []
     save_kernel = kaggle.save_kernel
-    monkeypatch.setattr(kaggle, "save_kernel", lambda ask: noted.append(state.read_text() if state.exists() else "") or save_kernel(ask))
+    monkeypatch.setattr(
+        kaggle, "save_kernel", lambda ask: noted.append(state.read_text() if state.exists() else "") or save_kernel(ask)
+    )
     under_way = push(client, state)
     assert '"run": "run-2"' in noted[0] and '"version": 0' in noted[0]
     assert (under_way.version, kernel_push.read_under_way(state)) == (1, under_way)
@@ -72,9 +74,7 @@ def test_a_rate_limit_is_waited_for_because_nothing_was_started(kaggle, client, 
 
 def test_a_long_rate_limit_ends_at_once_and_leaves_nothing_to_go_on_with(kaggle, client, state):
     kaggle.faults["SaveKernel"] = ["429:900"] * 9
-    with pytest.raises(
-        KaggleRefusal, match=r"asks to wait 900 s: nothing was sent; run `make kernel` again after \d\d:"
-    ):
+    with pytest.raises(KaggleRefusal, match=r"nothing was sent; run `make kernel` again in 15 minutes, after \d\d:"):
         push(client, state)
     assert (kaggle.count("SaveKernel"), state.exists()) == (1, False)
 
