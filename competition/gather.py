@@ -11,6 +11,7 @@ import numpy as np
 from competition.data.prepared import Prepared
 from competition.ensemble.chain import align
 from competition.ensemble.foreign import load_foreign
+from competition.ensemble.foreign_check import confidence
 from competition.ensemble.predictions import ViewPredictions, join, mean_over_folds
 from competition.errors import Refusal
 from competition.lineage import fold_views, tuned, tuned_folds, tuned_member
@@ -53,13 +54,14 @@ def sources(work: Path, params: Params, prepared: Prepared, allow_partial: bool)
         which, why = (stale, "are of other data") if stale else (lacking, "are missing")
         raise Refusal(f"predictions of {', '.join(which[:5])} {why}; `make train predict` makes them")
     for name, foreign in params.foreign.items():
-        files = {part: Path(getattr(foreign, part)) for part in ("oof", "test")}
-        for part, file in files.items():
-            if not file.is_file():
-                raise Refusal(
-                    f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
-                )
-        found[name] = {part: sha256(file) for part, file in files.items()} | {"folds": foreign.folds}
+        files = {"oof": [Path(foreign.oof)], "test": [Path(file) for file in foreign.test]}
+        missing = [(part, file) for part in files for file in files[part] if not file.is_file()]
+        if missing:
+            part, file = missing[0]
+            raise Refusal(
+                f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
+            )
+        found[name] = {part: ",".join(map(sha256, files[part])) for part in files} | {"folds": foreign.folds}
     return {name: made for name, made in found.items() if made}
 
 
@@ -81,10 +83,14 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
 
     oof = {name: join(load(name, shared, "oof")) for name in ours}
     blind = {name: mean_over_folds(load(name, folds_of[name], "test")) for name in ours}
-    notes = []
+    notes, own = [], []
+    if params.foreign:  # how confident our own fold models are is what external predictions are compared with
+        own = [confidence(oof[name], load(name, folds_of[name], "test"), blind[name]) for name in ours]
+    labels = train["label"].to_numpy()
     for name, foreign in params.foreign.items():
-        classes, ours_digest = prepared.competition.classes, folds_digest(prepared)
-        found = load_foreign(Path(foreign.oof), Path(foreign.test), classes, ids, test_ids, ours_digest, foreign.folds)
+        oof_file, test_files = Path(foreign.oof), [Path(file) for file in foreign.test]
+        classes, digests = prepared.competition.classes, (folds_digest(prepared), foreign.folds)
+        found = load_foreign(oof_file, test_files, classes, ids, test_ids, *digests, labels, own)
         oof[name], blind[name] = found.oof, found.test
         notes += [f"{name}: {note}" for note in found.notes]
     for name in oof:
@@ -94,7 +100,7 @@ def gather(work: Path, params: Params, prepared: Prepared, have: Mapping[str, Ma
                 "expected the same, `make predict FORCE=1` makes them"
             )
     used = tuned_folds(params, [name for name in ours if tuned(work, name).exists()])
-    labels, folds = train["label"].to_numpy(), train["fold"].to_numpy()
+    folds = train["fold"].to_numpy()
     return Gathered(
         ids, labels, folds, align(oof, ids), test_ids, align(blind, test_ids), tuple(shared), used, tuple(notes)
     )

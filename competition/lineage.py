@@ -80,3 +80,9 @@ def views_depends(work: Path, prepared: Prepared, params: Params, name: str, fol
 def tuned_folds(params: Params, names: Sequence[str]) -> tuple[int, ...]:
     """Folds on whose held-out rows the hyperparameters of these members were chosen."""
     return params.tune.folds if names and params.tune.trials else ()
+
+
+def tuning_trials(work: Path) -> int:
+    """Finished trials of all members' studies as they are now."""
+    studies = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(work.glob("tune/*/best.json"))]
+    return sum(int(study.get("trials", 0)) for study in studies)

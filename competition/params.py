@@ -1,9 +1,9 @@
 """params.yaml as one frozen, typed tree: what keys there are, and in which range each value lies."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 LARGEST = 2**31 - 1  # seeds and counts go through 32-bit tensors
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -13,6 +13,14 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # becomes a folder
+
+
+def _file_names(value: Any) -> Any:
+    """One file name stands for a list of one."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+FileNames = Annotated[tuple[str, ...], BeforeValidator(_file_names), Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ class Foreign:
     """`predictions:` of a member that was made elsewhere, in place of everything that says how to train one."""
 
     oof: str
-    test: str
+    test: FileNames  # the mean over fold models, or one file per fold model
     folds: str = ""
 
 

@@ -205,6 +205,9 @@ def _check_search(params: Params) -> None:
             except ValidationError as error:
                 raise _Wrong((*keys, end), _first_wrong(error).problem) from None
     for place, name in enumerate(tune.members):
+        if name in params.foreign:
+            problem = f"{name!r} was found; only a member that is trained here can be tuned"
+            raise _Wrong(("tune", "members", place), problem)
         if name not in params.members:
             raise _Wrong(("tune", "members", place), f"no member {name!r}{_did_you_mean(name, list(params.members))}")
     for place, fold in enumerate(tune.folds):
@@ -220,11 +223,14 @@ def _check_members(params: Params) -> None:
         raise _Wrong(("members",), "{} was found; at least one member was expected")
     for name, member in params.members.items():
         for place, teacher in enumerate(member.teacher):
-            if teacher == name or teacher not in params.members:
-                raise _Wrong(
-                    ("members", name, "teacher", place),
-                    f"no other member {teacher!r}{_did_you_mean(teacher, list(params.members))}",
-                )
+            where = ("members", name, "teacher", place)
+            if teacher == name:
+                raise _Wrong(where, f"{name!r} was found; a member cannot teach itself, name another member")
+            if teacher in params.foreign:
+                raise _Wrong(where, f"{teacher!r} was found; only a member that is trained here can be a teacher")
+            if teacher not in params.members:
+                others = [other for other in params.members if other != name]
+                raise _Wrong(where, f"no other member {teacher!r}{_did_you_mean(teacher, others)}")
         if member.train.probe and member.weights == "none":
             raise _Wrong(
                 ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
@@ -270,6 +276,7 @@ def _first_wrong(error: ValidationError) -> _Wrong:
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    known = [name for name in known if name != word]  # the given word is never the answer
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if near:
         return f"; did you mean '{near[0]}'?"

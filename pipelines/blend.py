@@ -20,7 +20,9 @@ from competition.ensemble.policy import refused_views
 from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.gather import Gathered, gather, models, seed_spreads, sources, view_seconds
+from competition.lineage import tuning_trials
 from competition.manifest import digest_of, write_json
+from competition.report.repeated_choices import choices_lines
 from competition.report.words import blend_lines, diversity_lines, seeds_line, views_lines
 from competition.submission import format, ledger
 from pipelines.progress import progress_bar
@@ -54,6 +56,8 @@ def run(job: Job) -> None:
     if not submission.exists():  # the folder of submissions is the user's: a file taken away comes back
         shutil.copyfile(job.path("blend", "submission.csv"), submission)
     job.say(f"submission: {shown(submission)}")
+    for line in choices_lines(job.work, job.submissions, params, prepared, made.result["submission"]):
+        job.say(line)
 
 
 def choose(
@@ -77,6 +81,7 @@ def choose(
     different = diversity(mixed, rows.labels, found.chain.blend, metric)
     scores = {
         **scores_of(job, found, metric, rows),
+        "oof_digest": digest_of(sorted(zip(rows.ids.tolist(), rows.labels.tolist()))),
         "chain": found.chain.digest(),
         "models": models(job.work, params, have),
         "seeds": spreads,
@@ -216,6 +221,8 @@ def entry(
         test_rows=scores["test_rows"],
         partial=partial,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
+        oof_digest=scores["oof_digest"],
+        trials=tuning_trials(job.work),
     )
 
 

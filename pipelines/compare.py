@@ -4,47 +4,45 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, moved_by_seeds
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import load_scores
 from competition.errors import Refusal
 from competition.gather import seed_spreads
 from competition.manifest import atomic
+from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.words import gain, seeds_line
 from pipelines.stage import Job, add_two, main, shown
 
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
-    prepared, (a, b) = load_prepared(job.path("data")), (kept(job, job.options.a), kept(job, job.options.b))
+    job.needs(job.path("data", "manifest.json"), "download")
+    prepared, (a, b) = load_prepared(job.path("data")), two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
-    ids_a, ids_b = (load_scores(folder / "honest_oof.npz")[0] for folder in (a, b))
-    shared = np.intersect1d(ids_a, ids_b)
-    labels = prepared.part("train").set_index("id")["label"].loc[shared].to_numpy()
-    before, after = (said(folder, shared, metric.of_tally is not None) for folder in (a, b))
+    rows = shared_rows([a, b], prepared)
+    before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
     honest = job.params.honest
-    found = compare(shared, labels, before, after, metric, len(classes), honest.resamples, honest.seed)
+    comparison = compare(rows.ids, rows.labels, before, after, metric, len(classes), honest.resamples, honest.seed)
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
     old, new = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = trained_apart(a, b)
-    d = replace(found.difference, seeds=moved_by_seeds(old, new, spreads, retrained))
-    job.say(f"compare: {b.name} over {a.name}, {metric.name} on {len(shared):,} out-of-fold rows, both cross-fitted")
+    d = replace(comparison.difference, seeds=moved_by_seeds(old, new, spreads, retrained))
+    job.say(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
     job.say(f"  {gain(d)}; without other seeds, 95 of 100: {d.low:+.4f} to {d.high:+.4f}")
-    for line in (*seeds_line(spreads, sorted({*old, *new})), *(f"  {note}" for note in notes)):
+    for line in (*seeds_line(spreads, sorted({*old, *new})), *(f"  {note}" for note in (*rows.notes(), *notes))):
         job.say(line)
     if retrained:
         job.say(f"  of other fold models in the two: {', '.join(retrained)}")
-    truth = dict(zip(shared, labels))
-    rows = [
+    truth = dict(zip(rows.ids, rows.labels))
+    lines = [
         (name, classes[truth[name]], classes[x], classes[y], x == truth[name], y == truth[name])
-        for name, x, y in found.changed
+        for name, x, y in comparison.changed
     ]
-    table = pd.DataFrame(rows, columns=["id", "label", "before", "after", "was_right", "is_right"])
+    table = pd.DataFrame(lines, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic(job.path("compare.csv")) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
     better, worse = (
@@ -60,27 +58,27 @@ def trained_apart(a: Path, b: Path) -> list[str]:
     return sorted(name for name in one.keys() & two.keys() if one[name] != two[name])
 
 
-def kept(job: Job, name: str) -> Path:
-    """The folder of the one blend whose submission begins with `name`."""
+def two_blends(job: Job) -> tuple[Path, Path]:
+    """The folders of A and B, each named by the first digits of its submission."""
     folders = sorted(job.path("blends").glob("*")) if job.path("blends").is_dir() else []
-    found = [folder for folder in folders if name and folder.name.startswith(Path(name).stem)]
-    if len(found) != 1:
-        known = ", ".join(folder.name for folder in folders) or "none"
+    folders = [folder for folder in folders if has_outputs(folder)]
+    known = ", ".join(folder.name for folder in folders) or "none; every `make predict` keeps one"
+    missing = [f"{letter.upper()}=" for letter in ("a", "b") if not getattr(job.options, letter)]
+    if missing:
         raise Refusal(
-            f"{name!r} names {len(found)} blends where one was expected (make compare A=... B=...); there are {known}"
+            f"{' and '.join(missing)} not given; make compare A=... B=... takes the first digits of two blends; "
+            f"there are {known}"
         )
-    return found[0]
-
-
-def said(folder: Path, ids: np.ndarray, as_labels: bool) -> np.ndarray:
-    if as_labels:
-        return (
-            pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
-            .set_index("id")["label"]
-            .loc[ids]
-            .to_numpy()
-        )
-    return load_scores(folder / "honest_oof.npz", ids)[1]
+    pair = []
+    for letter in ("a", "b"):
+        name = getattr(job.options, letter)
+        matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
+        if len(matches) != 1:
+            raise Refusal(
+                f"{letter.upper()}={name} names {len(matches)} blends where one was expected; there are {known}"
+            )
+        pair.append(matches[0])
+    return pair[0], pair[1]
 
 
 if __name__ == "__main__":

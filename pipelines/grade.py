@@ -8,16 +8,17 @@ from pipelines.stage import Job, add_file, main, newest_submission
 
 
 def run(job: Job) -> None:
-    """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; looks.json"""
+    """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
     job.needs(job.path("data", "manifest.json"), "download")
     solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
     if solution is None or not solution.exists():
         raise Refusal(
             f"{job.params.competition.name} has no private solution here: Kaggle keeps it; `make submit` asks Kaggle"
         )
-    entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
+    book = job.submissions / "ledger.jsonl"
+    entry = newest_submission(job, ledger.read(book).entries)
     competition = load_prepared(job.path("data")).competition
-    grade = grading.grade(job.submissions / entry.file, solution, competition, job.path("looks.json"))
+    grade = grading.grade(job.submissions / entry.file, solution, competition, book, job.path("looks.json"))
     job.say(
         f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), "
         f"private {grade.private:.4f} ({grade.private_rows} rows)"

@@ -7,6 +7,7 @@ from competition.data import label_issues, records
 from competition.data.images import BadImage, decode
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import load_scores
+from competition.errors import Refusal
 from competition.manifest import atomic
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
@@ -19,10 +20,24 @@ def run(job: Job) -> None:
     """blend/honest_oof.npz -> label_issues.csv, label_issues.png"""
     job.needs(job.path("blend", "manifest.json"), "predict")
     prepared = load_prepared(job.path("data"))
-    ids, scores = load_scores(job.path("blend", "honest_oof.npz"))
-    labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
-    found = label_issues.find(ids, labels, scores)
     classes = np.array(prepared.competition.classes)
+    # Cross-fitted: no model and no choice behind a row's probabilities saw its label.
+    ids, scores = load_scores(job.path("blend", "honest_oof.npz"))
+    labels_by_id = prepared.part("train").set_index("id")["label"]
+    known = np.isin(ids, labels_by_id.index.to_numpy(str))
+    if not known.any() or scores.shape[1] != len(classes):
+        raise Refusal(
+            f"the blend is of other data: {known.sum():,} of its {len(ids):,} rows are in the prepared data, and it has "
+            f"{scores.shape[1]} classes of {len(classes)}; `make train predict` makes it again"
+        )
+    if not known.all():
+        job.say(
+            f"issues-in-labels: {(~known).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
+            "them; `make train predict` makes the blend again"
+        )
+    ids, scores = ids[known], scores[known]
+    labels = labels_by_id.loc[ids].to_numpy()
+    found = label_issues.find(ids, labels, scores)
     named = found.assign(label=classes[found["label"]], suggested=classes[found["suggested"]])
     with atomic(job.path("label_issues.csv")) as temporary:
         named.to_csv(temporary, index=False, lineterminator="\n")

@@ -1,6 +1,5 @@
 """Everything that is known of this competition on one page, from the files that the other stages left."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ from competition.lineage import fold_views
 from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
 from competition.report import classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
+from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from pipelines.ran_with import git_commit, versions
 from pipelines.stage import Job, main, shown
@@ -116,10 +116,8 @@ def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
 
 def looks(job: Job) -> int:
     """How often `make grade` has opened the private solution."""
-    try:
-        return len(json.loads(job.path("looks.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return 0
+    book, name = job.submissions / "ledger.jsonl", job.params.competition.name
+    return ledger.looks_at_solution(book, name, job.path("looks.json"))
 
 
 def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
@@ -136,6 +134,8 @@ def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
     if made is not None:
         facts.append(["submission", f"{made.result['file']}, sha256 {made.result['submission']}"])
         facts.append(["blend", f"digest {made.digest}"])
+        lines = choices_lines(job.work, job.submissions, job.params, prepared, made.result["submission"])
+        facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
     here, then = versions(), made.made_with if made is not None else {}
     rows: list[list[Any]] = [[name, here.get(name, "–"), then.get(name, "–")] for name in {**here, **then}]
     tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]

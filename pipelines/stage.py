@@ -150,9 +150,13 @@ def add_file(parser: argparse.ArgumentParser) -> None:
 def submission_named(job: Job, name: str) -> Path:
     """The one file in submissions/ that begins with `name`."""
     files = sorted(job.submissions.glob("*.csv"))
-    found = [file for file in files if name and file.name.startswith(Path(name).stem)]
+    known = ", ".join(file.stem for file in files) or "none; every `make predict` writes one"
+    if not name:
+        raise Refusal(
+            f"A= and B= name two submissions by their first digits, and at least one of them was not given; there are {known}"
+        )
+    found = [file for file in files if file.name.startswith(Path(name).stem)]
     if len(found) != 1:
-        known = ", ".join(file.stem for file in files) or "none"
         raise Refusal(f"{name!r} names {len(found)} submissions where one was expected; there are {known}")
     return found[0]
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from competition.data.competition import Competition
+from competition.data.prepared import load_prepared
 from competition.errors import Refusal
 from competition.remote import delivery, submit
 from competition.remote.kaggle_client import Client
 from competition.remote.submit import Submission
+from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from pipelines.stage import Job, kaggle_client, main, printable, shown
 
@@ -39,6 +41,9 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: how far it goes by chance, 95 times in 100, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
+        prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None
+        for line in choices_lines(job.work, job.submissions, job.params, prepared):
+            job.say(line)
     else:
         job.say(f"submissions: none of {job.params.competition.name} in {shown(path)}; `make predict` writes one")
     if unreadable := ledger.read(path).unreadable:
@@ -48,8 +53,7 @@ def run(job: Job) -> None:
 
 
 def own_rows(job: Job) -> list[ledger.Row]:
-    rows = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
-    return [row for row in rows if row.entry.competition == job.params.competition.name]
+    return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
 
 
 def slug_of(job: Job) -> str:

@@ -316,9 +316,31 @@ def recipe(tmp_path: Path, text: str) -> Path:
 
 def test_a_member_made_elsewhere_is_one_with_predictions(tmp_path: Path) -> None:
     params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED), parse_overrides("members.torch.predictions.oof=c.csv"))
-    assert list(params.members) == ["own"] and params.foreign == {"torch": Foreign("c.csv", "b.csv", "")}
+    assert list(params.members) == ["own"] and params.foreign == {"torch": Foreign("c.csv", ("b.csv",), "")}
     alone = load_params(recipe(tmp_path, ELSEWHERE))
     assert not alone.members and list(alone.foreign) == ["torch"]
+
+
+def test_test_predictions_may_be_one_file_per_fold_model(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, ELSEWHERE.replace("b.csv", "[b.csv, c.csv]")))
+    assert params.foreign["torch"].test == ("b.csv", "c.csv")
+
+
+TEACHERS = ELSEWHERE + TRAINED.replace("weights: none}", "weights: none, teacher: [own]}")
+
+
+@pytest.mark.parametrize(
+    ("teacher", "problem"),
+    [
+        ("own", "members.own.teacher.0: 'own' was found; a member cannot teach itself"),
+        ("torch", "members.own.teacher.0: 'torch' was found; only a member that is trained here can be a teacher"),
+        ("owm", "members.own.teacher.0: no other member 'owm'"),
+    ],
+)
+def test_no_suggestion_repeats_the_word_that_was_refused(tmp_path: Path, teacher: str, problem: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        load_params(recipe(tmp_path, TEACHERS.replace("[own]", f"[{teacher}]")))
+    assert problem in str(refused.value) and "did you mean" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +355,8 @@ def test_a_member_made_elsewhere_is_one_with_predictions(tmp_path: Path) -> None
             "b.csv}\n    image_size: 32",
             "recipe.yaml line 5: members.torch.image_size: stands beside predictions; a member is trained here or made",
         ),
+        ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
+        ("test: b.csv", "test: [b.csv, 5]", "members.torch.predictions.test.1: 5 was found"),
         ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member made elsewhere stands under members"),
         (
             "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n",

@@ -1,7 +1,10 @@
-"""Members trained elsewhere (PyTorch/XLA, Lightning, fastai, Accelerate, ...): two files of predictions with ids.
+"""Members trained elsewhere (PyTorch/XLA, Lightning, fastai, Accelerate, ...): files of predictions with ids.
 
-A CSV has a column `id` and one column per class name. An .npz has `ids` (N,) and `probs` (N, C), or `ids`, `views` and
-`probs` (N, V, C); its columns are in the order of the competition's classes, or of its own `classes` (C,).
+A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,) and `probs`
+(N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or of its own
+`classes` (C,).
+Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
+(K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (foreign_check.py).
 """
 
 from collections.abc import Sequence
@@ -11,11 +14,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from competition.ensemble.predictions import Predictions, ViewPredictions
+from competition.ensemble.foreign_check import Confidence, confidence, leak_notes
+from competition.ensemble.predictions import Predictions, ViewPredictions, mean_over_folds
 from competition.errors import Refusal
 
 GIVEN = "given"  # the one view of predictions that come without views
-SURER = 0.05  # mean probability of the chosen class, out-of-fold above test, that calls for a warning
 
 
 @dataclass(frozen=True)
@@ -29,47 +32,54 @@ class Foreign:
 
 def load_foreign(
     oof: Path,
-    test: Path,
+    test: Path | Sequence[Path],
     classes: Sequence[str],
     train_ids: np.ndarray,
     test_ids: np.ndarray,
     folds_digest: str,
     declared_digest: str,
+    labels: np.ndarray,
+    own: Sequence[Confidence] = (),
 ) -> Foreign:
     """Read, check and put in order.
 
+    test: one file, or one per fold model.  labels: (N,) int of the training rows.  own: of the members trained here.
     folds_digest: sha256 of our file of folds.  declared_digest: of the one the member was trained with; "" = unknown.
     """
-    train, blind = _read(oof, classes, train_ids), _read(test, classes, test_ids)
-    if train.views != blind.views:
-        raise Refusal(f"{oof} has views {list(train.views)}, {test} has {list(blind.views)}; expected the same")
-    return Foreign(train, blind, tuple(_notes(train, blind, folds_digest, declared_digest)))
+    test_files = [test] if isinstance(test, Path) else list(test)
+    oof_parts = _read(oof, classes, train_ids)
+    if len(oof_parts) > 1:
+        raise Refusal(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
+    by_fold = [part for file in test_files for part in _read(file, classes, test_ids)]
+    for part in by_fold:
+        if part.views != oof_parts[0].views:
+            raise Refusal(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
+    mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
+    member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
+    notes = [*_fold_notes(folds_digest, declared_digest), *leak_notes(oof_parts[0], labels, member, own)]
+    return Foreign(oof_parts[0], mean, tuple(notes))
 
 
-def _notes(oof: ViewPredictions, test: ViewPredictions, ours: str, declared: str) -> list[str]:
-    notes = []
+def _fold_notes(ours: str, declared: str) -> list[str]:
     if not declared:
-        notes.append(
+        return [
             "folds unknown: whether each out-of-fold row was unseen rests on the maker's word; "
             f"if they are those of data/index.csv, say predictions.folds: {ours}"
-        )
-    elif declared != ours:
-        notes.append("other folds than ours: duplicates may sit on both sides, honest scores may flatter")
-    # A model is about as sure of unseen training rows as of test rows; much surer of the former means it saw them.
-    sure, unsure = (float(p.probs.astype(np.float32).max(-1).mean()) for p in (oof, test))
-    if sure - unsure > SURER:
-        notes.append(f"surer of training rows ({sure:.3f}) than of test rows ({unsure:.3f}): are they out-of-fold?")
-    return notes
+        ]
+    if declared != ours:
+        return ["other folds than ours: duplicates may sit on both sides, honest scores may flatter"]
+    return []
 
 
-def _read(path: Path, classes: Sequence[str], ids: np.ndarray) -> ViewPredictions:
-    """The rows of `ids`, in their order. Whatever is wrong is said with the file's name."""
+def _read(path: Path, classes: Sequence[str], ids: np.ndarray) -> list[ViewPredictions]:
+    """The rows of `ids`, in their order: one table, or one per fold model. Every refusal names the file."""
     if not path.exists():
         raise Refusal(f"{path} is not there; expected the predictions of a foreign member (.csv or .npz)")
     if path.suffix not in (".csv", ".npz"):
         raise Refusal(f"{path}: expected .csv or .npz")
     try:
-        return (_read_csv if path.suffix == ".csv" else _read_npz)(path, classes).at(ids)
+        tables = [_read_csv(path, classes)] if path.suffix == ".csv" else _read_npz(path, classes)
+        return [table.at(ids) for table in tables]
     except Refusal as refusal:
         text = str(refusal)
         raise Refusal(text if text.startswith(str(path)) else f"{path}: {text}") from refusal
@@ -80,7 +90,7 @@ def _read_csv(path: Path, classes: Sequence[str]) -> ViewPredictions:
     return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None].astype(np.float16))
 
 
-def _read_npz(path: Path, classes: Sequence[str]) -> ViewPredictions:
+def _read_npz(path: Path, classes: Sequence[str]) -> list[ViewPredictions]:
     try:
         with np.load(path, allow_pickle=False) as file:
             have = {name: file[name] for name in file.files}
@@ -88,13 +98,19 @@ def _read_npz(path: Path, classes: Sequence[str]) -> ViewPredictions:
         raise Refusal(f"{path} is not a readable .npz without pickled objects ({error})") from error
     if not {"ids", "probs"} <= have.keys():
         raise Refusal(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(have)}")
-    probs = have["probs"] if have["probs"].ndim == 3 else have["probs"][:, None]
+    probs = have["probs"] if "folds" in have else have["probs"][None]  # (K, N, [V,] C)
+    if probs.ndim not in (3, 4) or ("folds" in have and len(probs) != len(have["folds"])) or not len(probs):
+        raise Refusal(
+            f"{path}: probs has the shape {have['probs'].shape}; expected (N, C) or (N, V, C), "
+            "with the array 'folds' (K, N, C) or (K, N, V, C)"
+        )
+    probs = probs if probs.ndim == 4 else probs[:, :, None]
     if probs.shape[-1] != len(classes):
         raise Refusal(f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}")
     if "classes" in have:
         probs = probs[..., _columns(path, have["classes"], classes)]
     views = tuple(str(v) for v in have["views"]) if "views" in have else (GIVEN,)
-    return ViewPredictions(have["ids"].astype(str), views, probs.astype(np.float16))
+    return [ViewPredictions(have["ids"].astype(str), views, part.astype(np.float16)) for part in probs]
 
 
 def _columns(path: Path, theirs: np.ndarray, classes: Sequence[str]) -> list[int]:

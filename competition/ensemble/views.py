@@ -167,6 +167,8 @@ def _view(name: str) -> View:
     family, _, number = name.rpartition("_")
     if family in NUMBERED and number.isascii() and number.isdigit() and int(number) > 0:
         return NUMBERED[family](int(number))
+    if name in GROUPS:
+        raise Refusal(f"'{name}' is a group of views and stands alone; after or before '+' name one view of it")
     known = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(known)}"

@@ -1,19 +1,17 @@
 """Local grading against a solution that only `make grade` opens, counting every look."""
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from competition.data.competition import Competition
 from competition.ensemble.metrics import metric_named
 from competition.errors import Refusal
-from competition.manifest import write_json
+from competition.submission import ledger
 from competition.submission.format import read_predictions
 
 
@@ -26,19 +24,21 @@ class Grade:
     looks: int  # how often the solution was opened, this time included
 
 
-def grade(submission: Path, solution: Path, competition: Competition, looks: Path) -> Grade:
+def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
     """Public and private score, as Kaggle would show them.
 
     solution: CSV with id, label (class number), usage (Public or Private).
-    looks: JSON in which each opening of the solution is noted before it is opened: a score that is looked at often
-    enough is a training signal, and no longer an estimate.
+    book: the ledger, in which each opening of the solution is noted before it is opened: a score that is looked at
+    often enough is a training signal, and no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
     """
     header, ids, cells = read_predictions(submission)
     expected = [competition.id_column, *competition.prediction_columns]
     if header != expected:
         raise Refusal(f"{submission} has the header {','.join(header)}, expected {','.join(expected)}")
     predicted = dict(zip(ids, cells))
-    seen = _note(looks, submission.name)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    ledger.append(book, ledger.Look(competition.name, submission.name, now))
+    looks = ledger.looks_at_solution(book, competition.name, earlier_looks)
     truth = _solution(solution)
     missing, extra = truth.keys() - predicted.keys(), predicted.keys() - truth.keys()
     if missing or extra or len(predicted) != len(ids):
@@ -48,7 +48,7 @@ def grade(submission: Path, solution: Path, competition: Competition, looks: Pat
         )
     parts = {part: [name for name, (_, usage) in truth.items() if usage == part] for part in ("Public", "Private")}
     scores = {part: _score(names, predicted, truth, competition) for part, names in parts.items()}
-    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), seen)
+    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), looks)
 
 
 def _score(
@@ -76,13 +76,3 @@ def _solution(path: Path) -> dict[str, tuple[int, str]]:
     if not found or set(found[0]) != {"id", "label", "usage"}:
         raise Refusal(f"{path} holds {list(found[0]) if found else 'no rows'}, expected the columns id, label, usage")
     return {row["id"]: (int(row["label"]), row["usage"]) for row in found}
-
-
-def _note(looks: Path, name: str) -> int:
-    """Count a look before it happens; how many there were."""
-    looks.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(looks.with_suffix(".lock"), timeout=60):
-        told = json.loads(looks.read_text(encoding="utf-8")) if looks.exists() else []
-        told.append({"submission": name, "at": datetime.now(UTC).isoformat(timespec="seconds")})
-        write_json(looks, told)
-    return len(told)

@@ -1,6 +1,7 @@
 """submissions/ledger.jsonl: what every submission was made from, and what became of it. Lines are only ever added.
 
-One JSON object a line, of two kinds: an entry (a file was made) and an event (something happened to it on Kaggle).
+One JSON object a line, of three kinds: an entry (a file was made), an event (something happened to it on Kaggle) and a
+look (the private solution of a local competition was opened).
 A line is added under a lock and flushed to disk; a last line torn by a killed process is set aside before the next.
 """
 
@@ -37,6 +38,9 @@ class Entry:
     test_rows: int
     partial: str  # "" = every fold model took part, else which did: "4of5"
     made: str  # UTC, ISO 8601
+    # Entries of earlier versions lack what follows.
+    oof_digest: str = ""  # of ids and labels of the rows that the blend was chosen on
+    trials: int = 0  # tuning trials finished before, of all members
 
 
 What = Literal["sending", "submitted", "scored", "failed"]
@@ -56,10 +60,23 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Look:
+    """The private solution of a local competition was opened to score a submission."""
+
+    competition: str
+    file: str  # the submission's name
+    at: str  # UTC, ISO 8601
+
+
+@dataclass(frozen=True)
 class Ledger:
     entries: tuple[Entry, ...]
     events: tuple[Event, ...]
-    unreadable: int  # lines that are no entry and no event: left where they are
+    unreadable: int  # lines of no known kind: left where they are
+    looks: tuple[Look, ...] = ()
+
+
+KINDS: dict[str, type[Entry] | type[Event] | type[Look]] = {"entry": Entry, "event": Event, "look": Look}
 
 
 @dataclass(frozen=True)
@@ -74,10 +91,10 @@ class Row:
     error: str
 
 
-def append(path: Path, line: Entry | Event) -> None:
+def append(path: Path, line: Entry | Event | Look) -> None:
     """Add one line; when this returns it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = "entry" if isinstance(line, Entry) else "event"
+    kind = next(name for name, of in KINDS.items() if isinstance(line, of))
     data = (json.dumps({"kind": kind, **plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(_lock(path), timeout=60), path.open("ab+") as file:
         _mend_tail(file, path)
@@ -90,6 +107,7 @@ def read(path: Path) -> Ledger:
     """All that is whole. A missing file is an empty ledger."""
     entries: list[Entry] = []
     events: list[Event] = []
+    looks: list[Look] = []
     unreadable = 0
     text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
     for raw in filter(str.strip, text.split("\n")):
@@ -98,15 +116,33 @@ def read(path: Path) -> Ledger:
             entries.append(line)
         elif isinstance(line, Event):
             events.append(line)
+        elif isinstance(line, Look):
+            looks.append(line)
         else:
             unreadable += 1
-    return Ledger(tuple(entries), tuple(events), unreadable)
+    return Ledger(tuple(entries), tuple(events), unreadable, tuple(looks))
 
 
 def rows(ledger: Ledger) -> list[Row]:
     """One row for each digest, in the order in which they were first made; the newest entry of a digest counts."""
     newest = {entry.digest: entry for entry in ledger.entries}
     return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
+
+
+def of_competition(ledger: Ledger, competition: str) -> list[Row]:
+    return [row for row in rows(ledger) if row.entry.competition == competition]
+
+
+def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
+    """How often the private solution was opened.
+
+    earlier: the JSON file that earlier versions counted in, under work/, where it could be deleted.
+    """
+    try:
+        before = len(json.loads(earlier.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        before = 0
+    return before + sum(look.competition == competition for look in read(path).looks)
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
@@ -182,10 +218,10 @@ def _row(entry: Entry, events: list[Event]) -> Row:
     )
 
 
-def _parse(raw: str) -> Entry | Event | None:
+def _parse(raw: str) -> Entry | Event | Look | None:
     try:
         values = json.loads(raw)
-        kind: Any = {"entry": Entry, "event": Event}[values.pop("kind")]
+        kind: Any = KINDS[values.pop("kind")]
         known = {field.name for field in fields(kind)}  # a later version may say more
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -21,7 +21,7 @@ def csv(path, ids, table):
 
 
 def load(oof, test, declared="f" * 64):
-    return load_foreign(oof, test, CLASSES, TRAIN, TEST, "f" * 64, declared)
+    return load_foreign(oof, test, CLASSES, TRAIN, TEST, "f" * 64, declared, np.zeros(len(TRAIN), int))
 
 
 def test_csv_and_npz_say_the_same_whatever_the_order_of_rows_and_columns(tmp_path):
@@ -53,9 +53,18 @@ def test_folds_that_are_unknown_or_others_are_said(tmp_path):
     assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
 
 
-def test_a_member_much_surer_of_training_rows_than_of_test_rows_is_suspected(tmp_path):
-    found = load(csv(tmp_path / "o.csv", TRAIN, probs(40, 20)), csv(tmp_path / "t.csv", TEST, probs(30, 0.5)))
-    assert len(found.notes) == 1 and "are they out-of-fold?" in found.notes[0]
+def test_the_mean_of_one_file_per_fold_model_is_what_is_blended(tmp_path):
+    oof, folds = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [probs(30, 1, seed) for seed in range(3)]
+    files = [csv(tmp_path / f"t{k}.csv", TEST[::-1], table[::-1]) for k, table in enumerate(folds)]
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3))
+    for test in (files, [tmp_path / "t.npz"]):
+        assert np.allclose(load(oof, test).test.view("given"), np.mean(folds, 0), atol=1e-3)
+    np.savez(tmp_path / "o.npz", ids=TRAIN, probs=np.stack([probs(40, 1)] * 2), folds=np.arange(2))
+    with pytest.raises(Refusal, match=r"o\.npz has the array 'folds'; expected one out-of-fold prediction"):
+        load(tmp_path / "o.npz", files)
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(2))
+    with pytest.raises(Refusal, match=r"t\.npz: probs has the shape \(3, 30, 3\); expected"):
+        load(oof, tmp_path / "t.npz")
 
 
 def test_what_is_wrong_with_the_files_is_said_with_their_names(tmp_path):

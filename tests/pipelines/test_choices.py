@@ -51,6 +51,27 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place
     assert "there is no such member; params names slim, wide" in place.refused("train", "--member=torch")
 
 
+def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_reported(place: Place) -> None:
+    views = [place.work / "members" / "wide" / f"fold{k}" / "views" for k in range(3)]
+    for k, folder in enumerate(views):
+        test = ViewPredictions.load(folder / "test.npz")
+        np.savez(place.folder / f"test{k}.npz", ids=test.ids, probs=test.view("identity"))
+    with_torch(place)
+    files = ", ".join(f"{place.folder}/test{k}.npz" for k in range(3))
+    text = place.params.read_text().replace(f"test: {place.folder}/test.npz", f"test: [{files}]")
+    place.params.write_text(text)
+    assert "not out-of-fold?" not in place.do("blend")
+    before = json.loads((place.work / "blend" / "manifest.json").read_text())["depends"]["predictions"]["torch"]
+    assert len(before["test"].split(",")) == 3
+
+    prepared = load_prepared(place.work / "data")
+    train = prepared.part("train")
+    one_hot = np.eye(len(prepared.competition.classes))[train["label"]]
+    table = pd.DataFrame(one_hot, columns=prepared.competition.classes)
+    table.assign(id=train["id"]).to_csv(place.folder / "oof.csv", index=False)
+    assert "torch: not out-of-fold? its confidence is 1.000 on training rows" in place.do("blend")
+
+
 def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_took(place: Place) -> None:
     manifests = sorted(place.work.glob("members/*/fold*/views/manifest.json"))
     costs = [json.loads(file.read_text())["result"]["seconds_per_1000"] for file in manifests]
@@ -125,3 +146,47 @@ def test_other_means_of_views_go_all_the_way_to_a_submission(place: Place, mixin
     assert Chain.load(place.work / "blend" / "chain.json").view_mixing == mixing
     if ranks:
         assert "policy.mixing rank gives no probabilities" in place.refused("blend", sets="policy.mixing=rank")
+
+
+def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_that_are_still_there(place: Place) -> None:
+    (first,) = (file.stem for file in place.submissions.glob("*.csv"))
+    told = place.do("blend", sets="blend.methods=[best]")
+    (second,) = {file.stem for file in place.submissions.glob("*.csv")} - {first}
+    assert "repeated choices: 2 different blends on these rows; the best of their honest scores is expected" in told
+    assert "repeated choices: 2 different blends" in place.do("submissions")
+    place.do("report")
+    assert "2 different blends on these rows" in (place.work / "report.html").read_text(encoding="utf-8")
+    needs_two = place.refused("compare")
+    assert "A= and B= not given" in needs_two and first in needs_two and second in needs_two
+    assert "B= not given" in place.refused("compare", f"--a={first}")
+    assert "A=zz names 0 blends where one was expected" in place.refused("compare", "--a=zz", f"--b={first}")
+    neither = place.refused("diff")
+    assert "A= and B= name two submissions" in neither and first in neither and second in neither
+
+    assert "on 1,347 out-of-fold rows" in place.do("compare", f"--a={first}", f"--b={second}")
+    answers = place.work / "blends" / second / "honest_oof.csv"
+    table = pd.read_csv(answers, dtype={"id": str}, keep_default_na=False)
+    table.assign(scored=(np.arange(len(table)) >= 449).astype(int)).to_csv(answers, index=False)
+    compared = place.do("compare", f"--a={first}", f"--b={second}")
+    assert "on 898 out-of-fold rows" in compared
+    assert "449 rows are left out: they chose hyperparameters of one of the blends" in compared
+
+    index = pd.read_csv(place.work / "data" / "index.csv", dtype={"id": str}, keep_default_na=False)
+    gone = index.index[index["id"].isin(table["id"][-7:])]
+    index.drop(index=gone).to_csv(place.work / "data" / "index.csv", index=False)
+    compared = place.do("compare", f"--a={first}", f"--b={second}")
+    assert "on 891 out-of-fold rows" in compared
+    assert "7 rows are left out: the prepared data no longer have them" in compared
+
+
+def test_label_issues_of_data_that_have_changed_since_are_those_of_the_rows_that_are_still_there(place: Place) -> None:
+    file = place.work / "data" / "index.csv"
+    index = pd.read_csv(file, dtype={"id": str}, keep_default_na=False)
+    index.drop(index=index.index[index["part"] == "train"][:7]).to_csv(file, index=False)
+    told = place.do("issues_in_labels")
+    assert "7 of 1,347 rows are left out: the prepared data no longer have them" in told
+    assert "of 1,340 labels are doubtful" in told
+    index.assign(id=[f"other{n}" for n in range(len(index))]).to_csv(file, index=False)
+    assert "the blend is of other data: 0 of its 1,347 rows are in the prepared data" in place.refused(
+        "issues_in_labels"
+    )

@@ -6,6 +6,7 @@ from sklearn.metrics import f1_score
 
 from competition.data.competition import Competition
 from competition.errors import Refusal
+from competition.submission import ledger
 from competition.submission.compare import compare
 from competition.submission.grading import grade
 
@@ -36,7 +37,10 @@ def submission(path, labels):
 def test_both_parts_are_scored_as_scikit_learn_does_and_every_look_counts(world):
     guess = {i: (c + (n % 4 == 0)) % 3 for n, (i, (c, _)) in enumerate(TRUTH.items())}
     path = submission(world / "a.csv", dict(reversed(guess.items())))  # joined by id, not by position
-    graded = [grade(path, world / "solution.csv", competition(), world / "looks.json") for _ in range(3)][-1]
+    graded = [
+        grade(path, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+        for _ in range(3)
+    ][-1]
     for part, score, rows in (("Public", graded.public, 6), ("Private", graded.private, 9)):
         names = [i for i, (_, usage) in TRUTH.items() if usage == part]
         wanted = f1_score(
@@ -44,26 +48,42 @@ def test_both_parts_are_scored_as_scikit_learn_does_and_every_look_counts(world)
         )
         assert (score, len(names)) == (pytest.approx(wanted, abs=1e-12), rows)
     assert (graded.public_rows, graded.private_rows, graded.looks) == (6, 9, 3)
-    assert [look["submission"] for look in json.loads((world / "looks.json").read_text())] == ["a.csv"] * 3
+    assert [(look.competition, look.file) for look in ledger.read(world / "ledger.jsonl").looks] == [("f", "a.csv")] * 3
+
+
+def test_looks_are_counted_in_the_ledger_with_those_of_earlier_versions(world):
+    (world / "looks.json").write_text(json.dumps([{"submission": "old.csv", "at": ""}]))
+    ledger.append(world / "ledger.jsonl", ledger.Look("another", "b.csv", ""))
+    guess = submission(world / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
+    graded = grade(guess, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+    assert graded.looks == 2
 
 
 def test_a_look_counts_even_when_grading_fails(world):
     path = submission(world / "a.csv", {"i0": 0})
     with pytest.raises(Refusal, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
-        grade(path, world / "solution.csv", competition(), world / "looks.json")
-    assert len(json.loads((world / "looks.json").read_text())) == 1
+        grade(path, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+    assert len(ledger.read(world / "ledger.jsonl").looks) == 1
 
 
 def test_probabilities_are_scored_as_such_and_a_loss_is_shown_as_a_loss(world):
     rows = "".join(f"{i}," + ",".join(".8" if c == k else ".1" for k in range(3)) + "\n" for i, (c, _) in TRUTH.items())
     (world / "p.csv").write_text("id,rose,iris,lily\n" + rows)
     of = competition("probabilities", "log_loss")
-    assert grade(world / "p.csv", world / "solution.csv", of, world / "l.json").private == pytest.approx(-np.log(0.8))
+    assert grade(
+        world / "p.csv", world / "solution.csv", of, world / "ledger.jsonl", world / "looks.json"
+    ).private == pytest.approx(-np.log(0.8))
 
 
 def test_without_a_solution_there_is_nothing_to_grade(world):
     with pytest.raises(Refusal, match="only competitions made here have a solution"):
-        grade(submission(world / "a.csv", {"i0": 0}), world / "none.csv", competition(), world / "looks.json")
+        grade(
+            submission(world / "a.csv", {"i0": 0}),
+            world / "none.csv",
+            competition(),
+            world / "ledger.jsonl",
+            world / "looks.json",
+        )
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):

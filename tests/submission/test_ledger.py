@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import subprocess
 import sys
 
@@ -74,6 +75,15 @@ def test_four_processes_at_once_lose_no_line(tmp_path):
     found = ledger.read(path)
     assert {e.digest for e in found.events} == {f"{name}{n}" for name in "abcd" for n in range(25)}
     assert found.unreadable == 0
+
+
+def test_entries_of_earlier_versions_are_read(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(path, dataclasses.replace(ENTRY, oof_digest="rows", trials=3))
+    old = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("oof_digest", "trials")}
+    path.write_text(path.read_text() + json.dumps(old) + "\n")
+    new, read = ledger.read(path).entries
+    assert (new.oof_digest, new.trials) == ("rows", 3) and read == ENTRY
 
 
 def test_events_find_their_entry_and_a_known_score_stays_known(tmp_path):

@@ -1,0 +1,102 @@
+"""Did the models behind external out-of-fold predictions see the rows they predict?
+
+Averaging K fold models lowers the confidence, so the out-of-fold confidence of single models must not be compared with
+the confidence of a mean. Two comparisons hold for every honest member if test rows are like training rows:
+
+1. Single fold models are as confident on unseen training rows as on test rows (needs their separate test predictions).
+2. The mean probability of the true class does not exceed the mean probability of the most probable class. The former
+   is linear in the predictions, so it is the same for single models and for their mean: the out-of-fold predictions
+   cannot give the labels more than the mean on test rows gives its most probable class.
+
+Our own members show how much harder test rows are than training rows; twice that is added to the margin, because
+models differ in how they react to a shift. Within that margin a member is not accused, but "checked in part".
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from competition.ensemble.predictions import ViewPredictions
+
+ERRORS = 3.0  # standard errors of a difference that count as sampling error
+TOLERANCE = 0.02  # probability; smaller differences than this are never reported
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Mean over rows, with its standard error."""
+
+    value: float
+    error: float
+
+    def exceeds(self, other: "Mean", margin: float) -> bool:
+        return self.value - other.value > margin + ERRORS * math.hypot(self.error, other.error)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Probability of the most probable class, averaged over views, models and rows."""
+
+    oof: Mean  # of single fold models on the training rows that they were not trained on
+    single: Mean | None  # of single fold models on test rows; None = only their mean is known
+    mean: Mean  # of the mean over fold models on test rows
+
+
+def confidence(oof: ViewPredictions, fold_tests: Sequence[ViewPredictions], test: ViewPredictions) -> Confidence:
+    """fold_tests: one per fold model, the same rows in the same order; empty = unknown.  test: their mean."""
+    single = None
+    if fold_tests:
+        single = _mean(np.mean([_row_confidence(part) for part in fold_tests], axis=0))
+    return Confidence(_mean(_row_confidence(oof)), single, _mean(_row_confidence(test)))
+
+
+def leak_notes(
+    oof: ViewPredictions, labels: np.ndarray, found: Confidence, own: Sequence[Confidence] = ()
+) -> list[str]:
+    """Sentences for the user; none where the checks were possible and passed.
+
+    oof, labels: the same N training rows.  found: of the external member.  own: of members trained here.
+    """
+    shift = max([0.0, *(one.oof.value - one.single.value for one in own if one.single)])
+    label = _mean(_label_probability(oof, labels))
+    label_text = (
+        f"the mean probability of the label is {label.value:.3f} on training rows, and that of the most probable class is "
+        f"{found.mean.value:.3f} on test rows, where it cannot be lower"
+    )
+    comparisons = [(label, found.mean, label_text)]
+    if found.single is not None:
+        text = (
+            f"its confidence is {found.oof.value:.3f} on training rows, and {found.single.value:.3f} for single fold "
+            "models on test rows"
+        )
+        comparisons.insert(0, (found.oof, found.single, text))
+    for seen, bound, text in comparisons:
+        if seen.exceeds(bound, TOLERANCE + 2 * shift):
+            harder = "" if own else ", or the test rows are harder than the training rows"
+            return [f"not out-of-fold? {text}: its models probably saw these rows{harder}"]
+    for seen, bound, text in comparisons:
+        if seen.exceeds(bound, TOLERANCE):
+            return [f"checked in part: {text}; the test rows are harder for our own members as well (by {shift:.3f})"]
+    averaging = max([0.0, *(one.oof.value - one.mean.value for one in own)])
+    if found.single is None and found.oof.exceeds(found.mean, TOLERANCE + averaging):
+        return [
+            f"checked in part: its confidence is {found.oof.value:.3f} on training rows and {found.mean.value:.3f} on test "
+            "rows, which averaging over fold models may explain; list one file per fold model under predictions.test"
+        ]
+    return []
+
+
+def _mean(values: np.ndarray) -> Mean:
+    return Mean(float(values.mean()), float(values.std() / math.sqrt(len(values))))
+
+
+def _row_confidence(predictions: ViewPredictions) -> np.ndarray:
+    """(N,) float64, averaged over views."""
+    return predictions.probs.max(-1).astype(np.float64).mean(1)
+
+
+def _label_probability(predictions: ViewPredictions, labels: np.ndarray) -> np.ndarray:
+    """(N,) float64, averaged over views."""
+    return predictions.probs[np.arange(len(labels)), :, labels].astype(np.float64).mean(1)

@@ -1,0 +1,155 @@
+"""How often something was chosen on the same rows, and how much too good the best result is expected to be.
+
+The ledger counts: different blends on the same training rows, tuning trials, submissions with a public score.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from competition.data.prepared import Prepared
+from competition.ensemble.bootstrap import resampled
+from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
+from competition.errors import Refusal
+from competition.params import Params
+from competition.report.stored_blends import has_outputs, shared_rows, stored_output
+from competition.submission.ledger import Entry, Row, of_competition, read
+
+RESAMPLES = 200  # the error of an expectation over 200 resamples is below a tenth of the noise
+MOST_BLENDS = 30  # the newest
+MOST_VALUES = 200_000_000  # of all stored probabilities together, a bound on time and memory
+
+
+@dataclass(frozen=True)
+class Optimism:
+    """The expected optimism of the best of n scores."""
+
+    value: float
+    is_bound: bool  # True: at most `value`, because too few outputs are stored to know what the candidates share
+
+
+@dataclass(frozen=True)
+class RepeatedChoices:
+    blends: int  # different ones on the same rows
+    trials: int  # of tuning
+    submissions: int  # with a public score
+    blend_optimism: Optimism
+    public_optimism: Optimism
+
+    def lines(self) -> list[str]:
+        """Nothing where nothing was chosen twice."""
+        lines = []
+        if self.blends > 1:
+            best = f"the best of their honest scores is expected to be {_amount(self.blend_optimism)} too good"
+            lines.append(f"repeated choices: {self.blends} different blends on these rows; {best}")
+        if self.trials:
+            lines.append(f"repeated choices: {self.trials} tuning trials so far")
+        if self.submissions > 1:
+            best = f"the best of them is expected to be {_amount(self.public_optimism)} too good"
+            lines.append(f"repeated choices: {self.submissions} public scores were seen; {best}")
+        return lines
+
+
+def choices_lines(
+    work: Path, submissions: Path, params: Params, prepared: Prepared | None, digest: str = ""
+) -> list[str]:
+    """By the ledger, for the submission with this digest; "" = the newest of the competition.
+
+    prepared: None = the data are not here; the optimism is then a bound.
+    """
+    rows = of_competition(read(submissions / "ledger.jsonl"), params.competition.name)
+    entries = [row.entry for row in rows if digest in ("", row.entry.digest)]
+    if not entries:
+        return []
+    share, seed = params.kaggle.public_share, params.honest.seed
+    return repeated_choices(rows, entries[-1], work / "blends", prepared, share, seed).lines()
+
+
+def repeated_choices(
+    rows: Sequence[Row], current: Entry, blends: Path, prepared: Prepared | None, public_share: float, seed: int
+) -> RepeatedChoices:
+    """rows: of the ledger, this competition's.  current: the blend in question.  blends: the folder of kept blends."""
+    metric = metric_named(current.metric)
+    same = [row.entry for row in rows if on_same_rows(row.entry, current)]
+    scored = [row for row in rows if row.public_score is not None and row.entry.metric == current.metric]
+    public_rows = max(1, round(current.test_rows * public_share))
+    public_scores = {row.entry.file: metric.sign * row.public_score for row in scored if row.public_score is not None}
+    error = current.standard_error or 0.0
+    return RepeatedChoices(
+        blends=len(same),
+        trials=max([0, *(entry.trials for entry in same)]),
+        submissions=len(scored),
+        blend_optimism=_optimism([entry.file for entry in same], blends, prepared, metric, seed, error),
+        public_optimism=_optimism(
+            list(public_scores),
+            blends,
+            prepared,
+            metric,
+            seed,
+            error * (current.oof_rows / public_rows) ** 0.5,
+            public_rows,
+            public_scores,
+        ),
+    )
+
+
+def on_same_rows(entry: Entry, current: Entry) -> bool:
+    """Entries of earlier versions have no digest of their rows: the number of rows decides."""
+    if entry.metric != current.metric:
+        return False
+    if entry.oof_digest and current.oof_digest:
+        return entry.oof_digest == current.oof_digest
+    return entry.oof_rows == current.oof_rows
+
+
+def _optimism(
+    files: Sequence[str],
+    blends: Path,
+    prepared: Prepared | None,
+    metric: Metric,
+    seed: int,
+    single_error: float,
+    sample_rows: int | None = None,
+    known_scores: dict[str, float] | None = None,
+) -> Optimism:
+    """single_error: standard error of one score, the bound where fewer than two outputs are stored.
+
+    sample_rows: rows of one resample; None = as many as there are.  known_scores: file -> score, greater is better;
+    None = scores on the shared rows.
+    """
+    if len(files) < 2:
+        return Optimism(0.0, False)
+    bound = Optimism(normal_optimism(len(files), single_error), True)
+    if prepared is None:
+        return bound
+    classes = len(prepared.competition.classes)
+    folders = {file: blends / Path(file).stem for file in files if has_outputs(blends / Path(file).stem)}
+    stored = list(folders)[-MOST_BLENDS:]
+    try:
+        shared = shared_rows([folders[file] for file in stored], prepared) if len(stored) > 1 else None
+        if shared is not None and metric.of_tally is None:
+            stored = stored[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
+        if shared is None or len(stored) < 2:
+            return bound
+        outputs = [stored_output(folders[file], shared.ids, metric, classes) for file in stored]
+    except Refusal:  # blends of other data
+        return bound
+    draws = np.stack(resampled(shared.labels, outputs, metric, classes, RESAMPLES, seed, sample_rows))
+    if len(stored) < len(files):
+        return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)
+    scores = [
+        known_scores[file] if known_scores else _score(metric, shared.labels, output, classes)
+        for file, output in zip(stored, outputs)
+    ]
+    return Optimism(expected_optimism(np.array(scores), draws), False)
+
+
+def _score(metric: Metric, labels: np.ndarray, output: np.ndarray, classes: int) -> float:
+    return metric.score_labels(labels, output, classes) if metric.of_tally else metric.score(labels, output)
+
+
+def _amount(optimism: Optimism) -> str:
+    return f"{'at most ' if optimism.is_bound else ''}{optimism.value:.4f}"

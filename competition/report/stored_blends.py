@@ -1,0 +1,96 @@
+"""Blends kept under blends/: their cross-fitted outputs, and the training rows on which several may be compared."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from competition.data.prepared import Prepared
+from competition.ensemble.metrics import Metric
+from competition.ensemble.predictions import load_scores
+from competition.errors import Refusal
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """ids (N,) str, labels (N,) int: training rows with an output of every blend that no blend was tuned on."""
+
+    ids: np.ndarray
+    labels: np.ndarray
+    unknown: int  # rows of all blends that the index no longer has
+    tuned: int  # rows left out because they chose hyperparameters of a blend
+    optimistic: tuple[str, ...]  # blends of which every row chose hyperparameters
+
+    def notes(self) -> list[str]:
+        """What was left out, one sentence each."""
+        notes = []
+        if self.unknown:
+            notes.append(f"{self.unknown:,} rows are left out: the prepared data no longer have them")
+        if self.tuned:
+            notes.append(f"{self.tuned:,} rows are left out: they chose hyperparameters of one of the blends")
+        if self.optimistic:
+            names = " and ".join(self.optimistic)
+            notes.append(f"OPTIMISTIC: every fold chose hyperparameters of {names}, so no row is unseen by that choice")
+        return notes
+
+
+def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
+    """Raises Refusal when no row is left."""
+    index = prepared.part("train").set_index("id")
+    tables = [_read_table(folder) for folder in folders]
+    ids = tables[0].index
+    for table in tables[1:]:
+        ids = ids.intersection(table.index)
+    known = ids.intersection(index.index).sort_values()
+    tuned = np.zeros(len(known), bool)
+    for folder, table in zip(folders, tables):
+        if "scored" in table:
+            tuned |= table["scored"].loc[known].to_numpy() == 0
+        else:  # a blend of an earlier version: by the folds as they are now
+            tuned |= np.isin(index["fold"].loc[known].to_numpy(), _scores(folder).get("tuned_folds") or [])
+    kept = known[~tuned]
+    if not len(kept):
+        names = ", ".join(folder.name for folder in folders)
+        raise Refusal(
+            f"no training row can score {names}: of {len(ids):,} rows in all of them, {len(ids) - len(known):,} are not in "
+            f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` makes a blend of the data as they are"
+        )
+    labels = index["label"].loc[kept].to_numpy(np.int64)
+    optimistic = tuple(folder.name for folder in folders if _scores(folder).get("optimistic"))
+    return SharedRows(kept.to_numpy(str), labels, len(ids) - len(known), int(tuned.sum()), optimistic)
+
+
+def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
+    """(N,) int labels for a metric of labels, else (N, C) scores: cross-fitted, in the order of `ids`."""
+    output: np.ndarray
+    if metric.of_tally is not None:
+        output = _read_table(folder)["label"].loc[ids].to_numpy(np.int64)
+        matches = output.max() < classes
+    else:
+        output = load_scores(folder / "honest_oof.npz", ids)[1]
+        matches = output.shape[1] == classes
+    if not matches:
+        raise Refusal(f"{folder.name} has other classes than the {classes} of the prepared data; make it again")
+    return output
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    try:
+        scores: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return scores
+
+
+def has_outputs(folder: Path) -> bool:
+    return (folder / "honest_oof.csv").is_file() and (folder / "honest_oof.npz").is_file()
+
+
+def _read_table(folder: Path) -> pd.DataFrame:
+    """label, and scored (0: the row chose hyperparameters) where it was noted; by id."""
+    table = pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+    return table.set_index("id")

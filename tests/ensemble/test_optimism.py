@@ -1,0 +1,66 @@
+"""Candidates whose true scores are known: the optimism of the best of them is what the module says."""
+
+import numpy as np
+import pytest
+
+from competition.ensemble.bootstrap import resampled
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
+
+ACCURACY = METRICS["accuracy"]
+ROWS, CLASSES, WORLDS = 300, 3, 120
+
+
+def outputs(rng: np.random.Generator, labels: np.ndarray, accuracies: np.ndarray, common: float) -> list[np.ndarray]:
+    """(N,) labels per candidate; a share `common` of the rows is answered by all candidates alike."""
+    same, one = rng.random(len(labels)) < common, rng.random(len(labels))
+    draws = [np.where(same, one, rng.random(len(labels))) for _ in accuracies]
+    return [np.where(draw < accuracy, labels, (labels + 1) % CLASSES) for draw, accuracy in zip(draws, accuracies)]
+
+
+def true_and_expected(accuracies: np.ndarray, common: float) -> tuple[np.ndarray, np.ndarray]:
+    """Per world: the winner's score minus its true accuracy, and the optimism that is computed from the outputs."""
+    optimism, expected = [], []
+    for seed in range(WORLDS):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, CLASSES, ROWS)
+        candidates = outputs(rng, labels, accuracies, common)
+        scores = np.array([np.mean(output == labels) for output in candidates])
+        optimism.append(scores.max() - accuracies[scores.argmax()])
+        draws = np.stack(resampled(labels, candidates, ACCURACY, CLASSES, 100, seed))
+        expected.append(expected_optimism(scores, draws))
+    return np.array(optimism), np.array(expected)
+
+
+@pytest.mark.parametrize("candidates", [2, 5, 20])
+@pytest.mark.parametrize("common", [0.0, 0.8])
+def test_the_optimism_of_equal_candidates_is_the_true_one_within_error(candidates: int, common: float) -> None:
+    optimism, expected = true_and_expected(np.full(candidates, 0.8), common)
+    error = optimism.std() / WORLDS**0.5
+    assert abs(optimism.mean() - expected.mean()) < 2.5 * error
+    assert expected.mean() > 0
+
+
+def test_a_candidate_that_is_clearly_the_best_gains_nothing_from_the_others() -> None:
+    _, expected = true_and_expected(np.array([0.95, 0.7, 0.7]), 0.0)
+    _, equal = true_and_expected(np.full(3, 0.7), 0.0)
+    assert expected.mean() < 0.1 * equal.mean()
+
+
+def test_one_candidate_or_several_equal_outputs_have_no_optimism() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(1, 500))
+    assert expected_optimism(np.array([0.9]), noise) == 0.0
+    assert normal_optimism(1, 0.01) == 0.0 and normal_optimism(0, 0.01) == 0.0
+    assert expected_optimism(np.array([0.9, 0.9]), np.repeat(noise, 2, axis=0)) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("candidates", "largest"), [(2, 0.5642), (3, 0.8463), (10, 1.5388), (50, 2.2491)])
+def test_the_normal_approximation_is_the_known_mean_of_the_largest(candidates: int, largest: float) -> None:
+    assert normal_optimism(candidates, 2.0) == pytest.approx(2 * largest, abs=2e-3)
+
+
+def test_noise_that_all_candidates_share_does_not_choose_between_them() -> None:
+    rng = np.random.default_rng(0)
+    shared, own = rng.normal(size=(1, 4000)), rng.normal(size=(4, 4000))
+    assert noise_between(10 * shared + own) == pytest.approx(1.0, abs=0.05)

@@ -1,0 +1,142 @@
+"""Blends of a few rows, kept as the stage keeps them: which rows they share, and how often these were chosen on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.optimism import normal_optimism
+from competition.errors import Refusal
+from competition.report.repeated_choices import repeated_choices
+from competition.report.stored_blends import shared_rows, stored_output
+from competition.submission.ledger import Entry, Row
+
+ROWS, FOLDS, CLASSES = 400, 4, 3
+IDS = np.array([f"i{n:03}" for n in range(ROWS)])
+LABELS = np.random.default_rng(0).integers(0, CLASSES, ROWS)
+ENTRY = Entry(
+    "d0", "b0.csv", "small", ("m",), (1.0,), ("identity",), "p", "c", "accuracy", 0.8, 0.8, 0.02, ROWS, 200, "", "",
+    "rows",
+)  # fmt: skip
+
+
+def prepared(ids: np.ndarray = IDS) -> Prepared:
+    competition = Competition(
+        name="small", classes=("a", "b", "c"), metric="accuracy", id_column="id", prediction_columns=("label",),
+        predicts="label", label_values=("a", "b", "c"), slug="",
+    )  # fmt: skip
+    at = np.isin(IDS, ids)
+    index = pd.DataFrame({"id": IDS[at], "label": LABELS[at], "part": "train", "fold": (np.arange(ROWS) % FOLDS)[at]})
+    return Prepared(Path(), competition, index, "digest")
+
+
+def keep_blend(folder: Path, seed: int, ids: np.ndarray = IDS, tuned: int = 0, **scores: object) -> Path:
+    """A blend that is right on 80 % of its rows, which stand in another order than in the index.
+
+    tuned: the first so many rows chose hyperparameters.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(ids))
+    labels = LABELS[np.isin(IDS, ids)]
+    answers = np.where(rng.random(len(ids)) < 0.8, labels, (labels + 1) % CLASSES)
+    folder.mkdir(parents=True)
+    table = pd.DataFrame({"id": ids, "label": answers})
+    if tuned:
+        table["scored"] = (np.arange(len(ids)) >= tuned).astype(int)
+    table.iloc[order].to_csv(folder / "honest_oof.csv", index=False)
+    np.savez(folder / "honest_oof.npz", ids=ids[order], scores=np.eye(CLASSES, dtype=np.float32)[answers[order]])
+    (folder / "scores.json").write_text(json.dumps(scores))
+    return folder
+
+
+def ledger_rows(count: int, public: tuple[float, ...] = ()) -> list[Row]:
+    entries = [replace(ENTRY, digest=f"d{n}", file=f"b{n}.csv") for n in range(count)]
+    scores = [*public, *[None] * (count - len(public))]
+    return [Row(entry, "made", "", score, None, "") for entry, score in zip(entries, scores)]
+
+
+def test_rows_that_tuned_either_blend_and_rows_that_are_gone_score_neither(tmp_path: Path) -> None:
+    a, b = keep_blend(tmp_path / "a", 1, tuned=50), keep_blend(tmp_path / "b", 2, IDS[10:])
+    rows = shared_rows([a, b], prepared(IDS[:-20]))
+    assert rows.ids.tolist() == IDS[50:-20].tolist() and rows.labels.tolist() == LABELS[50:-20].tolist()
+    assert (rows.unknown, rows.tuned) == (20, 40) and [note.split()[0] for note in rows.notes()] == ["20", "40"]
+    stored = pd.read_csv(a / "honest_oof.csv").set_index("id")["label"]
+    assert stored_output(a, rows.ids, METRICS["accuracy"], CLASSES).tolist() == stored.loc[rows.ids].tolist()
+
+
+def test_a_blend_that_noted_its_tuned_folds_alone_is_scored_on_the_other_folds(tmp_path: Path) -> None:
+    old, new = keep_blend(tmp_path / "old", 1, tuned_folds=[1, 3]), keep_blend(tmp_path / "new", 2, optimistic=True)
+    rows = shared_rows([old, new], prepared())
+    assert rows.ids.tolist() == IDS[::2].tolist() and rows.tuned == ROWS // 2
+    assert rows.notes()[-1].startswith("OPTIMISTIC: every fold chose hyperparameters of new")
+
+
+def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    a = keep_blend(tmp_path / "a", 1)
+    other = replace(prepared(), index=prepared().index.assign(id=[f"x{n}" for n in range(ROWS)]))
+    with pytest.raises(Refusal, match=r"no training row can score a: of 400 rows .* 400 are not in the prepared data"):
+        shared_rows([a], other)
+    with pytest.raises(Refusal, match="a has other classes than the 2"):
+        stored_output(a, IDS, METRICS["accuracy"], 2)
+
+
+def test_the_first_blend_has_nothing_to_report(tmp_path: Path) -> None:
+    keep_blend(tmp_path / "b0", 0)
+    choices = repeated_choices(ledger_rows(1), ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    assert choices.lines() == [] and choices.blend_optimism.value == 0.0
+
+
+def test_equal_blends_are_counted_and_their_best_is_as_optimistic_as_independent_scores_are(tmp_path: Path) -> None:
+    for n in range(8):
+        keep_blend(tmp_path / f"b{n}", n)
+    choices = repeated_choices(ledger_rows(8), ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    true = normal_optimism(8, (0.8 * 0.2 / ROWS) ** 0.5)
+    assert choices.blends == 8 and not choices.blend_optimism.is_bound
+    assert choices.blend_optimism.value == pytest.approx(true, rel=0.25)
+    (line,) = choices.lines()
+    assert "8 different blends on these rows; the best of their honest scores is expected to be 0.02" in line
+
+
+def test_blends_of_other_rows_are_not_counted_and_old_entries_are_by_their_number_of_rows(tmp_path: Path) -> None:
+    rows = ledger_rows(4)
+    rows[1] = replace(rows[1], entry=replace(rows[1].entry, oof_digest="other"))
+    rows[2] = replace(rows[2], entry=replace(rows[2].entry, oof_digest=""))
+    rows[3] = replace(rows[3], entry=replace(rows[3].entry, oof_digest="", oof_rows=ROWS + 1))
+    assert repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
+
+
+def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:
+    for data in (prepared(), None):
+        choices = repeated_choices(ledger_rows(3), ENTRY, tmp_path, data, 0.5, seed=0)
+        assert choices.blend_optimism.is_bound
+        assert choices.blend_optimism.value == pytest.approx(normal_optimism(3, 0.02))
+        assert "expected to be at most 0.0169 too good" in choices.lines()[0]
+
+
+def test_public_scores_without_stored_outputs_are_bounded_by_the_error_of_their_own_rows(tmp_path: Path) -> None:
+    choices = repeated_choices(ledger_rows(3, (0.80, 0.81, 0.79)), ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    assert choices.public_optimism.is_bound  # 100 public rows, 400 rows behind the standard error of 0.02
+    assert choices.public_optimism.value == pytest.approx(normal_optimism(3, 0.02 * 2))
+
+
+def test_public_scores_are_noisier_the_fewer_rows_they_count(tmp_path: Path) -> None:
+    for n in range(5):
+        keep_blend(tmp_path / f"b{n}", n)
+    rows = ledger_rows(6, public=(0.80, 0.81, 0.79, 0.80, 0.805))
+    few, many = (repeated_choices(rows, ENTRY, tmp_path, prepared(), share, seed=0) for share in (0.2, 1.0))
+    assert few.submissions == 5 and not few.public_optimism.is_bound
+    assert few.public_optimism.value == pytest.approx(normal_optimism(5, (0.8 * 0.2 / 40) ** 0.5), rel=0.25)
+    assert few.public_optimism.value > 1.8 * many.public_optimism.value > 0
+    assert "5 public scores were seen; the best of them is expected to be" in few.lines()[-1]
+
+
+def test_tuning_trials_are_told(tmp_path: Path) -> None:
+    rows = [replace(row, entry=replace(row.entry, trials=n)) for n, row in zip((40, 15), ledger_rows(2))]
+    choices = repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    assert choices.trials == 40 and "repeated choices: 40 tuning trials so far" in choices.lines()
