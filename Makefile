@@ -14,15 +14,16 @@ BIN := .venv/bin
 # A value reaches the shell through the environment, so no quote in it can end the command early.
 export GOLDFOLD_SET := $(SET)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
+export GOLDFOLD_ONLY := $(value ONLY)
 STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines.$(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 
 ##@ The main job
-download: $(BIN)/.ready ## fetch the competition, check every file, index it, make the folds
-	@$(call STAGE,download)
-	@$(call STAGE,prepare)
+download: $(BIN)/.ready ## fetch the competition, check every file, index it, make the folds (ONLY="train/": these files alone)
+	@$(call STAGE,download) $(if $(value ONLY),--only="$$GOLDFOLD_ONLY")
+	@$(if $(value ONLY),:,$(call STAGE,prepare))
 
 train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: that one)
 	@$(call STAGE,resolve)
@@ -129,7 +130,8 @@ help: ## this page
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables\n'
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters; several with blanks between' \
-	  'MEMBER=cnn FOLD=2' 'train that fold model alone' 'FORCE=1' 'do it again although it is current' \
+	  'MEMBER=cnn FOLD=2' 'train that fold model alone' \
+	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/, to look at; nothing is indexed' 'FORCE=1' 'do it again although it is current' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, once more' \
 	  'ALLOW_PARTIAL=1' 'predict although a fold model is missing (the submission says so)' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'

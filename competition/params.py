@@ -212,6 +212,7 @@ class KaggleParams:
     stall: AboveZero
     unpack_ratio: AboveZero
     listing_lag: NonNegative
+    unlisted: Literal["leave_out", "unpack"]
     score_wait: NonNegative
     score_pause: AboveZero
     public_share: Annotated[float, Field(gt=0, le=1)]

@@ -14,9 +14,9 @@ from competition.data.prepared import load_prepared
 from competition.errors import Refusal
 from competition.lineage import fold_depends, fold_model, tuned_member
 from competition.manifest import is_current, is_whole, read_manifest
-from competition.remote import credentials, kernels, storage
+from competition.remote import credentials, download, kernels, storage
 from competition.remote.explain import explain
-from competition.remote.kaggle_client import Client, Patience
+from competition.remote.kaggle_client import PASSING, Client, KaggleRefusal, Patience, slug_of
 from competition.remote.secrets import redact
 from pipelines.ran_with import is_installed, versions
 from pipelines.stage import Job, main, shown
@@ -38,6 +38,7 @@ else:
 class Finding:
     what: str
     fix: str = ""  # "" = nothing is wrong
+    unsure: bool = False  # it could not be looked at, which is no error of this machine
 
 
 def run(job: Job) -> None:
@@ -48,7 +49,7 @@ def run(job: Job) -> None:
     wrong = 0
     for name, look in LOOKS.items():
         for found in look(job):
-            job.say(f"{'ok   ' if not found.fix else 'WRONG'} {name}: {found.what}")
+            job.say(f"{'WRONG' if found.fix else 'note ' if found.unsure else 'ok   '} {name}: {found.what}")
             if found.fix:
                 wrong += 1
                 job.say(f"      {found.fix}")
@@ -100,8 +101,9 @@ def devices(job: Job) -> Iterator[Finding]:
 
 
 def kaggle(job: Job) -> Iterator[Finding]:
-    """The credential, and whether Kaggle takes it. A competition that is not on Kaggle needs none."""
-    needed = bool(job.params.competition.slug) and not job.params.competition.miniature
+    """The credential, the competition as this account sees it, the week's hours. A local competition needs none."""
+    slug, how = job.params.competition.slug, job.params.kaggle
+    needed = bool(slug) and not job.params.competition.miniature
     try:
         found = credentials.find(os.environ)
     except Refusal as refusal:
@@ -110,11 +112,27 @@ def kaggle(job: Job) -> Iterator[Finding]:
     yield Finding(f"{found.kind} from {found.source}" + (f" ({found.username})" if found.username else ""))
     for warning in found.warnings:
         yield Finding("the credential", warning)
-    how = job.params.kaggle
+    client = Client(os.environ, Patience(1, how.first_wait, how.longest_wait, how.stall), job.say)
+    if needed:
+        try:
+            state = download.preflight(client, slug_of(slug))
+        except Refusal as refusal:
+            yield Finding(f"the competition {slug}", str(refusal))
+            if isinstance(refusal, KaggleRefusal) and refusal.kind in {"credentials", *PASSING}:
+                return  # the next question would fail in the same way
+        else:
+            yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
+            if state.closed:
+                yield Finding(f"{slug} takes no submissions (any more); training and honest scores work", unsure=True)
+            elif state.kernels_only and how.submit == "file":
+                yield Finding(
+                    f"{slug} takes submissions from notebooks only, kaggle.submit is file",
+                    "set kaggle.submit to notebook, then `make kernel submit`",
+                )
     try:
-        quota = kernels.quota(Client(os.environ, Patience(1, how.first_wait, how.longest_wait, how.stall), job.say))
+        quota = kernels.quota(client)
     except Refusal as refusal:
-        yield Finding("Kaggle was asked", str(refusal)) if needed else Finding(f"not reached: {refusal}")
+        yield Finding(f"the week's hours of GPU and TPU could not be asked: {refusal}", unsure=True)
         return
     yield Finding(
         f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
@@ -171,11 +189,11 @@ def place(job: Job) -> Iterator[Finding]:
 
 LOOKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
     "python": python,
-    "devices": devices,
-    "kaggle": kaggle,
     "disk": disk,
+    "kaggle": kaggle,
     "data": data,
     "storage": place,
+    "devices": devices,  # last: TensorFlow and JAX take seconds to start
 }
 
 

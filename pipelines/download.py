@@ -1,8 +1,8 @@
 """Fetch the raw files of the competition, check each, and seal them with their digests."""
 
+import argparse
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,14 +12,17 @@ from competition.data.adapters import ADAPTERS
 from competition.data.competition import Settings
 from competition.errors import Refusal
 from competition.manifest import digest_of
-from competition.remote import download, storage
+from competition.remote import download, partial, storage
 from pipelines.backend import start_tensorflow
-from pipelines.progress import progress_bar
+from pipelines.progress import ByteSteps
 from pipelines.stage import Job, kaggle_client, main, shown
 
 
 def run(job: Job) -> None:
-    """params -> raw/, raw.json"""
+    """params -> raw/, raw.json; with --only: some files -> raw.only/"""
+    if job.options.only:
+        get_only(job, job.options.only)
+        return
     how = job.params.prepare
     wanted = Settings(**asdict(job.params.competition), seed=how.seed, group_column=how.group_column)
     depends = {"competition": wanted.of_raw_files(), "source": source_digest(wanted.source)}
@@ -32,25 +35,46 @@ def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
     def fetch(slug: str, folder: Path) -> None:
         """From Kaggle. The archive stays until what is in it is in place, so a killed run need not fetch it again."""
         client, how = kaggle_client(job), job.params.kaggle
-        with progress_bar(None, "downloading") as bar:
-            download.fetch(client, slug, folder, archive, how.unpack_ratio, bar.update_to)
+        with ByteSteps() as steps:
+            unlisted = how.unlisted == "unpack"
+            download.fetch(client, slug, folder, archive, how.unpack_ratio, steps.update, unlisted)
 
     if wanted.miniature or not (wanted.slug or wanted.source):
         start_tensorflow(job)  # what is made here goes into record files
     if attached := attached_input(job, wanted):
         wanted = replace(wanted, source=attached)
-    temporary = Path(tempfile.mkdtemp(prefix=".raw.", dir=job.work))
+    # Everything unfinished is in this one folder. The caller holds a lock, so what is there was left by a killed run.
+    unfinished = job.path(".raw.unfinished")
+    for left in (*job.work.glob(".raw.*"), *job.work.glob("..raw.*")):  # earlier versions gave them random names
+        shutil.rmtree(left, ignore_errors=True)
+    (unfinished / "raw").mkdir(parents=True)
     try:
-        ADAPTERS[wanted.adapter].download(temporary, wanted, fetch)
+        ADAPTERS[wanted.adapter].download(unfinished / "raw", wanted, fetch)
         shutil.rmtree(raw, ignore_errors=True)
-        temporary.rename(raw)
+        (unfinished / "raw").rename(raw)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     megabytes = sum(path.stat().st_size for path in files) / 1e6
     job.say(f"download: {len(files):,} files, {megabytes:,.1f} MB in {shown(raw)}")
     return files, {"files": len(files), "megabytes": round(megabytes, 1)}
+
+
+def get_only(job: Job, pattern: str) -> None:
+    """The files that `pattern` names, to look at. They are no part of raw/, which later stages need whole."""
+    slug, folder, how = job.params.competition.slug, job.path("raw.only"), job.params.kaggle
+    if not slug or job.params.competition.miniature:
+        raise Refusal(
+            f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
+            "(competition.slug is empty, or it is a miniature): leave ONLY out"
+        )
+    with ByteSteps() as steps:
+        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, how.unpack_ratio, steps.update)
+    job.say(
+        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {shown(folder)}, to look at; the index, "
+        "the folds and training need all files: `make download` without ONLY"
+    )
 
 
 def attached_input(job: Job, wanted: Settings) -> str:
@@ -76,5 +100,9 @@ def source_digest(source: str) -> str:
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
 
+def add_only(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default="", help="fetch this file, folder or pattern alone, to look at")
+
+
 if __name__ == "__main__":
-    main(run)
+    main(run, add_only)

@@ -1,6 +1,7 @@
 """Progress with the time left: a line that moves on a terminal, lines that stay elsewhere."""
 
 import sys
+from types import TracebackType
 
 from tqdm import tqdm
 
@@ -33,8 +34,8 @@ class Bar(tqdm):
         self.update(done - self.n)
 
 
-def progress_bar(total: int | None, what: str) -> Bar:
-    """Progress with the time left, on stderr."""
+def progress_bar(total: int | None, what: str, unit: str = "it") -> Bar:
+    """Progress with the time left, on stderr. unit: "B" = bytes, shown as kB, MB and MB/s."""
     return Bar(
         total=total,
         desc=what,
@@ -42,4 +43,30 @@ def progress_bar(total: int | None, what: str) -> Bar:
         leave=False,
         delay=1,
         ncols=None if Bar.watched else 100,
+        unit=unit,
+        unit_scale=unit == "B",
     )
+
+
+class ByteSteps:
+    """One bar of bytes after the other, each with its own rate: downloading, checking, unpacking."""
+
+    def __init__(self) -> None:
+        self.step, self.bar = "", None  # type: tuple[str, Bar | None]
+
+    def __enter__(self) -> "ByteSteps":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def update(self, step: str, done: int, total: int) -> None:
+        """Set where `step` stands: the callback that library functions take. done, total: bytes; total 0 = unknown."""
+        if self.bar is None or step != self.step:
+            if self.bar is not None:
+                self.bar.close()
+            self.step, self.bar = step, progress_bar(total or None, step, "B")
+            # What an earlier run left is no part of this run's speed.
+            self.bar.initial = self.bar.n = self.bar.last_print_n = done
+        self.bar.update_to(done, total)

@@ -76,6 +76,12 @@ def test_every_stage_gets_the_same_parameters(called) -> None:
     assert {option(call, "--params") for call in calls} == {"recipes/my own.yaml"}
 
 
+def test_only_downloads_some_files_and_nothing_is_indexed(called) -> None:
+    calls = called("download", 'ONLY=train "images"/*.jpg')
+    assert stages(calls) == ["download"]
+    assert '--only=train "images"/*.jpg' in calls[0]
+
+
 def test_member_fold_and_force_reach_training(called) -> None:
     train = called("train", "MEMBER=cnn", "FOLD=2", "FORCE=1")[-1]
     assert (option(train, "--member"), option(train, "--fold"), "--force" in train) == ("cnn", "2", True)

@@ -6,11 +6,11 @@ such a request is never repeated. Its effect is looked for instead, for longer t
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from competition.errors import Refusal
-from competition.remote.kaggle_client import PASSING, KaggleRefusal, Patience
+from competition.remote.kaggle_client import PASSING, KaggleRefusal, Patience, pause
+from competition.remote.refusals import later
 
 T = TypeVar("T")
 # Kaggle answered, and the answer says that the request had no effect.
@@ -36,29 +36,20 @@ def lost_reason(error: KaggleRefusal) -> str:
         "stalled": "Kaggle stopped answering",
         "answer": "Kaggle's answer could not be read",
     }
-    return reasons.get(error.kind, str(error).rstrip("."))
+    return reasons.get(error.kind, error.reason.rstrip("."))
 
 
 def pause_before_retry(patience: Patience, error: KaggleRefusal, attempt: int) -> float | None:
-    """Seconds to wait before the next try of a request that was not taken; None if there should be no further try."""
-    retry_after = error.retry_after or 0.0
-    if error.kind not in PASSING | {"upload"} or attempt >= patience.tries or retry_after > patience.longest_wait:
-        return None
-    return min(max(patience.first_wait * 2 ** (attempt - 1), retry_after), patience.longest_wait)
+    """Seconds to wait after failed try number `attempt` of a request that was not taken; None to stop trying."""
+    return pause(patience, attempt, error.retry_after) if error.kind in PASSING | {"upload"} else None
 
 
 def with_time_to_return(error: KaggleRefusal, command: str) -> KaggleRefusal:
     """The same error; where Kaggle names a time to wait, the sentence says when `command` can be run again."""
     if error.kind != "rate" or not error.retry_after:
         return error
-    at = datetime.now(UTC) + timedelta(seconds=error.retry_after)
-    return KaggleRefusal(
-        "rate",
-        f"Kaggle limits the rate of requests and asks to wait {error.retry_after:.0f} s: nothing was sent; run "
-        f"`{command}` again after {at:%H:%M} UTC.",
-        error.retry_after,
-        error.status,
-    )
+    sentence = f"Kaggle limits the rate of requests: nothing was sent; run `{command}` again {later(error.retry_after)}"
+    return KaggleRefusal("rate", f"{sentence}, as Kaggle asks.", error.retry_after, error.status, error.reason)
 
 
 def look_for(look: Callable[[], T | None], seconds: float, first_pause: float) -> T | None:

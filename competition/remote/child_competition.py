@@ -1,10 +1,5 @@
 """In the child: what is asked about a competition. Each takes an authenticated KaggleApi, `emit` and plain values."""
 
-import contextlib
-import os
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from competition.remote.child_failure import Emit, Told, failure_of
@@ -34,10 +29,11 @@ def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
     }
 
 
-def listing(api: Any, emit: Emit, slug: str) -> dict[str, int]:
-    """name -> bytes. A page may be empty and still name a next one; a token that comes back ends the walk.
+def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+    """{"files": name -> bytes, "complete": bool}.
 
-    Thousands of files are many pages, and Kaggle limits the rate: then what is known so far is the answer.
+    A page may be empty and still name a next one; a token that comes back ends the walk. Thousands of files are many
+    pages, and Kaggle limits the rate: the pages before the limit are then returned, with complete=False.
     """
     files: dict[str, int] = {}
     token: str | None = None
@@ -48,80 +44,14 @@ def listing(api: Any, emit: Emit, slug: str) -> dict[str, int]:
             page = api.competition_list_files(slug, token, 200)
         except Exception as error:
             if files and failure_of(error).get("status") == 429:
-                break
+                return {"files": files, "complete": False}
             raise
         files |= {file.name: file.total_bytes for file in page.files or []}
         token = page.next_page_token or None
         emit("progress", done=len(files), total=0)
         if token is None:
             break
-    return files
-
-
-def download(api: Any, emit: Emit, slug: str, folder: str, force: bool) -> str:
-    """The whole competition as one zip, resumed where an earlier run stopped; the path of what came."""
-    _drop_what_is_no_zip(Path(folder))
-    with _watching(Path(folder), emit):
-        api.competition_download_files(slug, folder, force=force, quiet=True)
-    came = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    wanted = Path(folder) / f"{slug}.zip"
-    if wanted not in came:
-        names = ", ".join(path.relative_to(folder).as_posix() for path in came)
-        raise Told("page", f"Kaggle sent another thing than an archive ({names or 'nothing'})")
-    return str(wanted)
-
-
-def _drop_what_is_no_zip(folder: Path) -> None:
-    """kaggle 2.2.4 writes an error page over a part and later appends the rest of the zip: never resume that."""
-    for part in folder.glob("*.zip"):
-        with part.open("rb") as file:
-            head = file.read(4)
-        if not b"PK\x03\x04".startswith(head):
-            for file_of_it in folder.glob(f"*{part.name}*"):
-                file_of_it.unlink()
-
-
-@contextlib.contextmanager
-def _watching(folder: Path, emit: Emit) -> Iterator[None]:
-    """Report the bytes in `folder` while they grow: the parent stops a process that reports nothing for too long.
-
-    The package takes a full disk for a bad connection and waits a minute for it; when nothing grows, the disk is asked.
-    """
-    over = threading.Event()
-
-    def watch() -> None:
-        before, still = -1, 0
-        while not over.wait(0.2):
-            now = before
-            with contextlib.suppress(OSError):  # a file may vanish between listing and asking
-                now = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            still = still + 1 if now == before else 0
-            if still % 5 == 4 and (problem := _disk_problem(folder)):
-                emit("error", kind="disk", message=problem)
-                os._exit(1)
-            if now != before:
-                before = now
-                emit("progress", done=now, total=0)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def _disk_problem(folder: Path) -> str:
-    """Why a little file cannot be written here; "" when it can."""
-    probe = folder / ".probe"
-    try:
-        probe.write_bytes(bytes(1 << 16))
-    except OSError as error:
-        return os.strerror(error.errno or 0)
-    finally:
-        probe.unlink(missing_ok=True)
-    return ""
+    return {"files": files, "complete": True}
 
 
 def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, Any]:

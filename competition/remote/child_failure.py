@@ -35,15 +35,42 @@ def failure_of(error: BaseException) -> dict[str, Any]:
         return {"kind": "answer", "message": "the answer is not JSON"}
     if isinstance(error, OSError) and error.errno in DISK:
         return {"kind": "disk", "message": os.strerror(error.errno)}
-    if isinstance(error, requests.exceptions.RequestException | OSError | EOFError):
-        return {"kind": "connection", "message": f"{type(error).__name__}: {error}"}
+    if isinstance(error, requests.exceptions.RequestException | OSError | EOFError) or (
+        type(error).__module__.startswith("urllib3")
+    ):
+        return {"kind": "connection", "message": connection_problem(error)}
     if isinstance(error, KeyboardInterrupt):
         return {"kind": "interrupted", "message": "interrupted"}
-    if type(error).__module__.startswith("urllib3"):
-        return {"kind": "connection", "message": f"{type(error).__name__}: {error}"}
-    if isinstance(error, ValueError) and "does not match expected size" in str(error):
-        return {"kind": "damaged", "message": str(error)}
     return {"kind": "client", "message": f"{type(error).__name__}: {error}"}
+
+
+# Exception names -> what happened; the first row that matches counts. requests wraps urllib3, which wraps the system's.
+CONNECTION = (
+    # urllib3 calls these errors of the proxy, too, although the proxy was reached
+    ({"ConnectionResetError", "BrokenPipeError"}, "connection reset"),
+    ({"RemoteDisconnected", "IncompleteRead", "EOFError"}, "connection closed in the middle"),
+    ({"ProxyError"}, "the proxy did not answer; HTTP_PROXY and HTTPS_PROXY name it"),
+    ({"SSLError", "SSLCertVerificationError"}, "the certificate was not accepted; REQUESTS_CA_BUNDLE names another"),
+    ({"NameResolutionError", "gaierror"}, "the host name could not be resolved"),
+    ({"ConnectionRefusedError"}, "connection refused"),
+    ({"ReadTimeout", "ReadTimeoutError", "ConnectTimeout", "ConnectTimeoutError", "TimeoutError"}, "no answer in time"),
+    ({"ProtocolError", "NewConnectionError", "ConnectionError"}, "no connection"),
+    ({"TooManyRedirects"}, "redirected without end"),
+)
+
+
+def connection_problem(error: BaseException) -> str:
+    """What happened to the connection, in a few words; never the raw text, which may hold a signed link."""
+    waiting, names = [error], {}
+    while waiting:
+        one = waiting.pop()
+        if id(one) in names:
+            continue
+        names[id(one)] = type(one).__name__
+        inside = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
+        waiting += [other for other in inside if isinstance(other, BaseException)]
+    known = (words for kinds, words in CONNECTION if kinds & set(names.values()))
+    return next(known, f"the client reports {type(error).__name__}")
 
 
 def message_of(error: BaseException, answer: Any) -> str:

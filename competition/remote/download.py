@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -11,8 +12,10 @@ from filelock import FileLock, Timeout
 from competition.errors import Refusal
 from competition.manifest import sha256, write_json
 from competition.remote import archive
-from competition.remote.archive import Progress, Verified
+from competition.remote.archive import ArchiveRefusal, Progress, Verified
 from competition.remote.kaggle_client import SITE, Client, KaggleRefusal, ask, progress_of, slug_of
+
+StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, checking, unpacking; in bytes
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,12 @@ class State:
     metric: str
     kernels_only: bool  # submissions come from a kernel, not from a file
     closed: bool  # no submissions at all
+
+
+@dataclass(frozen=True)
+class Listing:
+    files: dict[str, int]  # name -> bytes
+    complete: bool  # False: Kaggle limited the rate before all pages were read
 
 
 @dataclass(frozen=True)
@@ -53,74 +62,104 @@ def preflight(client: Client, slug: str) -> State:
 
 
 def fetch(
-    client: Client, slug: str, folder: Path, cache: Path, max_ratio: float, progress: Progress | None = None
+    client: Client,
+    slug: str,
+    folder: Path,
+    cache: Path,
+    max_ratio: float,
+    progress: StepProgress | None = None,
+    unlisted: bool = False,
 ) -> None:
-    """Download and unpack a competition into the empty `folder`. cache: where the archive is kept between runs."""
+    """Download and unpack a competition into the empty `folder`.
+
+    cache: where the archive is kept between runs.  unlisted: also unpack what Kaggle's listing does not name.
+    """
     slug = slug_of(slug)
     if _sealed(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # what is here and whole needs no Kaggle
         found = preflight(client, slug)
         until = f" until {found.deadline[:10]}" if found.deadline else ""
         client.say(f"Kaggle: {found.title}: rules accepted; {found.daily} submissions a day{until}")
-    done = download(client, slug, cache, max_ratio, progress)
-    archive.extract(done.archive, folder, max_ratio, progress)
+    done = download(client, slug, cache, max_ratio, progress, unlisted)
+    for note in done.verified.notes:
+        client.say(f"Kaggle: {note}")
+    archive.extract(done.archive, folder, max_ratio, step(progress, "unpacking"), done.verified.files)
 
 
-def download(client: Client, slug: str, folder: Path, max_ratio: float, progress: Progress | None = None) -> Downloaded:
+def download(
+    client: Client,
+    slug: str,
+    folder: Path,
+    max_ratio: float,
+    progress: StepProgress | None = None,
+    unlisted: bool = False,
+) -> Downloaded:
     """<folder>/<slug>.zip, verified against Kaggle's listing; <slug>.json beside it, written last, means "whole".
 
     An archive that is whole is not downloaded again; a part of one is resumed; a damaged one is thrown away once and
     downloaded afresh, and what is still wrong then is left as <slug>.corrupt for a person to look at.
     """
+    with sole(slug, folder):
+        return _download(client, slug, folder, max_ratio, progress, unlisted)
+
+
+@contextmanager
+def sole(slug: str, folder: Path) -> Iterator[None]:
+    """Only one process downloads into `folder`, which is made; the lock of a dead process does not count."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / f".{slug}.lock", timeout=0):
-            return _download(client, slug, folder, max_ratio, progress)
+            yield
     except Timeout:
         raise Refusal(
             f"{slug} is being downloaded by another process into {folder}: wait for it, or stop it."
         ) from None
 
 
-def _download(client: Client, slug: str, folder: Path, max_ratio: float, progress: Progress | None) -> Downloaded:
+def step(progress: StepProgress | None, name: str) -> Progress | None:
+    """The progress of one step."""
+    return None if progress is None else lambda done, total: progress(name, done, total)
+
+
+def listing(client: Client, slug: str) -> Listing:
+    return Listing(**ask(client, "listing", {"slug": slug}, slug))
+
+
+def _download(
+    client: Client, slug: str, folder: Path, max_ratio: float, progress: StepProgress | None, unlisted: bool
+) -> Downloaded:
     target, seal, parts = folder / f"{slug}.zip", folder / f"{slug}.json", folder / f".{slug}.parts"
     if (known := _sealed(seal, target)) is not None:
         return Downloaded(target, known, fresh=False)
     seal.unlink(missing_ok=True)
     target.unlink(missing_ok=True)
-    listing = ask(client, "listing", {"slug": slug}, slug)
-    if short := missing_space(listing, folder):
-        raise KaggleRefusal(
-            "disk", f"{slug} needs {short / 1e9:.1f} GB more than are free in {folder}: make room first."
-        )
+    listed = listing(client, slug)
+    if not listed.complete:
+        client.say(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
+    refuse_without_space(slug, 2 * sum(listed.files.values()), folder)  # archive and files lie side by side
     parts.mkdir(exist_ok=True)
+    arguments = {"slug": slug, "folder": str(parts)}
     for last in (False, True):
-        came = _ask_for_it(client, slug, parts, last, sum(listing.values()), progress)
+        came = Path(ask(client, "download", arguments, slug, progress_of(step(progress, "downloading"))))
+        only_listed = listed.complete and not unlisted
         try:
-            verified = archive.verify(came, listing, max_ratio, progress)
-        except Refusal as refusal:
+            verified = archive.verify(came, listed.files, max_ratio, step(progress, "checking"), only_listed)
+        except ArchiveRefusal as refusal:
             if last:
-                came.replace(folder / f"{slug}.corrupt")
-                shutil.rmtree(parts, ignore_errors=True)
-                raise KaggleRefusal("damaged", f"{refusal} What came twice is kept as {slug}.corrupt.") from refusal
-            client.say(f"Kaggle: {refusal} Downloading it afresh")
-            shutil.rmtree(parts, ignore_errors=True)
+                kept = folder / f"{slug}.corrupt"
+                came.replace(kept)
+                raise KaggleRefusal(
+                    "damaged",
+                    f"the archive of {slug} was downloaded twice, and the second one {refusal.reason}: it is kept as "
+                    f"{kept}; run this again to download it once more.",
+                ) from refusal
+            client.say(f"Kaggle: the archive of {slug} {refusal.reason}; downloading it afresh")
+            came.unlink()
             continue
         came.replace(target)
         shutil.rmtree(parts, ignore_errors=True)
-        write_json(seal, {"sha256": verified.sha256, "files": verified.files, "notes": verified.notes})
+        write_json(seal, asdict(verified))
         return Downloaded(target, verified, fresh=True)
     raise AssertionError("the second round returns or raises")
-
-
-def _ask_for_it(client: Client, slug: str, parts: Path, force: bool, total: int, progress: Progress | None) -> Path:
-    """What the client brought. A part that can be resumed stays in `parts`; a login page does not."""
-    arguments = {"slug": slug, "folder": str(parts), "force": force}
-    try:
-        return Path(ask(client, "download", arguments, slug, progress_of(progress, total)))
-    except KaggleRefusal as refusal:
-        if refusal.kind == "page":
-            shutil.rmtree(parts, ignore_errors=True)
-        raise
 
 
 def _sealed(seal: Path, target: Path) -> Verified | None:
@@ -132,6 +171,9 @@ def _sealed(seal: Path, target: Path) -> Verified | None:
     return known if target.is_file() and sha256(target) == known.sha256 else None
 
 
-def missing_space(listing: Mapping[str, int], folder: Path) -> int:
-    """Bytes that archive and files, side by side, need beyond what is free in `folder`; 0 when there is room."""
-    return max(0, 2 * sum(listing.values()) - shutil.disk_usage(folder).free)
+def refuse_without_space(what: str, needed: int, folder: Path) -> None:
+    """Refusal when fewer than `needed` bytes are free in `folder`."""
+    if (short := needed - shutil.disk_usage(folder).free) > 0:
+        raise KaggleRefusal(
+            "disk", f"{what} needs {short / 1e9:.1f} GB more than are free in {folder}: make room first."
+        )

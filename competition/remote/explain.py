@@ -178,9 +178,63 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         "nothing was submitted: run `make submit` again.",
     ),
     (
-        r"401 - Unauthorized|401 Client Error|Unauthenticated|Invalid credentials",
+        r"Authentication required to call the Kaggle API",
+        "the client has no credential that works: none was found, or Kaggle refused the one it has (then an expired "
+        "KAGGLE_API_TOKEN is the usual reason; it wins over a good key).",
+        "make a new token at https://www.kaggle.com/settings, or unset the old one; `make doctor` says which is used.",
+    ),
+    (
+        r"401 - Unauthorized|401 Client Error|(?i:unauthenticated)|Invalid credentials",
         "Kaggle does not accept the token. An expired KAGGLE_API_TOKEN wins over a good key.",
         "make a new token at https://www.kaggle.com/settings, or unset the old one; `make doctor` says which is used.",
+    ),
+    (
+        r"403 Client Error: Forbidden for url|403 - Forbidden",
+        "Kaggle refuses this account: the rules are not accepted, the phone number is not verified, or the name is wrong "
+        "or private. A signed link that has expired gives the same error.",
+        "`make doctor` asks about the competition of the parameters and names the reason; otherwise open its page while "
+        "logged in.",
+    ),
+    (
+        r"(?m)^\s*(?:Error: )?Not found\.?\s*$|404 Client Error|404 - Not Found",
+        "Kaggle knows no competition, dataset, kernel or submission of that name or number.",
+        "check the spelling: the name is the last part of the link, without www.kaggle.com/competitions/.",
+    ),
+    (
+        r"An internal server error occurred|50[0234] Server Error",
+        "Kaggle's server failed; the request may have had its effect although no answer came.",
+        "try again later; after a submission or a kernel push look at `make submissions` or the kernel's page first.",
+    ),
+    (
+        r"400 Client Error: Bad Request|400 - Bad Request",
+        "Kaggle does not take the request: often a file, a name or a date that it does not allow.",
+        "compare the submission's file and columns with sample_submission.csv, and look at the competition's page for a "
+        "deadline that is over.",
+    ),
+    (
+        r"Could not find competition - please verify|No competition specified",
+        "the command names no competition, or one that Kaggle does not know.",
+        "set competition.slug: the last part of the competition's link.",
+    ),
+    (
+        r"Skipping, found more recently modified local copy",
+        "the client keeps a file that is there, even if it is damaged: it only compares dates.",
+        "`make download FORCE=1` compares sizes and checksums; for a download of your own remove the file first.",
+    ),
+    (
+        r"Downloaded file size \(\d+\) does not match expected size|IncompleteRead|Download failed after \d+ retries",
+        "the connection was cut in the middle of a download.",
+        "`make download` goes on where it stopped.",
+    ),
+    (
+        r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|SSLError",
+        "the certificate is not accepted, usually because a proxy of your network shows its own.",
+        "put that proxy's certificate into a file and name it in REQUESTS_CA_BUNDLE.",
+    ),
+    (
+        r"NameResolutionError|Failed to resolve|name resolution|Max retries exceeded|ProxyError|RemoteDisconnected",
+        "the server was not reached.",
+        "check the network and HTTP_PROXY, HTTPS_PROXY, NO_PROXY; in a Kaggle notebook switch the internet on.",
     ),
     (
         r"BadZipFile|File is not a zip file|Bad CRC-32",

@@ -7,12 +7,14 @@ stderr. When the parent dies, stdin ends and this process leaves.
 
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
-from competition.remote import child_competition, child_kernel
+from competition.remote import child_competition, child_download, child_kernel
 from competition.remote.child_failure import Told, failure_of
 
 
@@ -28,8 +30,11 @@ def main() -> None:
             pipe.write(json.dumps({"event": event, **values}) + "\n")
             pipe.flush()
 
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    parent = os.fdopen(os.dup(0), encoding="utf-8")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    request = json.loads(parent.readline())
+    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
     code = 1
     try:
         api = _api()
@@ -41,9 +46,15 @@ def main() -> None:
     os._exit(code)  # the package leaves threads behind on some errors
 
 
-def _leave_with_parent() -> None:
-    while sys.stdin.readline():
+def _leave_with_parent(parent: TextIO) -> None:
+    """End this process when the parent's end of the pipe closes.
+
+    `parent` is this thread's own file. The package calls exit(), which closes sys.stdin, and closing a file waits for
+    whoever reads from it: with sys.stdin here, an expired token would hang the process.
+    """
+    while parent.readline():
         pass
+    shutil.rmtree(os.environ.get("KAGGLE_CONFIG_DIR", ""), ignore_errors=True)  # a killed parent does not remove it
     os._exit(1)
 
 
@@ -55,7 +66,7 @@ def _api() -> Any:
         if not getattr(kaggle.api, "_authenticated", False):
             kaggle.api.authenticate()
     except SystemExit as error:
-        raise Told("credentials", "the client found no credential it can use") from error
+        raise Told("credentials", "it has expired, or it is wrong") from error
     return kaggle.api
 
 
@@ -65,7 +76,8 @@ ACTIONS: dict[str, Callable[..., Any]] = {
         child_competition.whoami,
         child_competition.competition,
         child_competition.listing,
-        child_competition.download,
+        child_download.download,
+        child_download.download_files,
         child_competition.submit,
         child_competition.submit_kernel,
         child_competition.submission,

@@ -19,6 +19,7 @@ from competition.remote.attempts import (
 )
 from competition.remote.kaggle_client import SITE, Client, KaggleRefusal, ask
 from competition.remote.kernels import Kernel, Pushed
+from competition.remote.refusals import retry_line
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def push_once(
             if pause is None:
                 state.unlink()  # nothing runs that could be of use
                 raise with_time_to_return(error, "make kernel") from None
-            client.say(f"Kaggle did not take the kernel; try {attempt + 1} of {client.patience.tries} in {pause:.0f} s")
+            client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
             time.sleep(pause)
     return _save(state, intent, pushed)
 

@@ -22,6 +22,7 @@ from competition.remote.attempts import (
     with_time_to_return,
 )
 from competition.remote.kaggle_client import SITE, Client, KaggleRefusal, ask
+from competition.remote.refusals import retry_line
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def submit(
         pause = pause_before_retry(client.patience, error, attempt)
         if pause is None:
             raise with_time_to_return(error, "make submit")
-        client.say(f"Kaggle did not take the submission; try {attempt + 1} of {client.patience.tries} in {pause:.0f} s")
+        client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
         time.sleep(pause)
     raise AssertionError("patience.tries is at least 1")
 

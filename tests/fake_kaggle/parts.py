@@ -27,6 +27,12 @@ class Contest:
     # bytes of a csv -> (status, public, private, error)
     score: Callable[[bytes], tuple[str, str, str, str]] = lambda data: ("COMPLETE", "0.9", "", "")
 
+    sent_as_zip: tuple[str, ...] = ()  # files that come as a zip of one when asked for alone
+
+    def sent(self, name: str) -> bytes:
+        data = self.files[name]
+        return zip_of({name.rsplit("/", 1)[-1]: data}) if name in self.sent_as_zip else data
+
     def __post_init__(self) -> None:
         self.archive = self.archive or zip_of(self.files)
 

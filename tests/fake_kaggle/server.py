@@ -17,6 +17,7 @@ from collections import defaultdict
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fake_kaggle.machine import run_kernel
 from fake_kaggle.parts import SIGNATURE, STORAGE, Contest, Http, Redirect, Run
@@ -108,6 +109,12 @@ class FakeKaggle:
         if not contest.entered:
             raise Http(403, "You must accept this competition's rules before you'll be able to download files.")
         return Redirect(f"{STORAGE}/archives/{slug}/archive.zip?{SIGNATURE}&X-Goog-Expires=60")
+
+    def download_data_file(self, ask: dict[str, Any]) -> "Redirect":
+        contest, slug, name = self._contest(ask), ask["competitionName"], ask["fileName"]
+        if name not in contest.files:
+            raise Http(404, "Not found")
+        return Redirect(f"{STORAGE}/files/{slug}/{quote(name)}?{SIGNATURE}&X-Goog-Expires=60")
 
     def start_submission_upload(self, ask: dict[str, Any]) -> dict[str, Any]:
         contest = self._contest(ask)

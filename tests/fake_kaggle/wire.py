@@ -5,11 +5,15 @@ import contextlib
 import gzip
 import hashlib
 import json
+import os
 import re
+import socket
+import struct
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fake_kaggle.answering import Answering
 from fake_kaggle.parts import LOGIN_PAGE, Http, Redirect
@@ -53,7 +57,11 @@ class Handler(Answering):
         self.kaggle.headers.append((f"GET {kind}", dict(self.headers)))
         if kind == "archives":
             self.kaggle.calls.append(("archive", dict(self.headers)))
-            self._archive(self.kaggle.contests[rest[0]].archive)
+            self._stored("archive", self.kaggle.contests[rest[0]].archive)
+        elif kind == "files":  # one file of a competition
+            name = unquote("/".join(rest[1:]))
+            self.kaggle.calls.append(("file", {"name": name, **self.headers}))
+            self._stored("file", self.kaggle.contests[rest[0]].sent(name), md5=True)
         elif kind == "outputs":
             if not self._misbehave(self.kaggle.fault("output")):
                 self._send(200, (self.kaggle.folder / rest[0] / "working" / "/".join(rest[1:])).read_bytes())
@@ -88,8 +96,12 @@ class Handler(Answering):
             self._json(429, body, raise_or_send)
         elif kind in {"400", "401", "403", "404", "500", "503"}:
             self._json(int(kind), {"code": int(kind), "message": value or f"error {kind}"})
+        elif kind == "plain":  # a status without a body, as a gateway sends it
+            self._send(int(value), b"")
         elif kind == "drop":
             self._drop()
+        elif kind == "reset":
+            self._reset()
         elif kind == "stall":
             self.kaggle.released.wait(60)
             self._drop()
@@ -107,9 +119,10 @@ class Handler(Answering):
             return False
         return True
 
-    def _archive(self, data: bytes) -> None:
+    def _stored(self, what: str, data: bytes, md5: bool = False) -> None:
+        """An object of the storage, or the part of it that is asked for. what: whose faults count."""
         self.kaggle.served = 0.0
-        fault, etag = self.kaggle.fault("archive"), f'"{hashlib.md5(data).hexdigest()}"'
+        fault, etag = self.kaggle.fault(what), f'"{hashlib.md5(data).hexdigest()}"'
         if self._misbehave(fault):
             return
         start = 0
@@ -125,6 +138,8 @@ class Handler(Answering):
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
         headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
+        if md5:
+            headers["x-goog-hash"] = f"crc32c=AAAAAA==, md5={base64.b64encode(hashlib.md5(data).digest()).decode()}"
         length = str(len(body))
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
@@ -176,6 +191,13 @@ class Handler(Answering):
 
     def _json(self, status: int, value: Any, headers: Mapping[str, str] = {}) -> None:
         self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+
+    def _reset(self) -> None:
+        """End the connection with a TCP reset."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        with Path(os.devnull).open("r+b") as nothing:  # closes the socket at once, whoever else holds its file
+            os.dup2(nothing.fileno(), self.connection.fileno())
 
     def _drop(self) -> None:
         self.close_connection = True

@@ -116,8 +116,14 @@ def test_the_listing_decides_what_must_be_there(good):
         archive.verify(good, {**sizes, "test/c.jpg": 5}, 200)
     with pytest.raises(Refusal, match=r"1 files have another size: train/a.jpg \(1000 bytes, listed 999\)"):
         archive.verify(good, {**sizes, "train/a.jpg": 999}, 200)
-    short = {"train/a.jpg": 1000}  # Kaggle's listing is sometimes short
-    assert archive.verify(good, short, 200).notes[0].startswith("2 files are in good.zip and not in the listing")
+    short = {"train/a.jpg": 1000}
+    verified = archive.verify(good, short, 200)
+    assert verified.files == short
+    assert verified.notes[0].endswith("the listing does not name are left out: train/b.jpg, sample_submission.csv")
+    verified = archive.verify(good, short, 200, only_listed=False)
+    assert verified.files == sizes
+    assert verified.notes[0].startswith("2 files are in good.zip and not in the listing")
+    assert "could not be compared" in archive.verify(good, {}, 200).notes[0]
 
 
 def test_more_than_the_disk_holds_is_refused_before_writing(tmp_path, good, monkeypatch):

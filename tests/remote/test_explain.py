@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from competition.remote.explain import explain
@@ -29,6 +32,15 @@ PASTED = {
     "ModuleNotFoundError: No module named 'six'": "need six",
     "DataLossError: corrupted record at 12345": "damaged or cut",
     "OSError: [Errno 28] No space left on device": "disk is full",
+    "401 Client Error: Unauthorized for url": "does not accept the token",
+    "Invalid credentials!": "does not accept the token",
+    "400 Client Error: Bad Request for url": "does not take the request",
+    "Could not find competition - please verify that you entered the correct ID": "names no competition",
+    "a.zip: Skipping, found more recently modified local copy (use --force": "even if it is damaged",
+    "Downloaded file size (5) does not match expected size (9)": "cut in the middle",
+    "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate": "certificate is not accepted",
+    "Max retries exceeded with url: /v1 (Caused by NameResolutionError(": "was not reached",
+    "404 Client Error: Not Found for url": "of that name",
 }
 
 
@@ -44,3 +56,31 @@ def test_an_unknown_error_is_not_guessed_at():
     assert explain("ZeroDivisionError: division by zero") is None
     assert explain("") is None
     assert explain("epoch 3: 1429 images, 429 s") is None
+
+
+CLI = {
+    "no credential": (
+        {"KAGGLE_USERNAME": "", "KAGGLE_KEY": ""},
+        [],
+        "Authentication required",
+        "no credential that works",
+    ),
+    "wrong key": ({"KAGGLE_KEY": "wrong"}, [], "Authentication required", "no credential that works"),
+    "wrong name": ({}, [], "Not found", "of that name"),
+    "server": ({}, ["500:An internal server error occurred."], "An internal server error", "server failed"),
+    "forbidden": ({}, ["plain:403"], "403 Client Error: Forbidden for url", "refuses this account"),
+    "gateway": ({}, ["plain:502"], "502 Server Error", "server failed"),
+}
+
+
+@pytest.mark.parametrize("name", CLI)
+def test_what_the_kaggle_command_prints_is_explained(kaggle, home, name):
+    more, faults, printed, cause = CLI[name]
+    kaggle.faults["ListDataFiles"] = list(faults)
+    command = [sys.executable, "-c", "from kaggle.cli import main; main()", "competitions", "files", "absent"]
+    done = subprocess.run(command, env=kaggle.environment(home, **more), capture_output=True, text=True)
+    text = done.stdout + done.stderr
+    assert printed in text
+    found = explain(text)
+    assert found is not None
+    assert cause in found.cause

@@ -290,7 +290,7 @@ def harm(folder, what):
         ("elsewhere", "was not asked for"),
         ("not asked for", "was not asked for"),
         ("no list", "left no goldfold-output.json"),
-        ("torn list", "is damaged: fetches it again"),
+        ("torn list", "is damaged: `make kernel` fetches it again"),
     ],
 )
 def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, what, message):

@@ -103,9 +103,7 @@ def test_an_outcome_that_stays_unknown_ends_with_what_to_do_and_sends_nothing(ka
 @pytest.mark.parametrize("method", ["StartSubmissionUpload", "CreateSubmission"])
 def test_a_long_retry_after_ends_at_once_with_the_time_to_come_back(kaggle, client, file, tmp_path, method):
     kaggle.faults[method] = ["429:900"] * 9
-    with pytest.raises(
-        KaggleRefusal, match=r"asks to wait 900 s: nothing was sent; run `make submit` again after \d\d:"
-    ):
+    with pytest.raises(KaggleRefusal, match=r"nothing was sent; run `make submit` again in 15 minutes, after \d\d:"):
         deliver(client, file, tmp_path / "ledger.jsonl")
     assert (kaggle.count(method), kaggle.submissions) == (1, [])
     assert [event.what for event in read(tmp_path / "ledger.jsonl").events] == ["sending", "failed"]
