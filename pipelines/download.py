@@ -20,8 +20,8 @@ from pipelines.stage import Job, kaggle_client, main, shown
 
 def run(job: Job) -> None:
     """params -> raw/, raw.json; with --only: some files -> raw.only/"""
-    if job.options.only:
-        get_only(job, job.options.only)
+    if pattern := getattr(job.options, "only", ""):  # the option of this stage alone
+        get_only(job, pattern)
         return
     how = job.params.prepare
     wanted = Settings(**asdict(job.params.competition), seed=how.seed, group_column=how.group_column)
