@@ -20,8 +20,8 @@ from pipelines.stage import Job, kaggle_client, main, shown
 
 def run(job: Job) -> None:
     """params -> raw/, raw.json; with --only: some files -> raw.only/"""
-    if job.options.only:
-        get_only(job, job.options.only)
+    if pattern := getattr(job.options, "only", ""):  # the option of this stage alone
+        get_only(job, pattern)
         return
     wanted = Settings(**asdict(job.params.competition), seed=job.params.prepare.seed)
     depends = {"competition": wanted, "source": source_digest(wanted.source)}

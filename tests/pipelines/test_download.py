@@ -27,7 +27,7 @@ from pipelines.stage import Job
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small, adapter: flowers, slug: flowers}}
-kaggle: {{tries: 2, first_wait: 0.05, longest_wait: 3.0, stall: 60.0}}
+kaggle: {{tries: 2, first_wait: 0.05, longest_wait: 3.0, stall: 200.0}}
 """
 
 
@@ -68,6 +68,8 @@ def test_kills_while_unpacking_leave_nothing_that_grows(kaggle, place, environme
             kills += 1
         names = {path.name for path in place.work.iterdir()}
         assert names <= {"raw", "raw.lock", "raw.archive", ".raw.unfinished"}
+        size = sum(path.stat().st_size for path in place.work.rglob("*") if path.is_file())
+        assert size < 17_000_000  # the archive and its files once, 8 MB each
         if kills == 3:
             break
     assert kills == 3
@@ -153,7 +155,7 @@ def test_the_doctor_knows_an_expired_token_long_before_the_stall_limit(kaggle, p
     environment = {name: value for name, value in environment.items() if name not in {"KAGGLE_USERNAME", "KAGGLE_KEY"}}
     started = time.monotonic()
     said, end = doctor_says(place, monkeypatch, {**environment, "KAGGLE_API_TOKEN": token})
-    assert time.monotonic() - started < 50  # kaggle.stall is 60
+    assert time.monotonic() - started < 150  # seconds; kaggle.stall is 200
     expired = "Kaggle does not accept the credential from KAGGLE_API_TOKEN"
     assert any(expired in line for line in said) == (token == "KGAT_expired") == (end != "")
 
