@@ -87,10 +87,18 @@ def tune_depends(prepared: Prepared, params: Params, name: str) -> dict[str, Any
     space = {
         "search": params.tune.search,
         "folds": params.tune.folds,
+        "trained_on": params.tune.trained_on,
         "seed": params.tune.seed,
         "trials": params.tune.trials,
     }
     return {**_studied(prepared.digest, params, name), **space}
+
+
+def folds_in_tuning(params: Params) -> list[int]:
+    """Folds whose labels take any part in the choice of hyperparameters: by scoring a trial or by training it."""
+    return (
+        sorted(set(params.tune.folds)) if params.tune.trained_on == "tune_folds" else list(range(params.prepare.folds))
+    )
 
 
 def _studied(data: str, params: Params, name: str) -> dict[str, Any]:

@@ -132,6 +132,7 @@ class Interval:
 class Tune:
     trials: Count
     folds: tuple[Count, ...]
+    trained_on: Literal["tune_folds", "all_folds"]
     members: tuple[str, ...]
     seed: Count
     search: dict[str, Interval]

@@ -210,11 +210,17 @@ def _check_search(params: Params) -> None:
             raise _Wrong(("tune", "members", place), problem)
         if name not in params.members:
             raise _Wrong(("tune", "members", place), f"no member {name!r}{_did_you_mean(name, list(params.members))}")
-    for place, fold in enumerate(tune.folds):
+    for place, fold in enumerate(tune.folds if tune.trials else ()):
         if fold >= params.prepare.folds:
             raise _Wrong(("tune", "folds", place), f"fold {fold} was found, folds are 0 to {params.prepare.folds - 1}")
     if tune.trials and not tune.folds:
         raise _Wrong(("tune", "folds"), "[] was found; a trial needs a fold to be scored on")
+    if tune.trials and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+        raise _Wrong(
+            ("tune", "folds"),
+            f"{list(tune.folds)} was found; with tune.trained_on: tune_folds a trial needs two folds or more, one to be "
+            "scored on and the others to be trained on",
+        )
 
 
 def _check_members(params: Params) -> None:

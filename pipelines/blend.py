@@ -182,7 +182,7 @@ def row_notes(found: Honest, rows: Gathered) -> list[str]:
     notes, folds = [], len(rows.predicted_folds)
     if found.is_optimistic:
         notes.append(
-            "  OPTIMISTIC: hyperparameters were chosen on held-out rows of every fold, so no row is left that took no part "
+            "  OPTIMISTIC: rows of every fold took part in choosing the hyperparameters, so no row is left that took no part "
             "in any choice; all scores are of all rows. Tune on fewer folds (tune.folds) for honest ones"
         )
     elif rows.tuned_folds:

@@ -1,7 +1,8 @@
 """Search hyperparameters with Optuna; what is found is written to a file that `train` uses and shows.
 
-No score counts the rows of tune.folds. The rows of the other folds are not scored by a trial, but every trial is trained on
-them, so their labels have a part in the choice: a small optimism remains (benchmarks/random_labels.py measures it).
+Trials are cross-validated within tune.folds (tune.trained_on: tune_folds), so no label of another fold takes part in the
+choice, and the rows of the other folds give an honest score. Scoring trials on one fold while training them on all others
+is not enough: a value that by chance predicts fold 0 from fold 1 also predicts fold 1 from fold 0.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.data.prepared import load_prepared
-from competition.lineage import training_parts, tune_depends, tuned
+from competition.lineage import folds_in_tuning, training_parts, tune_depends, tuned
 from competition.manifest import digest_of, write_json
 from competition.training.tuning import Values, search
 from pipelines.backend import start_backend
@@ -41,7 +42,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
     start_backend(job)
     from competition.training.device import open_device
     from competition.training.loop import Diverged
-    from competition.training.workshop import Workshop, load_images
+    from competition.training.workshop import Workshop, load_images, restricted_to_folds
 
     params, prepared, member = job.params, load_prepared(job.path("data")), job.params.members[name]
     best = tuned(job.work, name)
@@ -49,6 +50,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
         images = load_images(
             prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), bar.update_to
         )
+    images = restricted_to_folds(images, folds_in_tuning(params))
     competition = prepared.competition
     device = open_device(params.device, job.path("cache", "compiled"))
     shop = Workshop(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
@@ -79,7 +81,7 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
             evaluate,
             bar.update_to,
         )
-    found = {"values": values, "score": sign * score, "trials": done, "folds": list(params.tune.folds)}
+    found = {"values": values, "score": sign * score, "trials": done, "folds": folds_in_tuning(params)}
     write_json(best, found)
     told = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
     job.say(

@@ -129,7 +129,7 @@ def test_tuned_values_are_used_when_their_file_is_whole_and_not_else(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "used"),
     [
-        ("tune.trials=7 tune.seed=9 tune.folds=[2]", True),
+        ("tune.trials=7 tune.seed=9 tune.folds=[2,3]", True),
         ("tune.search.learning_rate.high=0.5", True),
         ("train.learning_rate=0.125", True),  # a searched value: the trials never used it
         ("members.mobilenet.alpha=1.0", True),

@@ -94,7 +94,6 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
         ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
         ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
         ("members: []", "members: [cn]", "tune.members.0: no member 'cn'; did you mean 'cnn'?"),
-        ("folds: [0]", "folds: [5]", "tune.folds.0: fold 5 was found, folds are 0 to 4"),
         ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are no interval"),
         (
             "learning_rate: {low: 5.0e-4",
@@ -224,6 +223,14 @@ def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
         ),
         ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
+        (
+            "tune.trials=2 tune.folds=[0,5]",
+            "SET tune.folds.1: fold 5 was found, folds are 0 to 4",
+        ),
+        (
+            "tune.trials=2 tune.folds=[1]",
+            "SET tune.folds: [1] was found; with tune.trained_on: tune_folds a trial needs two",
+        ),
         ("train.patience_share=0", "SET train.patience_share: 0 was found"),
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
         ("members.cnn.train.epoch=1", "SET members.cnn.train.epoch: unknown key; did you mean 'epochs'?"),

@@ -62,7 +62,9 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     batch = whole_batch(train.batch, replicas * train.accumulate)
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as data.batches.steps_per_epoch has it
     tuned = not params.tune.members or name in params.tune.members
-    trials = params.tune.trials * len(params.tune.folds) if tuned else 0
+    within = params.tune.trained_on == "tune_folds"  # a trial then sees the rows of these folds alone
+    share = max(len(params.tune.folds) - 1, 0) / (folds - 1) if within else 1.0
+    trials = round(params.tune.trials * len(params.tune.folds) * share) if tuned else 0
     predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
     pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
     return Load(folds + trials + pairs, steps, round(held_out * train.epochs), predicted, folds)

@@ -257,6 +257,11 @@ def augmentation_of(train: Train) -> Augmentation:
     return Augmentation(**{field.name: getattr(train, field.name) for field in fields(Augmentation)})
 
 
+def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
+    """The same images, of which training and scoring use only the rows of these folds, and external rows (fold -1)."""
+    return replace(images, readable=images.readable & ((images.folds < 0) | np.isin(images.folds, folds)))
+
+
 def few_rows(images: Images, most: int, seed: int) -> Images:
     """A seeded choice of at most `most` rows, for a look inside."""
     rows = np.sort(np.random.default_rng(seed).permutation(len(images.ids))[:most])

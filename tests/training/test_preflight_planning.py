@@ -33,7 +33,9 @@ def test_the_load_counts_folds_epochs_views_and_trials() -> None:
     load = load_of(member, params, "cnn", Sizes(10, 100, 50), replicas=4)
     assert load.steps == 3 * (80 // 12)  # a batch of 10 becomes 12 on 4 replicas
     assert load.scored == 3 * 20
-    assert load.runs == 5 + 4 * 2
+    assert load.runs == 5 + 4 * 2 // 4  # a trial is trained twice, each time on one fold where a fold model has four
+    whole = replace(params, tune=replace(params.tune, trained_on="all_folds"))
+    assert load_of(member, whole, "cnn", Sizes(10, 100, 50), replicas=4).runs == 5 + 4 * 2
     assert load.predicted == 2 * (100 + 5 * 50)
 
 

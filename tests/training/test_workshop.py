@@ -17,7 +17,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
 from competition.training.loop import Diverged, Stopped, Trained
-from competition.training.workshop import Images, Workshop, few_rows
+from competition.training.workshop import Images, Workshop, few_rows, restricted_to_folds
 
 N, FOLDS = 59, 3  # divides badly by everything
 LABELS = np.arange(N) % CLASSES
@@ -231,6 +231,17 @@ def test_other_labels_of_the_held_out_rows_give_the_same_model_to_the_bit(change
         shop.train(fold, recipe.train, None, lambda *_: None, lambda: False)
         states.append(shop.engine.weights())
     assert_identical(*states)
+
+
+def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_trial() -> None:
+    outcomes = []
+    outside, recipe = IMAGES.folds == 2, member(batch=8)
+    shop = Workshop(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
+    for labels in (LABELS, np.where(outside, 0, LABELS)):
+        shop.images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
+        outcomes.append(shop.train(0, recipe.train, None, lambda *_: None, lambda: False).history[-1])
+    assert outcomes[0] == outcomes[1]
+    assert set(IMAGES.folds[shop.plan(0, recipe.train).rows]) == {1}
 
 
 def test_a_row_that_cannot_be_read_is_not_learned_from_and_gets_the_mean_of_the_others() -> None:
