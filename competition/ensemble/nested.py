@@ -25,6 +25,7 @@ from competition.ensemble.chain import (
 from competition.ensemble.decision import rules_for
 from competition.ensemble.fitting import Candidate, Fitter
 from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.outputs import chunks
 from competition.ensemble.selection import HonestSettings, choice
 from competition.ensemble.significance import Difference
 from competition.errors import Refusal
@@ -161,10 +162,15 @@ class NestedCrossFit:
         plain = self.fitter.caches[name].plain()
         for block in self.names:
             chain, rows = self._views_chain(block), self._rows(block)
-            old, new = plain.probs(rows), member_probs(chain, name, views, rows)
+            plain_temperature = 1.0
             if chain.temperatures[name] != 1.0:  # or averaging would be credited with calibration
-                old = apply_temperature(old, temperature_at(plain.temperature_step(self.blocks != block)))
-            before[rows], after[rows] = (old.argmax(1), new.argmax(1)) if hard else (old, new)
+                plain_temperature = temperature_at(plain.temperature_step(self.blocks != block))
+            parts = chunks(len(rows), self.classes) if chain.by_rows else [slice(0, len(rows))]
+            for part in parts:
+                at = rows[part]
+                old, new = apply_temperature(plain.probs(at), plain_temperature), member_probs(chain, name, views, at)
+                before[at], after[at] = (old.argmax(1), new.argmax(1)) if hard else (old, new)
+                views.release()
         return self.difference(before, after)
 
     def _views_chain(self, block: int) -> Chain:

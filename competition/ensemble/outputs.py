@@ -64,7 +64,9 @@ class MemberOutput:
         if len(self.policy) == 1:
             (name,) = self.policy
             at = self.views.views.index(name)
-            return self.views.probs[np.arange(len(self.labels)), at, self.labels].astype(np.float32)
+            own = self.views.probs[np.arange(len(self.labels)), at, self.labels].astype(np.float32)
+            self.views.release()
+            return own
         return np.concatenate([self._own(self.probs(part), part) for part in self._chunks()])
 
     def _own(self, values: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:

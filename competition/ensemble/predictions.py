@@ -101,7 +101,9 @@ class ViewPredictions:
         """mapped: the probabilities stay in the file and are read when they are used (an uncompressed .npz)."""
         with _open(path) as file:
             probs = mapped_array(path, "probs") if mapped else file["probs"]
-            return ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs)
+            loaded = ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs)
+        loaded.release()  # the check read all of it
+        return loaded
 
     def release(self) -> None:
         """Give the memory of pages that were read back, where the probabilities are mapped; they are read again."""
