@@ -59,7 +59,7 @@ plan: $(BIN)/.ready ## hours, sessions, dollars before they are spent (TOPOLOGY=
 	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)")
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
-	@$(BIN)/python -m pytest tests/training/test_preflight.py
+	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
 
 ##@ Elsewhere
 kernel: $(BIN)/.ready ## train and predict on a Kaggle TPU what is missing here, and bring it home (MEMBER=cnn FOLD=2)
@@ -115,7 +115,7 @@ test: $(BIN)/.ready-dev ## lint, types, tests
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
-	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/test_params.py tests/test_lineage.py tests/test_manifest.py
+	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/config/test_params.py tests/artifacts/test_dependencies.py tests/artifacts/test_manifest.py
 	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines.$$stage --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=2 tune.trials=1"; done
 

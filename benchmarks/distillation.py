@@ -66,10 +66,10 @@ def main() -> None:
 
 def one_seed(setup: Setup, images: Any, classes: int, options: argparse.Namespace, seed: int) -> dict[str, Rows]:
     """Name of a student -> its out-of-fold rows; the teacher's are under "teacher"."""
+    from competition.config.params_file import load_params
     from competition.ensemble.predictions import Predictions
-    from competition.params_file import load_params
     from competition.training.device import open_device
-    from competition.training.workshop import Workshop
+    from competition.training.trainer import Trainer
 
     params = load_params(RECIPE)
     device, folds = open_device(params.device), range(setup.folds)
@@ -79,25 +79,25 @@ def one_seed(setup: Setup, images: Any, classes: int, options: argparse.Namespac
         file = options.weights / f"mobilenet_{alpha}_{size}_notop.weights.h5"
         return replace(params.members["mobilenet"], alpha=alpha, weights=str(file), image_size=setup.size, train=train)
 
-    def predicted(shop: Workshop, fold: Any) -> Predictions:
+    def predicted(trainer: Trainer, fold: Any) -> Predictions:
         """Train one model; its probabilities for all rows."""
-        shop.train(fold, shop.member.train, None, lambda *_: None, lambda: False, watch=False)
-        whole = shop.predict(shop.engine.weights(), images, np.arange(len(images.ids)), ["identity"])
+        trainer.train(fold, trainer.member.train, None, lambda *_: None, lambda: False, watch=False)
+        whole = trainer.predict(trainer.engine.weights(), images, np.arange(len(images.ids)), ["identity"])
         return Predictions(whole.ids, whole.view("identity"))
 
-    def shop_of(one: Any, soft: Callable[[Any], Predictions] | None = None) -> Workshop:
-        return Workshop(one, images, classes, "accuracy", device, setup.predict_batch, soft)
+    def shop_of(one: Any, soft: Callable[[Any], Predictions] | None = None) -> Trainer:
+        return Trainer(one, images, classes, "accuracy", device, setup.predict_batch, soft)
 
-    def out_of_fold(shop: Workshop) -> Rows:
+    def out_of_fold(trainer: Trainer) -> Rows:
         probs = np.zeros((len(images.ids), classes), np.float32)
         for fold in folds:
-            probs[images.folds == fold] = predicted(shop, fold).probs[images.folds == fold]
+            probs[images.folds == fold] = predicted(trainer, fold).probs[images.folds == fold]
         own = probs[np.arange(len(probs)), images.labels]
         return Rows((probs.argmax(1) == images.labels).astype(float), np.log(np.maximum(own, 1e-4)))
 
-    shop = shop_of(member(1.0, 224))
-    single = {fold: predicted(shop, fold) for fold in folds}
-    pairs = {pair: predicted(shop, pair) for pair in combinations(folds, 2)}
+    trainer = shop_of(member(1.0, 224))
+    single = {fold: predicted(trainer, fold) for fold in folds}
+    pairs = {pair: predicted(trainer, pair) for pair in combinations(folds, 2)}
 
     def rows_from(models: Callable[[int], Predictions]) -> Predictions:
         """For the rows of every fold j, what models(j) says of them."""

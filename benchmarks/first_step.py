@@ -23,7 +23,7 @@ def timed(way: str) -> dict[str, list[float]]:
     import numpy as np
     import tensorflow as tf
 
-    from competition.params_file import load_params
+    from competition.config.params_file import load_params
     from competition.training.device import open_device
     from competition.training.engine import CompiledIn
     from competition.training.engines import make_engine

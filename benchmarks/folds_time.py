@@ -23,10 +23,10 @@ def main() -> None:
     arguments(parser)
     setup = setup_of(parser.parse_args())
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from competition.config.params_file import load_params
     from competition.data.batches import steps_per_epoch
-    from competition.params_file import load_params
     from competition.training.device import open_device
-    from competition.training.workshop import Workshop
+    from competition.training.trainer import Trainer
 
     class Timed:
         """Stands between the loop and the engine's train()."""
@@ -47,14 +47,14 @@ def main() -> None:
         images, classes = load(setup, Path(folder), ram=2 * 10**9)
         decoding = time.perf_counter() - started
         member = member_of(setup)
-        shop = Workshop(member, images, classes, "accuracy", device, setup.predict_batch)
+        trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
         building = time.perf_counter() - started - decoding
-        engine: Any = shop.engine
+        engine: Any = trainer.engine
         engine.train = timed = Timed(engine.train)
         steps = 0
         for k in range(setup.folds):
-            shop.out_of_fold(k, shop.train(k, member.train, None, lambda *_: None, lambda: False))
-            steps += setup.epochs * steps_per_epoch(len(shop.plan(k, member.train).rows), engine.batch)
+            trainer.out_of_fold(k, trainer.train(k, member.train, None, lambda *_: None, lambda: False))
+            steps += setup.epochs * steps_per_epoch(len(trainer.plan(k, member.train).rows), engine.batch)
         wall = time.perf_counter() - started
     step = float(np.median([seconds / count for count, seconds in timed.calls]))
     training = sum(seconds for _, seconds in timed.calls)

@@ -32,9 +32,9 @@ class Truth:
 
     def scores(self, rows: int, boards: int, metric: Metric, rng: np.random.Generator) -> np.ndarray:
         """(boards,) scores of leaderboards of `rows` rows."""
-        assert metric.of_tally is not None
+        assert metric.from_counts is not None
         counts = rng.multinomial(rows, self.share, size=boards)
-        return metric.of_tally(tally_of_counts(*self.kinds.T, counts, CLASSES))
+        return metric.from_counts(tally_of_counts(*self.kinds.T, counts, CLASSES))
 
     def rows(self, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(labels, predictions) of rows drawn at random; every class has one, as in any competition's training rows."""

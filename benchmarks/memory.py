@@ -20,17 +20,17 @@ from benchmarks.photos import ROOT, Setup, arguments, load, member_of, scratch, 
 
 def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
     """Megabytes, before and at most."""
-    from competition.params_file import load_params
+    from competition.config.params_file import load_params
     from competition.training.device import open_device
-    from competition.training.workshop import Workshop
+    from competition.training.trainer import Trainer
 
     member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     images, classes = load(setup, folder, ram=0)
-    shop = Workshop(member, images, classes, "accuracy", device, setup.predict_batch)
+    trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
     for k in range(train_folds):
-        shop.train(k, member.train, None, lambda *_: None, lambda: False)
-        shop.held_out(k)
+        trainer.train(k, member.train, None, lambda *_: None, lambda: False)
+        trainer.held_out(k)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"before": before * 1024 / 1e6, "most": most * 1024 / 1e6}
 

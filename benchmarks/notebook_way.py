@@ -76,17 +76,17 @@ def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
 
 def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:
     """(held-out accuracy, images)"""
-    from competition.params_file import load_params
+    from competition.config.params_file import load_params
     from competition.training.device import open_device
-    from competition.training.workshop import Workshop
+    from competition.training.trainer import Trainer
 
     images, classes = load(setup, folder, ram=2 * 10**9)
     member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
-    shop = Workshop(member, images, classes, "accuracy", device, setup.predict_batch)
+    trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
     right = 0.0
     for k in range(setup.folds):
-        shop.train(k, member.train, None, lambda *_: None, lambda: False)
-        right += shop.score(k) * float((images.folds == k).sum())
+        trainer.train(k, member.train, None, lambda *_: None, lambda: False)
+        right += trainer.score(k) * float((images.folds == k).sum())
     return right / len(images.ids), len(images.ids)
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from competition.config.params import Member
+from competition.config.params_file import load_params
 from competition.data import records
-from competition.data.cache import Budget, decoded
+from competition.data.cache import CacheBudget, decode_images
 from competition.data.records import Record
-from competition.params import Member
-from competition.params_file import load_params
-from competition.training.workshop import Images
+from competition.training.trainer import Images
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 8
@@ -80,9 +80,9 @@ def load(setup: Setup, folder: Path, ram: int) -> tuple[Images, int]:
     with (folder / "labels.csv").open(newline="") as file:
         ids, told = zip(*csv.reader(file), strict=True)
     labels, files = np.array(told, int), shards(folder)
-    budget = Budget(folder / "cache", ram, 10**12)
+    budget = CacheBudget(folder / "cache", ram, 10**12)
     readable = np.ones(len(ids), bool)
-    pixels = decoded(files, np.array(ids), ~readable, setup.size, "squash", budget, "benchmark", lambda *_: None)
+    pixels = decode_images(files, np.array(ids), ~readable, setup.size, "squash", budget, "benchmark", lambda *_: None)
     return Images(np.array(ids), pixels, labels, fold_of(labels, setup.folds), readable), int(labels.max()) + 1
 
 

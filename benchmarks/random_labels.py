@@ -106,8 +106,8 @@ def member(name: str) -> str:
 
 
 def job_of(folder: Path, sets: str = "") -> Any:
-    from competition.params_file import load_params, parse_overrides
-    from pipelines.stage import Job
+    from competition.config.params_file import load_params, parse_overrides
+    from pipelines.runner import Job
 
     overrides = tuple(parse_overrides(sets))
     options = argparse.Namespace(
@@ -123,12 +123,12 @@ def run(stage: str, folder: Path, sets: str) -> None:
 
 
 def measured(folder: Path, classes: int) -> dict[str, Any]:
+    from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
     from competition.data.prepared import load_prepared
-    from competition.gather import gather, sources
 
     job = job_of(folder)
     prepared = load_prepared(job.work / "data")
-    rows = gather(job.work, job.params, prepared, sources(job.work, job.params, prepared, False))
+    rows = load_predictions(job.work, job.params, prepared, prediction_sources(job.work, job.params, prepared, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)
     chance = 1 / classes
     found = {}

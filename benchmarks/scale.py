@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.params_file import load_params
 from competition.ensemble.honest import honest_chain
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings, honest_settings
-from competition.params_file import load_params
 
 PIECE = 2_000  # rows drawn at once
 

@@ -44,6 +44,7 @@ import numpy as np
 
 from benchmarks import flowers_simulation
 from benchmarks.worlds import SETTINGS, Setting, draw
+from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import score_of
 from competition.ensemble.chain import ChainSettings, chain_labels
@@ -53,7 +54,6 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import HonestSettings
 from competition.ensemble.settings import chain_settings
-from competition.params_file import load_params
 
 MACRO_F1 = METRICS["macro_f1"]
 FOLDS, FRESH, RESAMPLES = 5, 10_000, 200

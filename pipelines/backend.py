@@ -4,8 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from pipelines.ran_with import is_installed
-from pipelines.stage import Job
+from pipelines.runner import Job
+from pipelines.versions import is_installed
 
 
 def start_tensorflow(job: Job) -> None:
@@ -29,7 +29,7 @@ def start_backend(job: Job) -> None:
     if "keras" not in sys.modules:
         backend, reason = choose_backend(job.params.device.backend, os.environ, os.path.exists, is_installed)
         os.environ["KERAS_BACKEND"] = backend
-        job.say(f"backend: {backend} ({reason})")
+        job.echo(f"backend: {backend} ({reason})")
     start_tensorflow(job)
     if os.environ.get("KERAS_BACKEND") == "jax":
         import tensorflow

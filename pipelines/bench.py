@@ -6,41 +6,41 @@ from typing import Any
 
 import numpy as np
 
-from competition.data.cache import Budget, is_streamed
+from competition.artifacts.dependencies import member_with_tuned_values, training_parts
+from competition.artifacts.manifest import write_json
+from competition.config.params import Member
+from competition.data.cache import CacheBudget, is_streamed
 from competition.data.prepared import Prepared, load_prepared
-from competition.lineage import training_parts, tuned_member
-from competition.manifest import write_json
-from competition.params import Member
 from pipelines.backend import start_backend
-from pipelines.stage import Job, add_pick, image_cache, main, picked_folds, picked_members, shown
+from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_folds, selected_members
 
 DECODED = 512  # images that are decoded anew, at most: decoding is as fast for the next thousand
 
 
 def run(job: Job) -> None:
     """data/ -> bench.json; nothing is trained that counts"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     prepared, found = load_prepared(job.path("data")), {}
     start_backend(job)
-    for name in picked_members(job):
-        member, _ = tuned_member(job.work, job.params, name, job.overrides)
-        job.say(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
+    for name in selected_members(job):
+        member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+        job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
         found[name] = bench(job, prepared, name, member)
     write_json(job.path("bench.json"), found)
-    job.say(f"bench: {shown(job.path('bench.json'))} holds it all")
+    job.echo(f"bench: {display_path(job.path('bench.json'))} holds it all")
 
 
 def bench(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, Any]:
     """Images per second, by part. Says each as soon as it is known."""
     from competition.training.bench import parts
     from competition.training.device import open_device
-    from competition.training.workshop import Workshop
+    from competition.training.trainer import Trainer
 
     seconds: dict[str, float] = {}
 
     def say(part: str, images: int, took: float, what: str) -> None:
         seconds[part] = images / took
-        job.say(f"bench {name}: {images / took:>10,.0f} images/s  {what}")
+        job.echo(f"bench {name}: {images / took:>10,.0f} images/s  {what}")
 
     decode, there = load(job, prepared, member, anew=True), load(job, prepared, member, anew=False)
     rows = np.arange(min(DECODED, len(there.ids)))
@@ -50,21 +50,21 @@ def bench(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, 
     say("read", len(shuffled), timed(lambda: there.pixels[shuffled]), kept)
     device = open_device(job.params.device, job.path("cache", "compiled"))
     competition = prepared.competition
-    shop = Workshop(member, there, len(competition.classes), competition.metric, device, job.params.predict.batch)
-    found, batch = parts(shop, picked_folds(job)[0]), shop.engine.batch
+    trainer = Trainer(member, there, len(competition.classes), competition.metric, device, job.params.predict.batch)
+    found, batch = parts(trainer, selected_folds(job)[0]), trainer.engine.batch
     say("augmented", batch, found.batch, "read, augmented and batched: what the input pipeline can do")
     say("step", batch, found.waiting.alone, f"learned from data that is there, on {device.replicas} x {device.kind}")
     say("trained", batch, found.waiting.step, "learned in training, both together")
-    job.say(f"bench {name}: {found.waiting.told(member.train, is_streamed(there.pixels))}")
+    job.echo(f"bench {name}: {found.waiting.told(member.train, is_streamed(there.pixels))}")
     return {"images_per_second": seconds, "batch": batch, "waiting": found.waiting.share}
 
 
 def load(job: Job, prepared: Prepared, member: Member, anew: bool) -> Any:
     """The training images; anew: as they are read where no cache has room."""
-    from competition.training.workshop import load_images
+    from competition.training.trainer import load_images
 
     cache = image_cache(job)
-    budget = Budget(cache.folder, 0, 0) if anew else cache
+    budget = CacheBudget(cache.folder, 0, 0) if anew else cache
     return load_images(
         prepared, training_parts(member), member.image_size, job.params.prepare.fit, budget, lambda *_: None
     )
@@ -77,4 +77,4 @@ def timed(make: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main(run, add_pick)
+    main(run, add_selection)

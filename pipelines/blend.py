@@ -10,12 +10,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.dependencies import tuning_trials
+from competition.artifacts.ensemble_inputs import (
+    EnsembleInputs,
+    load_predictions,
+    model_digests,
+    prediction_sources,
+    seed_spreads,
+    view_seconds,
+)
+from competition.artifacts.manifest import digest_of, write_json
 from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.bootstrap import Score, score_with_error
 from competition.ensemble.chain import Chain, ChainMembers, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
-from competition.ensemble.honest import Honest, honest_chain
+from competition.ensemble.honest import HonestResult, honest_chain
 from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.outputs import plain_view
@@ -23,36 +33,33 @@ from competition.ensemble.policy import refused_views
 from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.settings import chain_settings, honest_settings
-from competition.gather import Gathered, gather, models, seed_spreads, sources, view_seconds
-from competition.lineage import tuning_trials
-from competition.manifest import digest_of, write_json
 from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
-from competition.report.words import blend_lines, diversity_lines, seeds_line, views_lines
+from competition.report.terminal import blend_lines, diversity_lines, seeds_line, views_lines
 from competition.submission import format, ledger
 from pipelines.progress import progress_bar
-from pipelines.ran_with import git_commit
-from pipelines.stage import Job, add_partial, main, shown
+from pipelines.runner import Job, add_partial, display_path, main
+from pipelines.versions import git_commit
 
 
 def run(job: Job) -> None:
     """members/*/fold*/views/ -> blend/, kept under blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     params, prepared = job.params, load_prepared(job.path("data"))
-    have = sources(job.work, params, prepared, job.options.allow_partial)
+    have = prediction_sources(job.work, params, prepared, job.options.allow_partial)
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
     for note in notes:
-        job.say(f"blend: {note}")
+        job.echo(f"blend: {note}")
     blocks = {block: getattr(params, block) for block in ("policy", "blend", "decision", "honest")}
     depends = {"predictions": have, "data": prepared.digest, "seeds": spreads, **blocks}
     depends["caveats"] = digests(job.path("data"))
     if params.policy.seconds_limit:  # no other choice depends on how long anything took
         depends["seconds"] = view_seconds(job.work, params, params.members)
         for name in sorted(have.keys() - depends["seconds"].keys()):
-            job.say(
+            job.echo(
                 f"blend: what the views of {name} cost is not known: each counts as one second of policy.seconds_limit"
             )
-    made = job.piece(
+    made = job.cached(
         "blend",
         job.path("blend", "manifest.json"),
         depends,
@@ -61,9 +68,9 @@ def run(job: Job) -> None:
     submission = job.submissions / made.result["file"]
     if not submission.exists():  # the folder of submissions is the user's: a file taken away comes back
         shutil.copyfile(job.path("blend", "submission.csv"), submission)
-    job.say(f"submission: {shown(submission)}")
+    job.echo(f"submission: {display_path(submission)}")
     for line in choices_lines(job.work, job.submissions, params, prepared, made.result["submission"]):
-        job.say(line)
+        job.echo(line)
 
 
 def choose(
@@ -75,9 +82,9 @@ def choose(
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """spreads, seconds: of gather.seed_spreads and gather.view_seconds."""
     params, metric = job.params, metric_named(prepared.competition.metric)
-    rows = gather(job.work, params, prepared, have)
+    rows = load_predictions(job.work, params, prepared, have)
     for note in rows.notes:
-        job.say(f"blend: {note}")
+        job.echo(f"blend: {note}")
     settings, more = chain_settings(params, metric.name), honest_settings(params)
     with progress_bar(None, "blend: choosing") as bar:
         found = honest_chain(
@@ -99,7 +106,7 @@ def choose(
         **scores_of(job, found, metric, rows),
         "oof_digest": digest_of(sorted(zip(rows.ids.tolist(), rows.labels.tolist()))),
         "chain": found.chain.digest(),
-        "models": models(job.work, params, have),
+        "models": model_digests(job.work, params, have),
         "seeds": spreads,
         "views": {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused},
         "diversity": told(different),
@@ -117,12 +124,12 @@ def choose(
     ]
     lines += row_notes(found, rows)
     for line in lines:
-        job.say(line)
+        job.echo(line)
     return files, {"file": file, "submission": digest, **scores}
 
 
 def written(
-    folder: Path, prepared: Prepared, found: Honest, rows: Gathered, scores: Mapping[str, Any]
+    folder: Path, prepared: Prepared, found: HonestResult, rows: EnsembleInputs, scores: Mapping[str, Any]
 ) -> tuple[list[Path], str]:
     """(the files of a blend, digest of its submission): what was chosen, what it scores, what it says of every row."""
     names = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
@@ -139,7 +146,7 @@ def written(
 
 
 def handed_over(
-    job: Job, prepared: Prepared, found: Honest, scores: Mapping[str, Any], digest: str, partial: str
+    job: Job, prepared: Prepared, found: HonestResult, scores: Mapping[str, Any], digest: str, partial: str
 ) -> str:
     """The name of the submission in submissions/, noted in the ledger; the blend is kept beside later ones."""
     file, folder = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv", job.path("blend")
@@ -151,7 +158,7 @@ def handed_over(
     return file
 
 
-def partial_of(rows: Gathered, folds: int) -> str:
+def partial_of(rows: EnsembleInputs, folds: int) -> str:
     """'' when every fold model has spoken, else how many have: 3of5."""
     spoke = len(rows.predicted_folds)
     return "" if spoke == folds else f"{spoke}of{folds}"
@@ -177,7 +184,7 @@ def told(found: Diversity) -> dict[str, Any]:
     return values
 
 
-def row_notes(found: Honest, rows: Gathered) -> list[str]:
+def row_notes(found: HonestResult, rows: EnsembleInputs) -> list[str]:
     """Which rows the scores are of, where they are not all rows, each by a chain that saw all other folds."""
     notes, folds = [], len(rows.predicted_folds)
     if found.is_optimistic:
@@ -198,7 +205,7 @@ def row_notes(found: Honest, rows: Gathered) -> list[str]:
     return notes
 
 
-def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[str, Any]:
+def scores_of(job: Job, found: HonestResult, metric: Metric, rows: EnsembleInputs) -> dict[str, Any]:
     """What may be quoted. Every score is of `found.scored`: rows that chose hyperparameters are left out."""
     classes, more = found.cross_fitted.probs.shape[1], (job.params.honest.resamples, job.params.honest.seed)
     at = found.scored
@@ -209,8 +216,8 @@ def scores_of(job: Job, found: Honest, metric: Metric, rows: Gathered) -> dict[s
         "members": {
             name: _shown(metric, plain_score(metric, views, rows.labels, at, more)) for name, views in rows.oof.items()
         },
-        "chosen_on": metric.shown(found.chosen_on),
-        "honest": metric.shown(found.honest.value),
+        "chosen_on": metric.display(found.chosen_on),
+        "honest": metric.display(found.honest.value),
         "standard_error": found.honest.error,
         "honest_rows": int(at.sum()),
         "tuned_folds": rows.tuned_folds,
@@ -231,15 +238,15 @@ def plain_score(
 ) -> Score:
     """A member alone, by its plain view, on the rows of `scored` (N,) bool: nothing was chosen."""
     probs, labels = views.view(plain_view(views), np.flatnonzero(scored)), labels[scored]
-    return score_with_error(labels, probs.argmax(1) if metric.of_tally else probs, metric, probs.shape[1], *more)
+    return score_with_error(labels, probs.argmax(1) if metric.from_counts else probs, metric, probs.shape[1], *more)
 
 
 def _shown(metric: Metric, score: Score) -> dict[str, float]:
-    return {"score": metric.shown(score.value), "standard_error": score.error}
+    return {"score": metric.display(score.value), "standard_error": score.error}
 
 
 def entry(
-    job: Job, prepared: Prepared, found: Honest, scores: Mapping[str, Any], digest: str, file: str, partial: str
+    job: Job, prepared: Prepared, found: HonestResult, scores: Mapping[str, Any], digest: str, file: str, partial: str
 ) -> ledger.Entry:
     chain = found.chain
     return ledger.Entry(

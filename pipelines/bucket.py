@@ -3,12 +3,12 @@
 import posixpath
 from collections import defaultdict
 
-from competition.errors import Refusal
-from competition.manifest import is_whole, read_manifest
-from competition.remote import bucket
+from competition.artifacts.manifest import files_intact, read_manifest
+from competition.config.errors import UserError
+from competition.storage import bucket
 from pipelines.backend import start_tensorflow
 from pipelines.progress import progress_bar
-from pipelines.stage import Job, bucket_of, main
+from pipelines.runner import Job, bucket_of, main
 
 KEPT = ("data/", "tune/", "members/")  # results below work/<competition>; everything else is made again in minutes
 STAYS = "data/records/"  # never brought back: training reads records where they are
@@ -17,7 +17,7 @@ STAYS = "data/records/"  # never brought back: training reads records where they
 def run(job: Job) -> None:
     """work/<competition> <-> storage.bucket/<competition>, one sealed result (a folder with a manifest) at a time"""
     if not job.params.storage.bucket:
-        raise Refusal('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
+        raise UserError('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
     start_tensorflow(job)
     there, here = sealed(bucket.names(bucket_of(job))), sealed(local_names(job))
     sent, brought, differing = [], [], []
@@ -36,9 +36,9 @@ def run(job: Job) -> None:
                 bucket.read_bytes(f"{bucket_of(job)}/{unit}/{bucket.LAST}") != job.path(unit, bucket.LAST).read_bytes()
             ):
                 differing.append(unit)
-    job.say(f"bucket: {len(sent)} results sent to {bucket_of(job)}, {len(brought)} brought from there")
+    job.echo(f"bucket: {len(sent)} results sent to {bucket_of(job)}, {len(brought)} brought from there")
     if differing:
-        job.say(
+        job.echo(
             f"bucket: {len(differing)} results differ and stayed as they are on both sides ({', '.join(differing[:3])}); "
             "FORCE=1 sends those of this machine"
         )
@@ -71,7 +71,7 @@ def whole(job: Job, unit: str) -> bool:
         return False
     if unit == "data" and not job.path(STAYS).exists():
         return all((job.path(unit) / name).is_file() for name in made.files if not f"data/{name}".startswith(STAYS))
-    return is_whole(manifest, made)
+    return files_intact(manifest, made)
 
 
 def bring(job: Job, unit: str, names: list[str]) -> None:
@@ -79,7 +79,7 @@ def bring(job: Job, unit: str, names: list[str]) -> None:
     bucket.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted)
     if not whole(job, unit):
         job.path(unit, bucket.LAST).unlink(missing_ok=True)
-        raise Refusal(
+        raise UserError(
             f"{bucket_of(job)}/{unit} is not what its manifest says; make it here and run `make bucket FORCE=1`"
         )
 

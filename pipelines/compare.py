@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pandas as pd
 
+from competition.artifacts.ensemble_inputs import seed_spreads
+from competition.artifacts.manifest import atomic_write
+from competition.config.errors import UserError
 from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain
-from competition.ensemble.compare import compare, moved_by_seeds
+from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
-from competition.errors import Refusal
-from competition.gather import seed_spreads
-from competition.manifest import atomic
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
-from competition.report.words import gain, seeds_line
-from pipelines.stage import Job, add_two, main, shown
+from competition.report.terminal import gain, seeds_line
+from pipelines.runner import Job, add_pair, display_path, main
 
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     prepared, (a, b) = load_prepared(job.path("data")), two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
@@ -30,26 +30,28 @@ def run(job: Job) -> None:
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
     old, new = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = trained_apart(a, b)
-    d = replace(comparison.difference, seeds=moved_by_seeds(old, new, spreads, retrained))
-    job.say(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
-    job.say(f"  {gain(d)}; without other seeds, 95 % interval: {d.low:+.4f} to {d.high:+.4f}")
+    d = replace(comparison.difference, seeds=seed_noise_of_difference(old, new, spreads, retrained))
+    job.echo(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
+    job.echo(f"  {gain(d)}; without other seeds, 95 % interval: {d.low:+.4f} to {d.high:+.4f}")
     for line in (*seeds_line(spreads, sorted({*old, *new})), *(f"  {note}" for note in (*rows.notes(), *notes))):
-        job.say(line)
+        job.echo(line)
     if retrained:
-        job.say(f"  of other fold models in the two: {', '.join(retrained)}")
+        job.echo(f"  of other fold models in the two: {', '.join(retrained)}")
     truth = dict(zip(rows.ids, rows.labels))
     lines = [
         (name, classes[truth[name]], classes[x], classes[y], x == truth[name], y == truth[name])
         for name, x, y in comparison.changed
     ]
     table = pd.DataFrame(lines, columns=["id", "label", "before", "after", "was_right", "is_right"])
-    with atomic(job.path("compare.csv")) as temporary:
+    with atomic_write(job.path("compare.csv")) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
     better, worse = (
         int((~table["was_right"] & table["is_right"]).sum()),
         int((table["was_right"] & ~table["is_right"]).sum()),
     )
-    job.say(f"  {len(table):,} rows changed: {better} corrected, {worse} corrupted: {shown(job.path('compare.csv'))}")
+    job.echo(
+        f"  {len(table):,} rows changed: {better} corrected, {worse} corrupted: {display_path(job.path('compare.csv'))}"
+    )
 
 
 def trained_apart(a: Path, b: Path) -> list[str]:
@@ -65,7 +67,7 @@ def two_blends(job: Job) -> tuple[Path, Path]:
     known = ", ".join(folder.name for folder in folders) or "none; every `make predict` keeps one"
     missing = [f"{letter.upper()}=" for letter in ("a", "b") if not getattr(job.options, letter)]
     if missing:
-        raise Refusal(
+        raise UserError(
             f"{' and '.join(missing)} not given; make compare A=... B=... takes the first digits of two blends; "
             f"there are {known}"
         )
@@ -74,7 +76,7 @@ def two_blends(job: Job) -> tuple[Path, Path]:
         name = getattr(job.options, letter)
         matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
         if len(matches) != 1:
-            raise Refusal(
+            raise UserError(
                 f"{letter.upper()}={name} names {len(matches)} blends where one was expected; there are {known}"
             )
         pair.append(matches[0])
@@ -82,4 +84,4 @@ def two_blends(job: Job) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    main(run, add_two)
+    main(run, add_pair)

@@ -10,16 +10,18 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from competition.artifacts.dependencies import fold_model_dependencies, fold_model_manifest, member_with_tuned_values
+from competition.artifacts.manifest import files_intact, is_current, read_manifest
+from competition.config.errors import UserError
 from competition.data.prepared import load_prepared
-from competition.errors import Refusal
-from competition.lineage import fold_depends, fold_model, tuned_member
-from competition.manifest import is_current, is_whole, read_manifest
-from competition.remote import credentials, download, kernels, storage
-from competition.remote.explain import explain
-from competition.remote.kaggle_client import PASSING, Client, KaggleRefusal, Patience, slug_of
-from competition.remote.secrets import redact
-from pipelines.ran_with import is_installed, versions
-from pipelines.stage import Job, main, shown
+from competition.kaggle import credentials, download
+from competition.kaggle.client import PASSING, Client, KaggleError, Patience, slug_of
+from competition.kaggle.explain import explain
+from competition.kaggle.redaction import redact
+from competition.kernels import api as kernels
+from competition.storage import locations as storage
+from pipelines.runner import Job, display_path, main
+from pipelines.versions import is_installed, versions
 
 ROOM = 10.0  # GB that a real competition with its records and decoded images needs, about
 LOOK = """
@@ -49,21 +51,21 @@ def run(job: Job) -> None:
     wrong = 0
     for name, look in LOOKS.items():
         for found in look(job):
-            job.say(f"{'WRONG' if found.fix else 'note ' if found.unsure else 'ok   '} {name}: {found.what}")
+            job.echo(f"{'WRONG' if found.fix else 'note ' if found.unsure else 'ok   '} {name}: {found.what}")
             if found.fix:
                 wrong += 1
-                job.say(f"      {found.fix}")
+                job.echo(f"      {found.fix}")
     if wrong:
-        raise Refusal(f"{wrong} thing{'s' if wrong > 1 else ''} to mend, each with its fix above")
+        raise UserError(f"{wrong} thing{'s' if wrong > 1 else ''} to mend, each with its fix above")
 
 
 def say_explained(job: Job, text: str) -> None:
     found = explain(text)
     if found is None:
-        raise Refusal(
+        raise UserError(
             "this error is not known here; paste its last lines whole, or search for them with the names of the packages"
         )
-    job.say(f"found: {redact(found.error)}\nwhy:   {found.cause}\nfix:   {found.fix}")
+    job.echo(f"found: {redact(found.error)}\nwhy:   {found.cause}\nfix:   {found.fix}")
 
 
 def python(job: Job) -> Iterator[Finding]:
@@ -106,19 +108,19 @@ def kaggle(job: Job) -> Iterator[Finding]:
     needed = bool(slug) and not job.params.competition.miniature
     try:
         found = credentials.find(os.environ)
-    except Refusal as refusal:
-        yield Finding("no credential", str(refusal)) if needed else Finding("no credential, and none is needed")
+    except UserError as user_error:
+        yield Finding("no credential", str(user_error)) if needed else Finding("no credential, and none is needed")
         return
     yield Finding(f"{found.kind} from {found.source}" + (f" ({found.username})" if found.username else ""))
     for warning in found.warnings:
         yield Finding("the credential", warning)
-    client = Client(os.environ, Patience(1, how.first_wait, how.longest_wait, how.stall), job.say)
+    client = Client(os.environ, Patience(1, how.first_wait, how.longest_wait, how.stall), job.echo)
     if needed:
         try:
             state = download.preflight(client, slug_of(slug))
-        except Refusal as refusal:
-            yield Finding(f"the competition {slug}", str(refusal))
-            if isinstance(refusal, KaggleRefusal) and refusal.kind in {"credentials", *PASSING}:
+        except UserError as user_error:
+            yield Finding(f"the competition {slug}", str(user_error))
+            if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *PASSING}:
                 return  # the next question would fail in the same way
         else:
             yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
@@ -131,8 +133,8 @@ def kaggle(job: Job) -> Iterator[Finding]:
                 )
     try:
         quota = kernels.quota(client)
-    except Refusal as refusal:
-        yield Finding(f"the week's hours of GPU and TPU could not be asked: {refusal}", unsure=True)
+    except UserError as user_error:
+        yield Finding(f"the week's hours of GPU and TPU could not be asked: {user_error}", unsure=True)
         return
     yield Finding(
         f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
@@ -145,7 +147,7 @@ def disk(job: Job) -> Iterator[Finding]:
     small = job.params.competition.adapter == "digits" or job.params.competition.miniature > 0
     need = 1.0 if small else ROOM
     fix = f"{need:.0f} GB are needed, about: make room, or link work/ to a larger disk" if free < need else ""
-    yield Finding(f"{free:.1f} GB free for {shown(job.work)}", fix)
+    yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
 
 
 def data(job: Job) -> Iterator[Finding]:
@@ -154,7 +156,7 @@ def data(job: Job) -> Iterator[Finding]:
         if made is None:
             yield Finding(f"{name}: none yet; `make download` brings them")
             return
-        whole = is_whole(manifest, made)
+        whole = files_intact(manifest, made)
         fix = "" if whole else "make download FORCE=1"
         yield Finding(f"{name}: {len(made.files):,} files, {'whole' if whole else 'damaged'}", fix)
     prepared = load_prepared(job.path("data"))
@@ -164,12 +166,15 @@ def data(job: Job) -> Iterator[Finding]:
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     for name in job.params.members:
-        member, _ = tuned_member(job.work, job.params, name, job.overrides)
+        member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
         folds = range(job.params.prepare.folds)
         done = [
             fold
             for fold in folds
-            if is_current(fold_model(job.work, name, fold), fold_depends(job.work, prepared, job.params, member, fold))
+            if is_current(
+                fold_model_manifest(job.work, name, fold),
+                fold_model_dependencies(job.work, prepared, job.params, member, fold),
+            )
         ]
         yield Finding(f"{name}: {len(done)} of {len(folds)} fold models trained and current")
 
@@ -183,8 +188,8 @@ def place(job: Job) -> Iterator[Finding]:
     try:
         tried = storage.try_place(bucket, os.environ, how.seconds)
         yield Finding(f"{bucket}: {tried.files} entries, answers in {tried.seconds:.1f} s")
-    except Refusal as refusal:
-        yield Finding(bucket, str(refusal))
+    except UserError as user_error:
+        yield Finding(bucket, str(user_error))
 
 
 LOOKS: dict[str, Callable[[Job], Iterator[Finding]]] = {

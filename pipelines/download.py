@@ -8,14 +8,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from competition.artifacts.manifest import digest_of
+from competition.config.errors import UserError
 from competition.data.adapters import ADAPTERS
 from competition.data.competition import Settings
-from competition.errors import Refusal
-from competition.manifest import digest_of
-from competition.remote import download, partial, storage
+from competition.kaggle import download, partial
+from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
 from pipelines.progress import ByteSteps
-from pipelines.stage import Job, kaggle_client, main, shown
+from pipelines.runner import Job, display_path, kaggle_client, main
 
 
 def run(job: Job) -> None:
@@ -26,7 +27,7 @@ def run(job: Job) -> None:
     how = job.params.prepare
     wanted = Settings(**asdict(job.params.competition), seed=how.seed, group_column=how.group_column)
     depends = {"competition": wanted.of_raw_files(), "source": source_digest(wanted.source)}
-    job.piece("download", job.path("raw.json"), depends, lambda: get(job, wanted))
+    job.cached("download", job.path("raw.json"), depends, lambda: get(job, wanted))
 
 
 def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
@@ -57,7 +58,7 @@ def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     megabytes = sum(path.stat().st_size for path in files) / 1e6
-    job.say(f"download: {len(files):,} files, {megabytes:,.1f} MB in {shown(raw)}")
+    job.echo(f"download: {len(files):,} files, {megabytes:,.1f} MB in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(megabytes, 1)}
 
 
@@ -65,14 +66,14 @@ def get_only(job: Job, pattern: str) -> None:
     """The files that `pattern` names, to look at. They are no part of raw/, which later stages need whole."""
     slug, folder, how = job.params.competition.slug, job.path("raw.only"), job.params.kaggle
     if not slug or job.params.competition.miniature:
-        raise Refusal(
+        raise UserError(
             f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
             "(competition.slug is empty, or it is a miniature): leave ONLY out"
         )
     with ByteSteps() as steps:
         files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, how.unpack_ratio, steps.update)
-    job.say(
-        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {shown(folder)}, to look at; the index, "
+    job.echo(
+        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, to look at; the index, "
         "the folds and training need all files: `make download` without ONLY"
     )
 
@@ -85,7 +86,7 @@ def attached_input(job: Job, wanted: Settings) -> str:
         return ""
     found = storage.find_inputs("sample_submission.csv")
     if found:
-        job.say(f"download: {found[0]} is attached to this notebook; nothing need be fetched")
+        job.echo(f"download: {found[0]} is attached to this notebook; nothing need be fetched")
     return found[0] if found else ""
 
 
@@ -95,7 +96,7 @@ def source_digest(source: str) -> str:
         return ""
     path = Path(source)
     if not path.exists():
-        raise Refusal(f"competition.source: {source} was not found; expected a zip file or a directory")
+        raise UserError(f"competition.source: {source} was not found; expected a zip file or a directory")
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 

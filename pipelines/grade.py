@@ -1,35 +1,35 @@
 """Score the newest submission against the private solution of a local competition, and count the look."""
 
+from competition.config.errors import UserError
 from competition.data.adapters import ADAPTERS
 from competition.data.prepared import load_prepared
-from competition.errors import Refusal
 from competition.submission import grading, ledger
-from pipelines.stage import Job, add_file, main, newest_submission
+from pipelines.runner import Job, add_file, main, newest_submission
 
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
     if solution is None or not solution.exists():
-        raise Refusal(
+        raise UserError(
             f"{job.params.competition.name} has no private solution here: Kaggle keeps it; `make submit` asks Kaggle"
         )
     book = job.submissions / "ledger.jsonl"
     entry = newest_submission(job, ledger.read(book).entries)
     competition = load_prepared(job.path("data")).competition
     grade = grading.grade(job.submissions / entry.file, solution, competition, book, job.path("looks.json"))
-    job.say(
+    job.echo(
         f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), "
         f"private {grade.private:.4f} ({grade.private_rows} rows)"
     )
     if entry.honest_score is not None and entry.standard_error:
         gap, kind = grade.private - entry.honest_score, "optimistic" if entry.optimistic else "honest"
-        job.say(
+        job.echo(
             f"grade: the {kind} score said {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
             f"the private one is {gap:+.4f} away, {abs(gap) / entry.standard_error:.1f} standard errors"
         )
-    job.say(
+    job.echo(
         f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; "
         "a score that is looked at often is no estimate any more"
     )

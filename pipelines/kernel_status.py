@@ -2,11 +2,11 @@
 
 import argparse
 
-from competition.remote import kernels
-from competition.remote.kaggle_client import SITE, Client
-from competition.remote.kernel_push import read_under_way
-from competition.remote.kernels import Pushed
-from pipelines.stage import Job, kaggle_client, main
+from competition.kaggle.client import SITE, Client
+from competition.kernels import api as kernels
+from competition.kernels.api import KernelVersion
+from competition.kernels.push import read_push_intent
+from pipelines.runner import Job, kaggle_client, main
 
 
 def run(job: Job) -> None:
@@ -18,28 +18,28 @@ def run(job: Job) -> None:
         state = kernels.follow(client, kernel, lambda text: print_log(job, text), 0, 0)
     else:
         state = kernels.status(client, kernel.owner, kernel.slug, kernel.version)
-    job.say(f"kernel: {name}: {state.status}" + (f" ({state.message})" if state.message else ""))
-    job.say(f"kernel: see {kernel.url}; `make kernel` brings home what it leaves")
+    job.echo(f"kernel: {name}: {state.status}" + (f" ({state.message})" if state.message else ""))
+    job.echo(f"kernel: see {kernel.url}; `make kernel` brings home what it leaves")
 
 
-def kernel_of(job: Job, client: Client) -> Pushed:
+def kernel_of(job: Job, client: Client) -> KernelVersion:
     """The version that is under way; where none is, the newest one (version 0) of this competition's kernel."""
     state, how = job.path("kernel", "run.json"), job.params.kernel
     if state.exists():
-        under_way = read_under_way(state)
+        under_way = read_push_intent(state)
         if under_way.version:
             return under_way.pushed
-        job.say(f"kernel: the push of run {under_way.run} was never answered; `make kernel` looks for it")
+        job.echo(f"kernel: the push of run {under_way.run} was never answered; `make kernel` looks for it")
         owner, slug = under_way.owner, under_way.slug
     else:
         owner = how.owner or kernels.username(client)
         slug = how.slug or kernels.default_slug(job.params.competition.name)
-    return Pushed(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
+    return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
 
 
 def print_log(job: Job, text: str) -> None:
     for line in text.splitlines():
-        job.say(f"kernel | {line}")
+        job.echo(f"kernel | {line}")
 
 
 def add_log(parser: argparse.ArgumentParser) -> None:

@@ -2,25 +2,25 @@
 
 import argparse
 
-from competition.remote import leaderboard
-from competition.remote.kaggle_client import slug_of
-from pipelines.stage import Job, kaggle_client, main, printable
+from competition.kaggle import leaderboard
+from competition.kaggle.client import slug_of
+from pipelines.runner import Job, kaggle_client, main, printable
 
 
 def run(job: Job) -> None:
     """Kaggle's leaderboard -> the first TOP rows on the screen"""
     name = job.params.competition.slug
     if not name:
-        job.say(f"leaderboard: {job.params.competition.name} is not on Kaggle; `make grade` scores it here")
+        job.echo(f"leaderboard: {job.params.competition.name} is not on Kaggle; `make grade` scores it here")
         return
     slug = slug_of(name)
     board = leaderboard.read(kaggle_client(job), slug, job.options.top)
     for place, row in enumerate(board.rows, 1):
         own = "  <- this team" if board.team and row.team == board.team else ""
-        job.say(f"{place:>5}  {row.score:<10}  {row.date[:10]}  {printable(row.team)}{own}")
+        job.echo(f"{place:>5}  {row.score:<10}  {row.date[:10]}  {printable(row.team)}{own}")
     if not board.rows:
-        job.say(f"leaderboard: nobody has a score on {slug} yet")
-    job.say(f"leaderboard: {printable(leaderboard.standing(board))}")
+        job.echo(f"leaderboard: nobody has a score on {slug} yet")
+    job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")
 
 
 def add_top(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from competition.errors import Refusal
-from competition.lineage import tuned_member
-from competition.manifest import write_json
-from competition.params import Member
-from competition.training.planning import (
+from competition.artifacts.dependencies import member_with_tuned_values
+from competition.artifacts.manifest import write_json
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.config.yaml_text import read_yaml
+from competition.preflight.planning import (
     HOUR,
     Cost,
     Sizes,
@@ -26,11 +27,10 @@ from competition.training.planning import (
     sizes_of,
     speed_by_preflight,
 )
-from competition.training.topology import topology_named
-from competition.yaml_text import read_yaml
+from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
 from pipelines.progress import progress_bar
-from pipelines.stage import Job, add_pick, main, picked_members, shown
+from pipelines.runner import Job, add_selection, display_path, main, selected_members
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # of an epoch, where the member has more
@@ -40,10 +40,10 @@ def run(job: Job) -> None:
     """params.yaml, preflight/<topology>.json -> work/<competition>/plan.json, and what it says on the screen"""
     prices, sizes = read_yaml(PRICES), sizes_of(job.path("data"), job.params)
     folds = job.params.prepare.folds
-    job.say(f"plan: {sizes.train:,} images in {folds} folds, {sizes.test:,} to predict, {sizes.classes} classes")
+    job.echo(f"plan: {sizes.train:,} images in {folds} folds, {sizes.test:,} to predict, {sizes.classes} classes")
     plan = planned_for(job, sizes, prices) if job.options.topology else planned_here(job, sizes)
     write_json(job.path("plan.json"), {"sizes": sizes, **plan})
-    job.say(f"plan: {shown(job.path('plan.json'))} holds it all")
+    job.echo(f"plan: {display_path(job.path('plan.json'))} holds it all")
 
 
 def planned_here(job: Job, sizes: Sizes) -> dict[str, Any]:
@@ -53,15 +53,15 @@ def planned_here(job: Job, sizes: Sizes) -> dict[str, Any]:
 
     device, costs = open_device(job.params.device), {}
     starting = time.monotonic() - started
-    for name in picked_members(job):
-        member, _ = tuned_member(job.work, job.params, name, job.overrides)
+    for name in selected_members(job):
+        member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
         with progress_bar(None, f"plan {name}: measuring some steps"):
             speed = measured(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         costs[name] = cost_of(load_of(member, job.params, name, sizes, device.replicas), speed)
     for line in told(costs):
-        job.say(line)
+        job.echo(line)
     total = sum(cost.seconds for cost in costs.values()) + 2 * starting  # train and predict each start TensorFlow
-    job.say(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), by steps measured just now")
+    job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), by steps measured just now")
     return {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
 
 
@@ -71,7 +71,7 @@ def measured(member: Member, sizes: Sizes, device: Any, predict_batch: int, view
     Two folds, so that half of the few images is trained on and half is scored.
     """
     from competition.data.batches import steps_per_epoch
-    from competition.training.workshop import Images, Workshop
+    from competition.training.trainer import Images, Trainer
 
     started = time.monotonic()
     batch, size = member.train.batch, member.image_size
@@ -82,24 +82,24 @@ def measured(member: Member, sizes: Sizes, device: Any, predict_batch: int, view
         numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
     )
     alone = replace(member, weights="none", teacher=(), external=())
-    shop = Workshop(alone, images, sizes.classes, "accuracy", device, predict_batch)
+    trainer = Trainer(alone, images, sizes.classes, "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
         begun = time.monotonic()
         short = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
-        shop.train(0, short, None, lambda *_: None, lambda: False, watch=False)
+        trainer.train(0, short, None, lambda *_: None, lambda: False, watch=False)
         return time.monotonic() - begun
 
     def predict(names: tuple[str, ...], some: np.ndarray) -> float:
         begun = time.monotonic()
-        shop.predict(shop.engine.weights(), images, some, names)
+        trainer.predict(trainer.engine.weights(), images, some, names)
         return time.monotonic() - begun
 
     train(1)
     ready = time.monotonic() - started
     learned, held_out = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
     scored = predict(("identity",), held_out)
-    steps = steps_per_epoch(len(learned), shop.engine.batch)
+    steps = steps_per_epoch(len(learned), trainer.engine.batch)
     step = max(min((train(3) - scored) / (3 * steps) for _ in range(2)), 1e-9)
     first = predict(views, held_out)
     again = predict(views, held_out)
@@ -114,12 +114,12 @@ def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any
     plans: dict[str, Any] = {}
     for how in ("high", "likely", "low"):
         costs = {}
-        for name in picked_members(job):
-            member, _ = tuned_member(job.work, job.params, name, job.overrides)
+        for name in selected_members(job):
+            member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
             steps = found.get(name, {})
             missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
             if missing:
-                raise Refusal(
+                raise UserError(
                     f"member {name}: preflight for {topology.name} has no good answer for {' and '.join(missing)}; "
                     f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
                 )
@@ -129,9 +129,9 @@ def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any
             costs[name] = cost_of(load_of(member, job.params, name, sizes, topology.devices), speed)
         plans[how] = costs
     for line in told(plans["likely"]):
-        job.say(line)
+        job.echo(line)
     seconds = {how: sum(cost.seconds for cost in costs.values()) for how, costs in plans.items()}
-    job.say(
+    job.echo(
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
         f"{duration(seconds['low'])}: nobody has measured how much of its peak this TPU reaches with these members)"
     )
@@ -146,14 +146,14 @@ def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
-        job.say(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
+        job.echo(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
     return result
 
 
 def on_kaggle(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
     cut = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
     sessions, weeks = ("session" if cut.sessions == 1 else "sessions"), ("week" if cut.weeks == 1 else "weeks")
-    job.say(
+    job.echo(
         f"plan: on Kaggle {cut.sessions} {sessions} of at most {kaggle['session_hours']} h, {cut.hours:.1f} h in all: "
         f"{cut.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {cut.weeks} {weeks} "
         f"(limits of {kaggle['as_of']})"
@@ -164,8 +164,8 @@ def on_kaggle(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
 def preflighted(job: Job, topology: str) -> dict[str, Any]:
     file = job.path("preflight", f"{topology}.json")
     if not file.exists():
-        raise Refusal(
-            f"{shown(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
+        raise UserError(
+            f"{display_path(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
         )
     members: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["members"]
     return members
@@ -186,4 +186,4 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_pick, add_topology)
+    main(run, add_selection, add_topology)

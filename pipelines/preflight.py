@@ -7,19 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.errors import Refusal
-from competition.lineage import tuned_member
-from competition.manifest import write_json
-from competition.training import foreseen
+from competition.artifacts.dependencies import member_with_tuned_values
+from competition.artifacts.manifest import write_json
+from competition.config.errors import UserError
+from competition.config.yaml_text import line_of, read_text, read_yaml
+from competition.preflight import results as foreseen
+from competition.preflight.answers import (
+    GRAIN,
+    PreflightRequest,
+    PreflightResult,
+    installed,
+    largest_batch,
+    require_compiler,
+    run_preflight,
+)
+from competition.preflight.planning import sizes_of
+from competition.preflight.results import STEPS, VERDICTS
+from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.device import TPU_FILES, TPU_SIGNS
-from competition.training.foreseen import STEPS, VERDICTS
-from competition.training.planning import sizes_of
-from competition.training.preflight import GRAIN, Answer, Question, ask, installed, largest_batch, require_compiler
-from competition.training.topology import GIB, Topology, topology_named
-from competition.yaml_text import line_of, read_text, read_yaml
 from pipelines.progress import progress_bar
-from pipelines.ran_with import is_installed
-from pipelines.stage import Job, add_pick, main, picked_members, shown
+from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.versions import is_installed
 
 
 def run(job: Job) -> None:
@@ -30,12 +38,12 @@ def run(job: Job) -> None:
     topology, backend = topology_named(options.topology), backend_of(job)
     require_compiler(options.mode, backend)
     steps = [options.step] if options.step else list(STEPS)
-    answers: dict[str, dict[str, Answer]] = {}
-    for name in picked_members(job):
+    answers: dict[str, dict[str, PreflightResult]] = {}
+    for name in selected_members(job):
         question = question_of(job, name, topology, backend)
         answers[name] = answered(job, name, question, steps)
         told = ", ".join(f"{step} {VERDICTS[answer.verdict]}" for step, answer in answers[name].items())
-        job.say(f"preflight {name}: {told}")
+        job.echo(f"preflight {name}: {told}")
         if options.search and answers[name].get("train"):
             answers[name]["train_largest"] = searched(job, name, question, answers[name]["train"])
     changes = [change for name in answers for change in what_to_change(job, name, answers[name], topology)]
@@ -43,21 +51,21 @@ def run(job: Job) -> None:
     facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
     write_json(file, {**facts, "members": answers, "changes": changes})
     for line in [*table(answers, topology, backend, options.mode), *changes]:
-        job.say(line)
-    job.say(f"preflight: {shown(file)} holds it all")
+        job.echo(line)
+    job.echo(f"preflight: {display_path(file)} holds it all")
     bad = sum(not answer.good for found in answers.values() for answer in found.values())
     if bad:
         total = sum(map(len, answers.values()))
-        raise Refusal(f"{bad} of {total} steps would not run on {topology.name}; the lines above say what to change")
+        raise UserError(f"{bad} of {total} steps would not run on {topology.name}; the lines above say what to change")
 
 
-def question_of(job: Job, name: str, topology: Topology, backend: str) -> Question:
-    member, _ = tuned_member(job.work, job.params, name, job.overrides)
+def question_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
+    member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
     return foreseen.question_of(member, job.params, topology, backend, classes, job.options.mode)
 
 
-def answered(job: Job, name: str, question: Question, steps: Sequence[str]) -> dict[str, Answer]:
+def answered(job: Job, name: str, question: PreflightRequest, steps: Sequence[str]) -> dict[str, PreflightResult]:
     with progress_bar(None, f"preflight {name}") as bar:
 
         def say(what: str, seconds: int) -> None:
@@ -65,13 +73,15 @@ def answered(job: Job, name: str, question: Question, steps: Sequence[str]) -> d
             bar.update(0)
             bar.refresh()
 
-        return ask(question, steps, job.path("preflight", "answers"), say, job.options.limit, job.options.force)
+        return run_preflight(
+            question, steps, job.path("preflight", "answers"), say, job.options.limit, job.options.force
+        )
 
 
-def searched(job: Job, name: str, question: Question, first: Answer) -> Answer:
+def searched(job: Job, name: str, question: PreflightRequest, first: PreflightResult) -> PreflightResult:
     """The training step at the largest batch that fits; `first` when none does, or when size is not the matter."""
 
-    def asked(batch: int) -> Answer:
+    def asked(batch: int) -> PreflightResult:
         if batch == first.batch and first.mode == "compile":
             return first
         wanted = replace(question, shapes=replace(question.shapes, batch=batch), mode="compile")
@@ -80,7 +90,7 @@ def searched(job: Job, name: str, question: Question, first: Answer) -> Answer:
     return largest_batch(asked, question.shapes.replicas, first.batch, job.options.most) or first
 
 
-def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topology) -> list[str]:
+def what_to_change(job: Job, name: str, found: dict[str, PreflightResult], topology: Topology) -> list[str]:
     """For every step that would not run: the line of the parameters to change, and what to write there."""
     lines = []
     for step in STEPS:
@@ -101,7 +111,7 @@ def what_to_change(job: Job, name: str, found: dict[str, Answer], topology: Topo
     return lines
 
 
-def advice(answer: Answer, largest: Answer | None, topology: Topology) -> str:
+def advice(answer: PreflightResult, largest: PreflightResult | None, topology: Topology) -> str:
     if largest is not None and largest.good:
         return f"a batch of {largest.batch} is the largest that fits"
     about = int(answer.batch * answer.limit / answer.memory) if answer.memory else 0
@@ -124,7 +134,7 @@ def said_at(params: Path, keys: Sequence[Any]) -> str:
     return f"{file.name} line {line}: {'.'.join(map(str, keys))}"
 
 
-def table(answers: dict[str, dict[str, Answer]], topology: Topology, backend: str, mode: str) -> list[str]:
+def table(answers: dict[str, dict[str, PreflightResult]], topology: Topology, backend: str, mode: str) -> list[str]:
     if mode == "ops":
         head = f"preflight, operations only, {backend}"
         rows = [
@@ -137,7 +147,7 @@ def table(answers: dict[str, dict[str, Answer]], topology: Topology, backend: st
     return [head, *aligned([list(foreseen.COLUMNS), *rows]), f"({foreseen.NOTE})"]
 
 
-def flat(answers: dict[str, dict[str, Answer]]) -> list[tuple[str, str, Answer]]:
+def flat(answers: dict[str, dict[str, PreflightResult]]) -> list[tuple[str, str, PreflightResult]]:
     return [(name, step, answer) for name, found in answers.items() for step, answer in found.items()]
 
 
@@ -176,4 +186,4 @@ def add_preflight(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_pick, add_preflight)
+    main(run, add_selection, add_preflight)

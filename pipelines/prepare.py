@@ -10,31 +10,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.manifest import atomic_write, sha256, write_json
+from competition.config.errors import UserError, first
 from competition.data import caveats, duplicates, embedding, folds, images, index, leaks, records, series, shift
 from competition.data.adapters import ADAPTERS
 from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
 from competition.ensemble.rare_classes import small_class_warning
-from competition.errors import Refusal, first
-from competition.manifest import atomic, sha256, write_json
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
 from pipelines.progress import progress_bar
-from pipelines.stage import Job, main, shown
+from pipelines.runner import Job, display_path, main
 
 
 def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
-    raw, how = job.needs(job.path("raw.json"), "download"), job.params.prepare
+    raw, how = job.require(job.path("raw.json"), "download"), job.params.prepare
     if (how.group_by == "column") != bool(how.group_column):
-        raise Refusal(
+        raise UserError(
             f"prepare.group_by is {how.group_by} and prepare.group_column is {how.group_column!r}: "
             "set both (group_by=column and the name of a column) or neither"
         )
     params = job.params
     wanted = Settings(**asdict(params.competition), seed=how.seed, group_column=how.group_column)
-    job.piece(
+    job.cached(
         "prepare",
         job.path("data", "manifest.json"),
         {"raw": raw.files, "prepare": params.prepare, "competition": wanted, **same_as(job)},
@@ -51,13 +51,13 @@ def prepare(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, An
     data, how = job.path("data"), job.params.prepare
     described = ADAPTERS[wanted.adapter].describe(job.path("raw"), wanted)
     for note in described.notes:
-        job.say(f"prepare: {note}")
+        job.echo(f"prepare: {note}")
     table, tables, looks = indexed(job, wanted, described)
     compared, tables["shift.csv"] = compare_parts(table, tables["series.csv"], looks)
     support = folds.support(table, len(described.classes))
     tables["support.csv"] = support.reset_index()
     for name, content in tables.items():
-        with atomic(data / name) as temporary:
+        with atomic_write(data / name) as temporary:
             content.to_csv(temporary, index=False, lineterminator="\n")
     write_json(data / "shift.json", caveats.facts_of(compared))
     index.save(table, data / "index.csv")
@@ -75,7 +75,7 @@ def prepare(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, An
     drawn = draw_sheets(data, sheets, seen, how.fit)
     say_shape(job, table, support, described)
     for line in (*series_line(table, tables["series.csv"], how.group_by), *shift_line(compared)):
-        job.say(f"prepare: {line}")
+        job.echo(f"prepare: {line}")
     more = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *drawn)
     files = [data / name for name in (*tables, *more)]
     counts = {part: int(count) for part, count in table["part"].value_counts(sort=False).items()}
@@ -130,7 +130,7 @@ def all_rows(job: Job, wanted: Settings, described: Competition) -> Iterator[Row
 
 def external_folder(name: str, folder: str) -> Path:
     if not Path(folder).is_dir():
-        raise Refusal(f"prepare.external.{name}: {folder} is no folder; expected one folder per class in it")
+        raise UserError(f"prepare.external.{name}: {folder} is no folder; expected one folder per class in it")
     return Path(folder)
 
 
@@ -150,14 +150,14 @@ def indexed(
     for name, folder in how.external.items():
         _, left_out = external_rows(external_folder(name, folder), described)
         if left_out:
-            job.say(
+            job.echo(
                 f"prepare: external {name}: {len(left_out)} folders are no class and are left out: {first(left_out)}"
             )
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(noted(all_rows(job, wanted, described)), len(described.classes), bar.update_to)
     looks = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
     if job.options.like:
-        job.say(f"prepare: groups and folds as in {shown(Path(job.options.like))}")
+        job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")
         table = index.like(table, Path(job.options.like))
         return table, {"series.csv": series.find(table, rows_of(looks, table))}, looks
     same = duplicates.pairs(table, thumbs, bits=how.near_bits, pixels=how.near_pixels)
@@ -175,7 +175,7 @@ def indexed(
     found["unreadable.csv"] = bad[["id", "part", "shard", "problem"]]
     found["series.csv"] = members = series.find(table, rows_of(looks, table))
     if how.group_by == "column" and not columns:
-        raise Refusal(
+        raise UserError(
             f"prepare.group_by: no row has a value of {how.group_column!r}; only the folder adapter reads a "
             f"group_column, this is {wanted.adapter}; set prepare.group_by=embedding or hash"
         )
@@ -189,47 +189,49 @@ def indexed(
 
 def say_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, described: Competition) -> None:
     counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
-    job.say(f"prepare: {counts}, {len(described.classes)} classes; metric {described.metric}")
+    job.echo(f"prepare: {counts}, {len(described.classes)} classes; metric {described.metric}")
     error = folds.share_errors(support).max()
-    job.say(
+    job.echo(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
     )
     if thin := folds.thin_classes(support):
-        job.say(
+        job.echo(
             f"prepare: {len(thin)} classes are missing from some fold, e.g. {described.classes[thin[0]]}: their score is a guess"
         )
     for warning in small_class_warning(table.loc[table["fold"] >= 0, "label"].to_numpy(), len(described.classes)):
-        job.say(f"prepare: {warning}")
+        job.echo(f"prepare: {warning}")
 
 
 def say_findings(job: Job, found: Mapping[str, pd.DataFrame], inflation: leaks.Inflation) -> None:
     pairs, conflicts, bad = found["duplicates.csv"], found["conflicts.csv"], found["unreadable.csv"]
     if len(pairs):
         exact = int(pairs["exact"].sum())
-        job.say(
+        job.echo(
             f"prepare: {len(pairs):,} pairs of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv"
         )
     if len(conflicts):
         policy = job.params.prepare.label_conflicts
-        job.say(
+        job.echo(
             f"prepare: {conflicts['group'].nunique():,} photos stand under two labels (label_conflicts: {policy}): data/conflicts.csv"
         )
     if inflation.touched:
-        job.say(
+        job.echo(
             f"prepare: LEAK {inflation.touched:,} of {inflation.rows:,} test images are also labelled images: worth at most "
             f"{inflation.accuracy:.4f} of accuracy and {inflation.macro_recall:.4f} of macro recall: data/leaks.csv"
         )
     if removed := len(found["external_removed.csv"]):
-        job.say(
+        job.echo(
             f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv"
         )
     test = bad["part"] == "test"
     if test.any():
-        job.say(
+        job.echo(
             f"prepare: WARNING {int(test.sum()):,} test images cannot be read and will get the mean prediction: data/unreadable.csv"
         )
     if (~test).any():
-        job.say(f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv")
+        job.echo(
+            f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv"
+        )
 
 
 def add_like(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """Hours of GPU and TPU that Kaggle allows this account this week."""
 
-from competition.remote import kernels
-from pipelines.stage import Job, kaggle_client, main
+from competition.kernels import api as kernels
+from pipelines.runner import Job, kaggle_client, main
 
 
 def run(job: Job) -> None:
@@ -11,8 +11,8 @@ def run(job: Job) -> None:
         ("TPU", quota.tpu_used, quota.tpu_allowed),
         ("GPU", quota.gpu_used, quota.gpu_allowed),
     ):
-        job.say(f"quota: {name}: {max(0.0, allowed - used):.1f} h left of {allowed:.1f}")
-    job.say(f"quota: renewed {quota.refresh[:16]} UTC")
+        job.echo(f"quota: {name}: {max(0.0, allowed - used):.1f} h left of {allowed:.1f}")
+    job.echo(f"quota: renewed {quota.refresh[:16]} UTC")
 
 
 if __name__ == "__main__":

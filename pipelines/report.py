@@ -4,26 +4,26 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from competition.artifacts.dependencies import fold_views_manifest
+from competition.artifacts.ensemble_inputs import prediction_digests, seed_spreads
+from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest, to_plain
 from competition.data.caveats import load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.gather import seed_spreads, source_of
-from competition.lineage import fold_views
-from competition.manifest import Manifest, atomic, differences, digest_of, plain, read_manifest
 from competition.report import caveats, classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.ran_with import git_commit, versions
-from pipelines.stage import Job, main, shown
+from pipelines.runner import Job, display_path, main
+from pipelines.versions import git_commit, versions
 
 BLOCKS = ("policy", "blend", "decision", "honest")
 
 
 def run(job: Job) -> None:
     """data/, and of members/, blend/, preflight/, plan.json, ledger.jsonl what is there -> report.html"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     prepared, made = load_prepared(job.path("data")), read_manifest(job.path("blend", "manifest.json"))
     book = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
     mine = [row for row in book if row.entry.competition == job.params.competition.name]
@@ -43,11 +43,11 @@ def run(job: Job) -> None:
     ]
     head = head_of(job, prepared, made, mine, [*stale(job, prepared, made), *notes])
     page = job.path("report.html")
-    with atomic(page) as temporary:
+    with atomic_write(page) as temporary:
         temporary.write_text(render(head, [one for one in sections if one is not None]), encoding="utf-8")
     for warning in head.warnings:
-        job.say(f"report: {warning}")
-    job.say(f"report: {shown(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+        job.echo(f"report: {warning}")
+    job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
 
 def head_of(
@@ -111,11 +111,13 @@ def stale(job: Job, prepared: Prepared, made: Manifest | None) -> list[str]:
     for name, folds in made.depends.get("predictions", {}).items():
         if name not in job.params.members:
             continue
-        now = {fold: read_manifest(fold_views(job.work, name, fold)) for fold in range(job.params.prepare.folds)}
-        if source_of(now) != folds:
+        now = {
+            fold: read_manifest(fold_views_manifest(job.work, name, fold)) for fold in range(job.params.prepare.folds)
+        }
+        if prediction_digests(now) != folds:
             found.append(f"{name} was trained or predicted again since the blend was made; `make blend` takes it in.")
-    wanted = {block: plain(getattr(job.params, block)) for block in BLOCKS}
-    changed = differences({block: made.depends.get(block, {}) for block in BLOCKS}, wanted)
+    wanted = {block: to_plain(getattr(job.params, block)) for block in BLOCKS}
+    changed = changed_keys({block: made.depends.get(block, {}) for block in BLOCKS}, wanted)
     if changed:
         found.append(
             f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
@@ -131,7 +133,7 @@ def looks(job: Job) -> int:
 
 def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
     """Command lines, parameters, versions: how to get the same again."""
-    parameters, sets = shown(job.options.params), f' SET="{job.options.set}"' if job.options.set else ""
+    parameters, sets = display_path(job.options.params), f' SET="{job.options.set}"' if job.options.set else ""
     picked = "" if parameters == "params.yaml" else f" PARAMS={parameters}"
     facts = [
         ["this page", f"make report{picked}{sets}"],

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from competition.errors import Refusal
-from competition.manifest import write_json
-from competition.remote import storage
-from pipelines.stage import Job, bucket_of, main, shown
+from competition.artifacts.manifest import write_json
+from competition.config.errors import UserError
+from competition.storage import locations as storage
+from pipelines.runner import Job, bucket_of, display_path, main
 
 
 def run(job: Job) -> None:
     """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
-    data = job.needs(job.path("data", "manifest.json"), "download")
+    data = job.require(job.path("data", "manifest.json"), "download")
     local, how = job.path("data", "records"), job.params.storage
 
     def make() -> tuple[Iterable[Path], Mapping[str, Any]]:
@@ -28,18 +28,18 @@ def run(job: Job) -> None:
         )
         try:
             tried = storage.try_place(place.path, os.environ, how.seconds)
-        except Refusal as refusal:
+        except UserError as user_error:
             mend = "`make bucket` copies the records there" if how.bucket else "`make download FORCE=1` makes them anew"
-            raise Refusal(f"{str(refusal).rstrip('.')}; {mend}") from None
-        path = place.path if "://" in place.path else shown(local)
+            raise UserError(f"{str(user_error).rstrip('.')}; {mend}") from None
+        path = place.path if "://" in place.path else display_path(local)
         found = {"path": path, "reason": place.reason, "machine": place.machine}
         write_json(job.path("resolve.json"), found)
-        job.say(f"resolve: {path}: {place.reason}; {tried.files} entries, read in {tried.seconds:.1f} s")
+        job.echo(f"resolve: {path}: {place.reason}; {tried.files} entries, read in {tried.seconds:.1f} s")
         return [job.path("resolve.json")], found
 
     depends = {"data": data.digest, "device": job.params.device, "bucket": how.bucket}
     depends["machine"] = storage.machine(os.environ, os.path.exists)
-    job.piece("resolve", job.path("resolve.manifest.json"), depends, make)
+    job.cached("resolve", job.path("resolve.manifest.json"), depends, make)
 
 
 if __name__ == "__main__":

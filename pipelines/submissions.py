@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from competition.config.errors import UserError
 from competition.data.competition import Competition
 from competition.data.prepared import load_prepared
-from competition.errors import Refusal
-from competition.remote import delivery, submit
-from competition.remote.kaggle_client import Client
-from competition.remote.submit import Submission
+from competition.kaggle import delivery, submit
+from competition.kaggle.client import Client
+from competition.kaggle.submit import Submission
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.stage import Job, kaggle_client, main, printable, shown
+from pipelines.runner import Job, display_path, kaggle_client, main, printable
 
 
 def run(job: Job) -> None:
@@ -25,31 +25,33 @@ def run(job: Job) -> None:
         try:
             on_kaggle = submit.submissions(client, slug)
             note_news(job, client, slug, on_kaggle)
-        except Refusal as refusal:
-            notes.append(f"Kaggle's list is not known: {refusal}")
+        except UserError as user_error:
+            notes.append(f"Kaggle's list is not known: {user_error}")
         try:
             limits = submit.limits(client, slug)
             notes.append(f"{limits.left} left today, {limits.today} made")
-        except Refusal as refusal:
-            notes.append(f"how many are left today is not known: {refusal}")
+        except UserError as user_error:
+            notes.append(f"how many are left today is not known: {user_error}")
     table = all_lines(job, on_kaggle)
     if table:
         for line in laid_out(table):
-            job.say(line)
+            job.echo(line)
         share = job.params.kaggle.public_share
-        job.say(
+        job.echo(
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
         prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None
         for line in choices_lines(job.work, job.submissions, job.params, prepared):
-            job.say(line)
+            job.echo(line)
     else:
-        job.say(f"submissions: none of {job.params.competition.name} in {shown(path)}; `make predict` writes one")
+        job.echo(
+            f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
+        )
     if unreadable := ledger.read(path).unreadable:
-        notes.insert(0, f"{unreadable} lines of {shown(path)} cannot be read and are left where they are")
+        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and are left where they are")
     for note in notes:
-        job.say(f"submissions: {note}")
+        job.echo(f"submissions: {note}")
 
 
 def own_rows(job: Job) -> list[ledger.Row]:

@@ -6,43 +6,45 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from competition.artifacts.manifest import atomic_write
+from competition.config.errors import UserError
 from competition.data.prepared import load_prepared
-from competition.errors import Refusal
-from competition.manifest import atomic
-from competition.remote import delivery, download, submit
-from competition.remote.kaggle_client import Client, slug_of
+from competition.kaggle import delivery, download, submit
+from competition.kaggle.client import Client, slug_of
 from competition.submission import format, ledger
 from pipelines.progress import progress_bar
-from pipelines.stage import Job, add_file, kaggle_client, main, newest_submission, shown
+from pipelines.runner import Job, add_file, display_path, kaggle_client, main, newest_submission
 
 LONGEST = 12  # pauses between two looks grow to so many times the first
 
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
     entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
     for line in [*checked.mended, *checked.warnings]:
-        job.say(f"submit: {line}")
+        job.echo(f"submit: {line}")
     if checked.digest != entry.digest:
-        raise Refusal(
-            f"{shown(file)} holds other predictions than it was made with; remove it, `make predict` brings it back"
+        raise UserError(
+            f"{display_path(file)} holds other predictions than it was made with; remove it, `make predict` brings it back"
         )
-    job.say(f"submit: {shown(file)} holds {checked.rows:,} rows in the order and with the columns of the sample")
-    job.say(f"submit: {expected(entry)}")
+    job.echo(
+        f"submit: {display_path(file)} holds {checked.rows:,} rows in the order and with the columns of the sample"
+    )
+    job.echo(f"submit: {expected(entry)}")
     if not prepared.competition.slug:
-        job.say("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
+        job.echo("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
         return
     slug = slug_of(prepared.competition.slug)
     if job.params.kaggle.submit == "notebook":
         made = made_by_a_kernel(job, entry)
         way = submit.by_kernel(made)
     else:
-        made, way = None, submit.by_file(uploaded(job, entry, checked.content), shown(file))
-    job.say(f"kaggle competitions submit {slug} {way.command} -m '{submit.tag(entry.digest)}'")
+        made, way = None, submit.by_file(uploaded(job, entry, checked.content), display_path(file))
+    job.echo(f"kaggle competitions submit {slug} {way.command} -m '{submit.tag(entry.digest)}'")
     hand_in(job, slug, entry, way, made)
 
 
@@ -50,9 +52,11 @@ def made_by_a_kernel(job: Job, entry: ledger.Entry) -> submit.Made:
     """What `make kernel` noted of the submission that its kernel left, when it is the one in hand."""
     made = submit.read_made(job.path("kernel", "submission.json"))
     if made is None:
-        raise Refusal("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` has one made")
+        raise UserError(
+            "kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` has one made"
+        )
     if made.digest != entry.digest:
-        raise Refusal(
+        raise UserError(
             f"kaggle.submit is notebook, and version {made.version} of {made.kernel} made {made.digest[:12]}, not "
             f"{entry.digest[:12]}; FILE={made.digest[:12]} hands that one in, after a change `make kernel` makes another"
         )
@@ -72,7 +76,7 @@ def hand_in(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: sub
     try:
         held = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
     except Timeout:
-        raise Refusal(
+        raise UserError(
             f"another `make submit` of {entry.competition} is under way; nothing was sent, wait for it or stop it"
         ) from None
     with held:
@@ -98,7 +102,7 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, m
             bar.update_to(int(waited))
 
         if before is not None and before.what == "submitted" and not again:
-            job.say(f"submit: sent before as {before.ref}; looking for its score")
+            job.echo(f"submit: sent before as {before.ref}; looking for its score")
             submission = delivery.follow(
                 client, slug, int(before.ref), timing.score, timing.shortest, timing.longest, waiting
             )
@@ -115,13 +119,13 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, m
                 client, slug, way, entry.digest, expected(entry), again, earlier, note, timing, waiting
             )
     if submission.status == "PENDING":
-        job.say(
+        job.echo(
             f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"
         )
     elif submission.status == "ERROR":
         raise not_scored(str(submission.ref), submission.error)
     else:
-        job.say(
+        job.echo(
             f"submit: {submission.ref} scored {told(submission.public, '')}; `make submissions` compares it with the others"
         )
 
@@ -130,33 +134,33 @@ def say_result(job: Job, event: ledger.Event) -> None:
     """What became of a file that was sent before; an error of Kaggle is one each time."""
     if event.what == "failed":
         raise not_scored(event.ref, event.error)
-    job.say(f"submit: scored before as {event.ref} ({told(event.public_score, event.error)})")
-    job.say("submit: AGAIN=1 sends the same file once more")
+    job.echo(f"submit: scored before as {event.ref} ({told(event.public_score, event.error)})")
+    job.echo("submit: AGAIN=1 sends the same file once more")
 
 
-def not_scored(ref: str, error: str) -> Refusal:
+def not_scored(ref: str, error: str) -> UserError:
     words = error.rstrip(".") or "it gives no reason"
-    return Refusal(f"Kaggle could not score submission {ref}: {words}; AGAIN=1 sends the same file once more")
+    return UserError(f"Kaggle could not score submission {ref}: {words}; AGAIN=1 sends the same file once more")
 
 
 def ready(job: Job, client: Client, slug: str) -> None:
     """Whatever would make Kaggle refuse, before anything is sent."""
     state = download.preflight(client, slug)
     if state.closed:
-        raise Refusal(f"{slug} takes no submissions (any more); nothing was sent")
+        raise UserError(f"{slug} takes no submissions (any more); nothing was sent")
     if state.kernels_only and job.params.kaggle.submit == "file":
-        raise Refusal(
+        raise UserError(
             f"{slug} takes submissions from Kaggle notebooks only, not files; set kaggle.submit to notebook, then "
             "`make kernel submit`; nothing was sent"
         )
     limits = submit.refuse_when_used_up(client, slug)
-    job.say(f"submit: {limits.left} submissions to {slug} are left today")
+    job.echo(f"submit: {limits.left} submissions to {slug} are left today")
 
 
 def uploaded(job: Job, entry: ledger.Entry, content: bytes) -> Path:
     """The file as Kaggle gets it: what was checked, byte for byte, whatever an editor did to the one in submissions/."""
     path = job.path("submit", entry.file)
-    with atomic(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content)
     return path
 

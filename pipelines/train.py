@@ -15,29 +15,29 @@ from typing import Any
 
 import numpy as np
 
-from competition.data.cache import is_streamed
-from competition.data.prepared import Prepared, load_prepared
-from competition.errors import Refusal
-from competition.lineage import (
-    fold_depends,
-    fold_model,
+from competition.artifacts.dependencies import (
+    fold_model_dependencies,
+    fold_model_manifest,
     is_nested,
+    member_with_tuned_values,
     model_manifest,
-    soft_depends,
-    soft_labels,
+    soft_labels_dependencies,
+    soft_labels_manifest,
     study_differences,
     teacher_models,
     training_parts,
-    tuned,
-    tuned_member,
+    tuning_result_path,
 )
-from competition.manifest import atomic, digest_of, is_current, read_manifest
-from competition.params import Excluded, Member
-from competition.params_file import ancestors, in_training_order
-from competition.soft_labels import load_soft_labels, predict_soft_labels
+from competition.artifacts.manifest import atomic_write, digest_of, is_current, read_manifest
+from competition.artifacts.soft_labels import load_soft_labels, predict_soft_labels
+from competition.config.errors import UserError
+from competition.config.params import ExcludedFolds, Member
+from competition.config.params_file import ancestors, in_training_order
+from competition.data.cache import is_streamed
+from competition.data.prepared import Prepared, load_prepared
 from pipelines.backend import start_backend
 from pipelines.progress import Bar, progress_bar
-from pipelines.stage import Job, add_pick, image_cache, main, picked_folds, picked_members, shown
+from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_folds, selected_members
 
 SIGTERM_EXIT, HUNG_EXIT = 143, 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later try
@@ -45,28 +45,28 @@ FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times a
 
 def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/fold<k>/: weights.npz, history.csv, manifest.json"""
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
-    names = [name for name in in_training_order(job.params) if name in picked_members(job)]
+    names = [name for name in in_training_order(job.params) if name in selected_members(job)]
     for name in names:
         member = member_said(job, name)
         train_nested_teachers(job, prepared, name, member)
         missing = missing_folds(job, prepared, name, member)
-        current = [fold for fold in picked_folds(job) if fold not in missing]
+        current = [fold for fold in selected_folds(job) if fold not in missing]
         if current:
-            job.say(f"train {name}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
+            job.echo(f"train {name}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
         if missing:
             train_persistently(job, name, partial(train_member, job, prepared, name, member, missing))
     summary(job, names)
 
 
 def member_said(job: Job, name: str) -> Member:
-    member, origins = tuned_member(job.work, job.params, name, job.overrides)
+    member, origins = member_with_tuned_values(job.work, job.params, name, job.overrides)
     if origins:
-        job.say(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
+        job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
     if changes := study_differences(job.work, job.params, name):
-        job.say(
-            f"train {name}: {shown(tuned(job.work, name))} is not used, it was tuned for something else "
+        job.echo(
+            f"train {name}: {display_path(tuning_result_path(job.work, name))} is not used, it was tuned for something else "
             f"({'; '.join(changes[:3])}); `make tune` makes it again"
         )
     return member
@@ -74,39 +74,41 @@ def member_said(job: Job, name: str) -> Member:
 
 def train_nested_teachers(job: Job, prepared: Prepared, name: str, member: Member) -> None:
     """The teacher models without two folds that the picked folds of a nested student learn from; each is trained once."""
-    folds = picked_folds(job)
+    folds = selected_folds(job)
     if not any(is_nested(member, fold) for fold in folds):
         return
     pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
     for teacher in ancestors(job.params, name):
-        one, _ = tuned_member(job.work, job.params, teacher, job.overrides)
+        one, _ = member_with_tuned_values(job.work, job.params, teacher, job.overrides)
         lacking = [pair for pair in pairs if not has_model(job, prepared, teacher, one, pair)]
         if lacking:
-            job.say(f"train {name}: {len(lacking)} of {len(pairs)} nested teacher models of {teacher} are missing")
+            job.echo(f"train {name}: {len(lacking)} of {len(pairs)} nested teacher models of {teacher} are missing")
             train_persistently(job, teacher, partial(train_member, job, prepared, teacher, one, lacking))
 
 
-def has_model(job: Job, prepared: Prepared, name: str, member: Member, fold: Excluded) -> bool:
-    depends = fold_depends(job.work, prepared, job.params, member, fold)
+def has_model(job: Job, prepared: Prepared, name: str, member: Member, fold: ExcludedFolds) -> bool:
+    depends = fold_model_dependencies(job.work, prepared, job.params, member, fold)
     return is_current(model_manifest(job.work, name, fold), depends)
 
 
-def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[Excluded]:
-    return [fold for fold in picked_folds(job) if job.options.force or not has_model(job, prepared, name, member, fold)]
+def missing_folds(job: Job, prepared: Prepared, name: str, member: Member) -> list[ExcludedFolds]:
+    return [
+        fold for fold in selected_folds(job) if job.options.force or not has_model(job, prepared, name, member, fold)
+    ]
 
 
 def train_persistently(job: Job, name: str, train: Callable[[Callable[[], None]], None]) -> None:
     """train(alive), watched, and again from its checkpoints when the device was lost."""
     start_backend(job)
-    from competition.training.survival import Watch, forget_devices, is_lost, persistently
+    from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
 
     limits = job.params.device
 
     def again(number: int, error: Exception) -> None:
-        job.say(
+        job.echo(
             f"train {name}: the device was lost ({in_one_line(error)}); opening it again, try {number} of {limits.retries}"
         )
-        forget_devices()
+        reset_devices()
         time.sleep(FIRST_PAUSE * 3 ** (number - 1))
 
     def hung() -> None:
@@ -119,12 +121,12 @@ def train_persistently(job: Job, name: str, train: Callable[[Callable[[], None]]
         os._exit(HUNG_EXIT)
 
     try:
-        with Watch(limits.hang_seconds, hung) as alive:
-            persistently(lambda: train(alive), limits.retries, again)
+        with Watchdog(limits.hang_seconds, hung) as alive:
+            retry_on_device_loss(lambda: train(alive), limits.retries, again)
     except Exception as error:
-        if not is_lost(error):
+        if not is_device_loss(error):
             raise
-        raise Refusal(
+        raise UserError(
             f"the device was lost {limits.retries + 1} times, in the end with: {in_one_line(error)}; "
             "the same command goes on from the last checkpoint (device.retries says how often it is opened again)"
         ) from error
@@ -135,15 +137,15 @@ def in_one_line(error: Exception) -> str:
 
 
 def train_member(
-    job: Job, prepared: Prepared, name: str, member: Member, missing: list[Excluded], alive: Callable[[], None]
+    job: Job, prepared: Prepared, name: str, member: Member, missing: list[ExcludedFolds], alive: Callable[[], None]
 ) -> None:
     """Each fold (two of them for a nested teacher) leaves the list `missing` when its model is done."""
     from competition.training.device import open_device
-    from competition.training.pace import Pace, Waiting
-    from competition.training.workshop import Workshop, load_images
+    from competition.training.input_stall import InputStallDetector, Waiting
+    from competition.training.trainer import Trainer, load_images
 
     device = open_device(job.params.device, job.path("cache", "compiled"))
-    job.say(
+    job.echo(
         f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {', '.join(map(short, missing))}"
     )
     for teacher in member.teacher:
@@ -159,27 +161,29 @@ def train_member(
         )
     streamed = is_streamed(images.pixels)
     if streamed:
-        job.say(
+        job.echo(
             f"train {name}: {prod(images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither cache.ram_gigabytes nor "
             "cache.disk_gigabytes (nor the free disk): every image is decoded again each time"
         )
     competition = prepared.competition
     soft = partial(load_soft_labels, job.work, prepared, job.params.prepare.folds, member) if member.teacher else None
-    shop = Workshop(
+    trainer = Trainer(
         member, images, len(competition.classes), competition.metric, device, job.params.predict.batch, soft, alive
     )
     with progress_bar(None, name) as bar:
 
         def slow(waiting: Waiting) -> None:
             bar.clear()
-            job.say(f"train {name}: {waiting.told(member.train, streamed)}")
+            job.echo(f"train {name}: {waiting.told(member.train, streamed)}")
 
-        pace = Pace(slow)
+        pace = InputStallDetector(slow)
         for done, fold in enumerate(folds := tuple(missing)):
             manifest = model_manifest(job.work, name, fold)
-            depends = fold_depends(job.work, prepared, job.params, member, fold)
-            make = partial(train_fold, job, shop, depends, fold, manifest.parent, bar, (done, len(folds)), alive, pace)
-            made = job.piece(f"train {name} {told(fold)}", manifest, depends, make)
+            depends = fold_model_dependencies(job.work, prepared, job.params, member, fold)
+            make = partial(
+                train_fold, job, trainer, depends, fold, manifest.parent, bar, (done, len(folds)), alive, pace
+            )
+            made = job.cached(f"train {name} {told(fold)}", manifest, depends, make)
             missing.remove(fold)
             bar.clear()
             said = f"{competition.metric} {made.result['held_out']:.4f} on its held-out rows, {made.result['seconds']:.0f} s"
@@ -188,14 +192,14 @@ def train_member(
                     f"; epoch {made.result['epoch']} of {made.result['epochs']} has the best score on its inner validation "
                     f"part ({made.result['inner']:.4f}): its weights predict these rows and the test rows"
                 )
-            job.say(f"train {name} {told(fold)}: {said}")
+            job.echo(f"train {name} {told(fold)}: {said}")
 
 
-def short(fold: Excluded) -> str:
+def short(fold: ExcludedFolds) -> str:
     return str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}"
 
 
-def told(fold: Excluded) -> str:
+def told(fold: ExcludedFolds) -> str:
     return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
 
 
@@ -204,50 +208,53 @@ def predict_teacher(
     prepared: Prepared,
     student: str,
     teacher: str,
-    folds: Iterable[Excluded],
+    folds: Iterable[ExcludedFolds],
     device: Any,
     alive: Callable[[], None],
 ) -> None:
     """Soft labels by the teacher's models of these folds, for the rows they learned from: kept beside each model."""
-    from competition.training.workshop import Workshop, load_images
+    from competition.training.trainer import Trainer, load_images
 
-    member, _ = tuned_member(job.work, job.params, teacher, job.overrides)
-    shop = None
+    member, _ = member_with_tuned_values(job.work, job.params, teacher, job.overrides)
+    trainer = None
     for fold in folds:
         if not has_model(job, prepared, teacher, member, fold):
-            raise Refusal(
+            raise UserError(
                 f"member {student} learns from {teacher}, which lacks {told(fold)} or has it by other parameters; "
                 f"`make train MEMBER={teacher}` trains it"
             )
-        manifest = soft_labels(job.work, teacher, fold)
-        depends = soft_depends(job.work, prepared, job.params, teacher, fold)
+        manifest = soft_labels_manifest(job.work, teacher, fold)
+        depends = soft_labels_dependencies(job.work, prepared, job.params, teacher, fold)
         if is_current(manifest, depends):
             continue
-        if shop is None:
+        if trainer is None:
             images = load_images(
                 prepared, ("train",), member.image_size, job.params.prepare.fit, image_cache(job), lambda *_: None
             )
             about = prepared.competition
             batch = job.params.predict.batch
-            shop = Workshop(member, images, len(about.classes), about.metric, device, batch, alive=alive)
+            trainer = Trainer(member, images, len(about.classes), about.metric, device, batch, alive=alive)
 
-        make = partial(write_soft_labels, shop, model_manifest(job.work, teacher, fold), fold)
-        job.piece(f"train {student}: soft labels by {teacher} {told(fold)}", manifest, depends, make)
+        make = partial(write_soft_labels, trainer, model_manifest(job.work, teacher, fold), fold)
+        job.cached(f"train {student}: soft labels by {teacher} {told(fold)}", manifest, depends, make)
 
 
-def write_soft_labels(shop: Any, model: Path, fold: Excluded) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def write_soft_labels(trainer: Any, model: Path, fold: ExcludedFolds) -> tuple[Iterable[Path], Mapping[str, Any]]:
     from competition.training.checkpoint import load_arrays
 
-    labels, file = predict_soft_labels(shop, load_arrays(model.with_name("weights.npz")), fold), model.parent / "soft"
+    labels, file = (
+        predict_soft_labels(trainer, load_arrays(model.with_name("weights.npz")), fold),
+        model.parent / "soft",
+    )
     labels.save(file / "soft.npz")
     return [file / "soft.npz"], {"rows": len(labels.ids)}
 
 
 def train_fold(
     job: Job,
-    shop: Any,
+    trainer: Any,
     depends: Mapping[str, Any],
-    fold: Excluded,
+    fold: ExcludedFolds,
     folder: Path,
     bar: Bar,
     place: tuple[int, int],
@@ -270,26 +277,26 @@ def train_fold(
 
     try:
         watch = isinstance(fold, int)  # nobody looks at the score of a nested teacher
-        trained = shop.train(fold, member.train, checkpoints, progress, lambda: bool(asked), watch, pace)
+        trained = trainer.train(fold, member.train, checkpoints, progress, lambda: bool(asked), watch, pace)
     except Stopped as stopped:
-        job.say(f"train: {stopped}, its checkpoint is on disk; the same command goes on from there")
+        job.echo(f"train: {stopped}, its checkpoint is on disk; the same command goes on from there")
         raise SystemExit(SIGTERM_EXIT) from None
     except Diverged as error:
-        raise Refusal(f"{shown(folder)}: {error}") from None
+        raise UserError(f"{display_path(folder)}: {error}") from None
     finally:
         signal.signal(signal.SIGTERM, before)
-    save_arrays(folder / "weights.npz", shop.engine.weights())
-    with atomic(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
+    save_arrays(folder / "weights.npz", trainer.engine.weights())
+    with atomic_write(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
         table = csv.DictWriter(file, [field.name for field in fields(Epoch)], lineterminator="\n")
         table.writeheader()
         table.writerows(asdict(epoch) for epoch in trained.history)
-    shop.out_of_fold(fold, trained).save(folder / "oof.npz")
+    trainer.out_of_fold(fold, trained).save(folder / "oof.npz")
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
     checkpoints.clear()
     kept, last = trained.kept, trained.history[-1]
     told_too = {"inner": kept.inner} if member.train.patience else {}
     return files, {
-        "held_out": shop.kept_score(fold, trained),
+        "held_out": trainer.kept_score(fold, trained),
         "epoch": kept.epoch,
         "epochs": last.epoch,
         "loss": last.loss,
@@ -299,15 +306,15 @@ def train_fold(
 
 def summary(job: Job, names: Iterable[str]) -> None:
     for name in names:
-        made = [read_manifest(fold_model(job.work, name, fold)) for fold in range(job.params.prepare.folds)]
+        made = [read_manifest(fold_model_manifest(job.work, name, fold)) for fold in range(job.params.prepare.folds)]
         scores = np.array([m.result["held_out"] for m in made if m])
         if len(scores) > 1:
             # The spread over folds, not a standard error: folds share their training rows.
-            job.say(
+            job.echo(
                 f"train {name}: {len(scores)} folds, held-out {scores.mean():.4f} "
-                f"(from {scores.min():.4f} to {scores.max():.4f}) in {shown(job.path('members', name))}"
+                f"(from {scores.min():.4f} to {scores.max():.4f}) in {display_path(job.path('members', name))}"
             )
 
 
 if __name__ == "__main__":
-    main(run, add_pick)
+    main(run, add_selection)

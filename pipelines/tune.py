@@ -11,50 +11,55 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from competition.artifacts.dependencies import (
+    folds_used_in_tuning,
+    training_parts,
+    tuning_dependencies,
+    tuning_result_path,
+)
+from competition.artifacts.manifest import digest_of, write_json
 from competition.data.prepared import load_prepared
-from competition.lineage import folds_in_tuning, training_parts, tune_depends, tuned
-from competition.manifest import digest_of, write_json
 from competition.training.tuning import Values, search
 from pipelines.backend import start_backend
 from pipelines.progress import progress_bar
-from pipelines.stage import Job, add_pick, image_cache, main, picked_members, shown
+from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_members
 
 
 def run(job: Job) -> None:
     """data/ -> tune/<member>/best.json, beside it the study"""
     tune = job.params.tune
     if tune.trials == 0:
-        job.say("tune: not asked for (tune.trials is 0)")
+        job.echo("tune: not asked for (tune.trials is 0)")
         return
-    job.needs(job.path("data", "manifest.json"), "download")
+    job.require(job.path("data", "manifest.json"), "download")
     prepared = load_prepared(job.path("data"))
-    for name in picked_members(job):
+    for name in selected_members(job):
         if job.params.members[name].teacher:
             continue  # a pupil takes the values of its recipe: its teachers are trained only after tuning
         if tune.members and name not in tune.members:
             continue
-        depends = tune_depends(prepared, job.params, name)
-        best = tuned(job.work, name)
-        job.piece(f"tune {name}", best.with_name("manifest.json"), depends, partial(tune_member, job, name, depends))
+        depends = tuning_dependencies(prepared, job.params, name)
+        best = tuning_result_path(job.work, name)
+        job.cached(f"tune {name}", best.with_name("manifest.json"), depends, partial(tune_member, job, name, depends))
 
 
 def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
     start_backend(job)
     from competition.training.device import open_device
     from competition.training.loop import Diverged
-    from competition.training.workshop import Workshop, load_images, restricted_to_folds
+    from competition.training.trainer import Trainer, load_images, restricted_to_folds
 
     params, prepared, member = job.params, load_prepared(job.path("data")), job.params.members[name]
-    best = tuned(job.work, name)
+    best = tuning_result_path(job.work, name)
     with progress_bar(None, f"tune {name}: reading images") as bar:
         images = load_images(
             prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), bar.update_to
         )
-    images = restricted_to_folds(images, folds_in_tuning(params))
+    images = restricted_to_folds(images, folds_used_in_tuning(params))
     competition = prepared.competition
     device = open_device(params.device, job.path("cache", "compiled"))
-    shop = Workshop(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
-    sign = shop.metric.sign
+    trainer = Trainer(member, images, len(competition.classes), competition.metric, device, params.predict.batch)
+    sign = trainer.metric.sign
 
     def evaluate(values: Values, report: Callable[[float, int], bool]) -> float:
         import optuna
@@ -63,10 +68,10 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
         scores: list[float] = []
         for fold in params.tune.folds:
             try:
-                trained = shop.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
+                trained = trainer.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
             except Diverged as error:
                 raise ArithmeticError(str(error)) from None
-            scores.append(sign * shop.kept_score(fold, trained))  # as its fold model will be scored
+            scores.append(sign * trainer.kept_score(fold, trained))  # as its fold model will be scored
             if report(sum(scores) / len(scores), len(scores)) and fold != params.tune.folds[-1]:
                 raise optuna.TrialPruned
         return sum(scores) / len(scores)
@@ -81,15 +86,15 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
             evaluate,
             bar.update_to,
         )
-    found = {"values": values, "score": sign * score, "trials": done, "folds": folds_in_tuning(params)}
+    found = {"values": values, "score": sign * score, "trials": done, "folds": folds_used_in_tuning(params)}
     write_json(best, found)
     told = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
-    job.say(
+    job.echo(
         f"tune {name}: {told} ({competition.metric} {sign * score:.4f} on fold {list(params.tune.folds)}, "
-        f"best of {done} trials; {shown(best)})"
+        f"best of {done} trials; {display_path(best)})"
     )
     return [best], found
 
 
 if __name__ == "__main__":
-    main(run, add_pick)
+    main(run, add_selection)

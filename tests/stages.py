@@ -68,7 +68,7 @@ class Place:
         return ran.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
-        """Run it and expect a refusal: one sentence, no traceback, exit code 1."""
+        """Run it and expect a user_error: one sentence, no traceback, exit code 1."""
         ran = self.run(stage, *arguments, sets=sets)
         assert ran.code == 1 and ran.err.startswith("goldfold: ") and "Traceback" not in ran.err, (
             f"{ran.out}\n{ran.err}"

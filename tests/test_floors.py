@@ -17,23 +17,28 @@ FILES = {
 
 # From the ground up. A module stands on the floor of its longest prefix and imports lower floors, or its own room.
 FLOORS: list[tuple[str, ...]] = [
-    ("competition.errors",),
-    ("competition.yaml_text", "competition.manifest"),
-    ("competition.params",),
-    ("competition.params_file",),
-    ("competition.ensemble", "competition.remote", "competition.data.competition"),
-    ("competition.data", "competition.submission"),
+    ("competition.config.errors",),
+    (
+        "competition.config.yaml_text",
+        "competition.artifacts.manifest",
+    ),  # atomic files and digests, which all write with
+    ("competition.config",),
+    ("competition.ensemble", "competition.data.competition"),
+    ("competition.kaggle",),
+    ("competition.storage",),
+    ("competition.data",),
+    ("competition.submission",),
     ("competition.training",),
-    ("competition.lineage",),
-    ("competition.gather", "competition.kernel_work", "competition.soft_labels"),
-    ("competition.kernel_home",),
+    ("competition.preflight",),
+    ("competition.artifacts",),
+    ("competition.kernels",),
     ("competition.report",),
-    ("pipelines.progress", "pipelines.ran_with"),
-    ("pipelines.stage",),
+    ("pipelines.progress", "pipelines.versions"),
+    ("pipelines.runner",),
     ("pipelines.backend",),
     ("pipelines",),
 ]
-SHARED = {"pipelines.progress", "pipelines.ran_with", "pipelines.stage", "pipelines.backend"}  # by all stages
+SHARED = {"pipelines.progress", "pipelines.versions", "pipelines.runner", "pipelines.backend"}  # by all stages
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files: no room of their own
 
 # These, and no others, may start TensorFlow, Keras or JAX by being imported.
@@ -42,7 +47,7 @@ HEAVY = (
     "competition.data.augment",
     "competition.data.rand_augment",
     "competition.data.batches",
-    "pipelines.look",
+    "pipelines.debug",
 )
 LIGHT_ALL_THE_SAME = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from competition.params import Member, Params, Train
-from competition.params_file import load_params, parse_overrides
+from competition.config.params import Member, Params, Train
+from competition.config.params_file import load_params, parse_overrides
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES, SIZE = 3, 16

@@ -18,7 +18,7 @@ FILLER = -1  # the row number of an image that only fills the last batch
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class TrainingPlan:
     """What one fold model learns from. rows: (n,) int positions in `pixels`; targets: (N, C) float32; weights: (N,) float32."""
 
     rows: np.ndarray
@@ -36,7 +36,7 @@ def steps_per_epoch(rows: int, batch: int) -> int:
     return max(rows // batch, 1)
 
 
-def epoch_order(plan: TrainingRows, batch: int, epoch: int) -> np.ndarray:
+def epoch_order(plan: TrainingPlan, batch: int, epoch: int) -> np.ndarray:
     """(steps, batch) row numbers: a permutation of the rows, cut into full batches (repeated when fewer than one).
 
     Balanced: as many rows, drawn with replacement so that every class comes equally often.
@@ -54,7 +54,7 @@ def epoch_order(plan: TrainingRows, batch: int, epoch: int) -> np.ndarray:
     return order[: steps * batch].reshape(steps, batch)
 
 
-class Feeder:
+class TrainingBatches:
     """One tf.data pipeline for all folds of a member: `start` points it at other rows without building it again."""
 
     waited: float = 0.0  # seconds for which whoever takes the batches has stood and waited for one
@@ -91,7 +91,7 @@ class Feeder:
         """Shapes and types of a batch: images, targets, weights."""
         return self._batches.element_spec
 
-    def start(self, plan: TrainingRows, first_step: int = 0) -> tf.data.Dataset:
+    def start(self, plan: TrainingPlan, first_step: int = 0) -> tf.data.Dataset:
         """An endless dataset of (images uint8, targets, weights), from global step `first_step` on.
 
         Iterators of an earlier start must not be read any more.
@@ -119,11 +119,11 @@ def _shrunk(images: tf.Tensor, size: int) -> tf.Tensor:
 class _Cursor:
     """Which rows a step takes. One object per start, so that a late thread of the last fold cannot disturb this one."""
 
-    def __init__(self, plan: TrainingRows, batch: int, first_step: int) -> None:
+    def __init__(self, plan: TrainingPlan, batch: int, first_step: int) -> None:
         self._plan, self._batch, self._first = plan, batch, first_step
         self._epoch = (-1, np.zeros((0, batch), int))
 
-    def at(self, step: int) -> tuple[np.ndarray, TrainingRows, np.ndarray]:
+    def at(self, step: int) -> tuple[np.ndarray, TrainingPlan, np.ndarray]:
         plan, step = self._plan, self._first + step
         epoch, within = divmod(step, steps_per_epoch(len(plan.rows), self._batch))
         known = self._epoch  # read once: batches are made by several threads
@@ -134,7 +134,7 @@ class _Cursor:
         return known[1][within], plan, seed
 
 
-def in_order(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def prediction_batches(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); the last batch is filled up with FILLER."""
     for start in range(0, len(rows), batch):
         part = rows[start : start + batch]
@@ -153,7 +153,7 @@ def class_weights(labels: np.ndarray, classes: int, how: str) -> np.ndarray:
     return (weights / weights[labels >= 0].mean()).astype(np.float32)
 
 
-def smoothed(labels: np.ndarray, classes: int, smoothing: float) -> np.ndarray:
+def smooth_labels(labels: np.ndarray, classes: int, smoothing: float) -> np.ndarray:
     """(N,) int -> (N, C) float32 targets: 1 - smoothing on the label, the rest spread evenly (Szegedy et al. 2016).
 
     A label of -1 (unknown) gives a row of zeros.

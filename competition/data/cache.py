@@ -19,17 +19,17 @@ import numpy as np
 import PIL
 from filelock import FileLock
 
+from competition.artifacts.manifest import atomic_write, digest_of
+from competition.config.errors import UserError
 from competition.data import records, stream
 from competition.data.images import BadImage, Fit, decode
-from competition.errors import Refusal
-from competition.manifest import atomic, digest_of
 
 LEFT_FREE = 1_000_000_000  # bytes of the disk that stay free, for checkpoints and results
 NO_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @dataclass(frozen=True)
-class Budget:
+class CacheBudget:
     folder: Path  # of decoded images on disk
     ram: int  # bytes; images of one part at one size that need no more are held in memory
     disk: int  # bytes of all that is in `folder`
@@ -45,13 +45,13 @@ class Pixels(Protocol):
         """rows: (n,) int, 0 to N - 1 -> (n, H, W, 3) uint8. Several threads may ask at once."""
 
 
-def decoded(
+def decode_images(
     files: Sequence[str],
     ids: np.ndarray,
     unreadable: np.ndarray,
     size: int,
     fit: Fit,
-    budget: Budget,
+    budget: CacheBudget,
     source: str,
     progress: Callable[[int, int], None],
 ) -> Pixels:
@@ -81,7 +81,7 @@ def decoded(
     return stream.Stream(local, ids, unreadable, size, fit)
 
 
-class OnDisk:
+class PixelFile:
     """An .npy file read row by row: mapped into memory, what was read would count as this process's memory."""
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
@@ -105,7 +105,7 @@ class OnDisk:
         return self.shape[0]
 
 
-class Joined:
+class ConcatenatedPixels:
     """Several parts, the rows of each behind those of the one before."""
 
     def __init__(self, parts: Sequence[Pixels]) -> None:
@@ -125,12 +125,14 @@ class Joined:
 
 def is_streamed(pixels: Pixels) -> bool:
     """Are some of these images decoded anew each time?"""
-    return isinstance(pixels, stream.Stream) or (isinstance(pixels, Joined) and any(map(is_streamed, pixels._parts)))
+    return isinstance(pixels, stream.Stream) or (
+        isinstance(pixels, ConcatenatedPixels) and any(map(is_streamed, pixels._parts))
+    )
 
 
-def _on_disk(path: Path, shape: tuple[int, ...]) -> OnDisk | None:
+def _on_disk(path: Path, shape: tuple[int, ...]) -> PixelFile | None:
     try:
-        found = OnDisk(path, shape)
+        found = PixelFile(path, shape)
     except (OSError, ValueError):
         return None
     with suppress(OSError):
@@ -139,14 +141,14 @@ def _on_disk(path: Path, shape: tuple[int, ...]) -> OnDisk | None:
 
 
 def _made_on_disk(
-    path: Path, shape: tuple[int, ...], budget: Budget, fill: Callable[[Callable[[int, np.ndarray], None]], None]
-) -> OnDisk | None:
+    path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Callable[[int, np.ndarray], None]], None]
+) -> PixelFile | None:
     """None where there is no room. A second process that wants the same waits, and takes what the first has made."""
     try:
         with _alone(budget.folder):
             found = _on_disk(path, shape)
             if found is None and _made_room(budget, prod(shape)):
-                with atomic(path) as temporary, temporary.open("wb") as file:
+                with atomic_write(path) as temporary, temporary.open("wb") as file:
                     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
                     file.flush()
                     start, each, handle = file.tell(), prod(shape[1:]), file.fileno()
@@ -175,7 +177,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _made_room(budget: Budget, needed: int) -> bool:
+def _made_room(budget: CacheBudget, needed: int) -> bool:
     """Remove what was not used for the longest time until `needed` bytes fit; nothing where they never would."""
 
     def kept() -> list[Path]:
@@ -197,7 +199,7 @@ def _made_room(budget: Budget, needed: int) -> bool:
     return True
 
 
-def _copied(file: str, budget: Budget) -> str:
+def _copied(file: str, budget: CacheBudget) -> str:
     """Where a record file can be read at any place: itself, or a local copy of a remote one."""
     if "://" not in file:
         return file
@@ -209,12 +211,12 @@ def _copied(file: str, budget: Budget) -> str:
     with _alone(budget.folder):
         if not copy.exists():
             if not _made_room(budget, status.length):
-                raise Refusal(
+                raise UserError(
                     f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no room for "
                     f"a copy of {file} ({status.length / 1e9:.2f} GB) to read them from; raise cache.disk_gigabytes, or "
                     "cache.folder: a larger disk"
                 )
-            with atomic(copy) as temporary:
+            with atomic_write(copy) as temporary:
                 tf.io.gfile.copy(file, str(temporary), overwrite=True)
         os.utime(copy)
     return str(copy)
@@ -239,7 +241,7 @@ def _fill(
             try:
                 put(row, decode(record[2], size, fit))
             except BadImage as bad:
-                raise Refusal(f"image {record[0]}: {bad}; `make download` lists such images and what to do") from None
+                raise UserError(f"image {record[0]}: {bad}; `make download` lists such images and what to do") from None
         return row
 
     done = 0
@@ -250,7 +252,7 @@ def _fill(
             done += len(some)
             progress(done, len(ids))
     if not filled.all():
-        raise Refusal(stream.missing(ids[~filled], len(ids)))
+        raise UserError(stream.missing(ids[~filled], len(ids)))
 
 
 def _batched(items: Iterable[tuple[str, int, bytes]], size: int) -> Iterator[list[tuple[str, int, bytes]]]:

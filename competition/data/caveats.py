@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.manifest import sha256
 from competition.data import series
 from competition.data.shift import Shift
-from competition.manifest import sha256
 
 FILES = ("series.csv", "shift.csv", "shift.json")
 NOTED = 0.01  # share of the training rows in series across folds, below which it is not worth a line

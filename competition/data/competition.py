@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 
 Predicts = Literal["label", "probabilities"]
 Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
@@ -50,20 +50,20 @@ class Competition:
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
-            raise Refusal(
+            raise UserError(
                 f"{self.name}: {len(self.classes)} classes were found; two or more, all different, are needed"
             )
         if len(self.label_values) != len(self.classes):
-            raise Refusal(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
+            raise UserError(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
         columns = 1 if self.predicts == "label" else len(self.classes)
         if len(self.prediction_columns) != columns:
-            raise Refusal(
+            raise UserError(
                 f"{self.name}: a submission of {self.predicts} has {columns} prediction columns, "
                 f"{len(self.prediction_columns)} were found"
             )
 
         if self.id_column in self.prediction_columns:
-            raise Refusal(
+            raise UserError(
                 f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
                 "rename the class or the id column, or set competition.id_column to another column"
             )
@@ -76,7 +76,7 @@ class Competition:
         told = json.loads(path.read_text(encoding="utf-8"))
         missing = {field.name for field in fields(cls)} ^ set(told)
         if missing:
-            raise Refusal(f"{path}: keys {sorted(missing)} are missing or unknown; make download writes it again")
+            raise UserError(f"{path}: keys {sorted(missing)} are missing or unknown; make download writes it again")
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
         }
@@ -86,7 +86,7 @@ class Competition:
 def only_predicts(settings: Settings, own: Predicts) -> None:
     """For competitions whose submission has one form: asking for another is a mistake, not a wish."""
     if settings.predicts not in ("", own):
-        raise Refusal(
+        raise UserError(
             f"competition.predicts: {settings.predicts} was asked for, {settings.adapter} takes {own}; leave it empty"
         )
 

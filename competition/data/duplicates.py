@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from competition.errors import Refusal, first
+from competition.config.errors import UserError, first
 
 BLOCK = 256  # rows of the table of all pairs in memory at once
 SLICE = 16_384  # pairs of thumbnails in memory at once: a set of empty pictures has millions
@@ -84,7 +84,7 @@ def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
     """One photo under two labels: policy "error" refuses, "drop" leaves out all its copies, "keep" keeps them."""
     found = conflicts(index)
     if policy == "error" and len(found):
-        raise Refusal(
+        raise UserError(
             f"{found['group'].nunique():,} photos appear under more than one label, {first(found['id'], 4)}; "
             "correct them, or set prepare.label_conflicts to drop or keep"
         )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import UserError
 from competition.data.duplicates import merged
-from competition.errors import Refusal
 
 
 def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
@@ -23,11 +23,11 @@ def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
     labels = index["label"].to_numpy()[train]
     groups = pd.factorize(index["group"].to_numpy()[train])[0]
     if groups.max(initial=-1) + 1 < folds:
-        raise Refusal(
+        raise UserError(
             f"{groups.max(initial=-1) + 1} different training images cannot make {folds} folds; lower prepare.folds"
         )
     if np.bincount(labels).max() < folds:
-        raise Refusal(
+        raise UserError(
             f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()} or less"
         )
     fold = np.full(len(index), -1)

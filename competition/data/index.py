@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy.fft import dctn
 
+from competition.config.errors import UserError, first
 from competition.data import images
 from competition.data.competition import Row
-from competition.errors import Refusal, first
 
 COLUMNS = {
     "id": str, "label": int, "part": str, "shard": str, "place": int, "width": int, "height": int, "bytes": int,
@@ -47,7 +47,7 @@ def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -
             if progress:
                 progress(len(told), 0)
     if not told:
-        raise Refusal("no image was found in the raw files; make download FORCE=1 fetches them again")
+        raise UserError("no image was found in the raw files; make download FORCE=1 fetches them again")
     index = pd.DataFrame(told)
     index["group"] = np.arange(len(index))
     index["fold"] = -1
@@ -80,7 +80,7 @@ def load(path: Path) -> pd.DataFrame:
     """The index with ids exactly as they were: "001", "NA", "1e5" and "" are texts, not numbers or gaps."""
     found = pd.read_csv(path, dtype=COLUMNS, keep_default_na=False)
     if list(found) != list(COLUMNS):
-        raise Refusal(
+        raise UserError(
             f"{path}: columns {list(found)} were found, {list(COLUMNS)} expected; make prepare FORCE=1 makes it again"
         )
     return found
@@ -95,20 +95,20 @@ def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
     """The rows, groups, folds and hashes of `choices` saved at `path`, with the digests of this index.
 
     Another version of Pillow hashes otherwise, another scikit-learn makes other folds: a machine that goes on with
-    work begun elsewhere must not choose again. Raises Refusal when `index` is of other images.
+    work begun elsewhere must not choose again. Raises UserError when `index` is of other images.
     """
     kinds = {column: kind for column, kind in COLUMNS.items() if column != "sha256"}
     told = pd.read_csv(path, dtype=kinds, keep_default_na=False)
     here = index.set_index("id")
     absent = [name for name in told["id"] if name not in here.index]
     if absent:
-        raise Refusal(f"{len(absent)} of {len(told)} images of {path.name} are not in the raw files: {first(absent)}")
+        raise UserError(f"{len(absent)} of {len(told)} images of {path.name} are not in the raw files: {first(absent)}")
     rows = here.loc[told["id"]]
     changed = (rows["bytes"].to_numpy() != told["bytes"].to_numpy()) | (
         rows["label"].to_numpy() != told["label"].to_numpy()
     )
     if changed.any():
-        raise Refusal(
+        raise UserError(
             f"{int(changed.sum())} of {len(told)} images differ from those of {path.name}: {first(told['id'][changed])}"
         )
     return told.assign(sha256=rows["sha256"].to_numpy())[list(COLUMNS)]
@@ -123,7 +123,7 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
     droppable = (index["problem"] != "") & (index["part"] != "test")
     if policy == "error" and droppable.any():
         some = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
-        raise Refusal(
+        raise UserError(
             f"{droppable.sum():,} training images cannot be read, such as {', '.join(some)}; "
             "mend them, or set prepare.bad_images=drop to go on without them"
         )
@@ -149,22 +149,22 @@ def _check(index: pd.DataFrame, classes: int) -> None:
     ids = index["id"]
     odd = ids[[bool(UNWRITABLE.search(one)) for one in ids]]
     if len(odd):
-        raise Refusal(
+        raise UserError(
             f"{len(odd):,} ids hold control characters or broken text, {first(odd, 3)}; no CSV can carry them"
         )
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):
         parts = index[ids == doubled[0]]["part"].tolist()
-        raise Refusal(
+        raise UserError(
             f"{len(doubled):,} ids appear more than once, {first(doubled)} ({' and '.join(parts)}); ids must differ"
         )
     labelled = index["part"] != "test"
     outside = labelled & ~index["label"].between(0, classes - 1)
     if outside.any():
         at = index[outside].iloc[0]
-        raise Refusal(
+        raise UserError(
             f"{outside.sum():,} labels are outside the {classes} classes (0 to {classes - 1}), "
             f"first {at.label} of {at.id!r} in {at.shard}"
         )
     if not (index["part"] == "train").any():
-        raise Refusal("no training image was found; make download FORCE=1 fetches the raw files again")
+        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")

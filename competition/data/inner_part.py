@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 
 
 def inner_validation(
@@ -28,7 +28,7 @@ def inner_validation(
                 aside[one] = True
                 due -= sizes[one]
     if not aside.any():
-        raise Refusal(
+        raise UserError(
             f"train.patience: of {len(labels)} training rows none could be set aside to choose the epoch (a class keeps at "
             "least one photo to learn from); raise train.patience_share, or set train.patience to 0"
         )

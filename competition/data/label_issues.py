@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 
 
 def find(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
@@ -17,10 +17,10 @@ def find(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame
     try:
         from cleanlab.filter import find_label_issues
     except ImportError:
-        raise Refusal("cleanlab is needed to look for wrong labels: pip install 'goldfold[labels]'") from None
+        raise UserError("cleanlab is needed to look for wrong labels: pip install 'goldfold[labels]'") from None
 
     if not len(ids) == len(labels) == len(probs):
-        raise Refusal(f"{len(ids)} ids, {len(labels)} labels and {len(probs)} rows of probabilities do not match")
+        raise UserError(f"{len(ids)} ids, {len(labels)} labels and {len(probs)} rows of probabilities do not match")
     exact = np.asarray(probs, np.float64)
     exact = exact / exact.sum(1, keepdims=True)
     worst = find_label_issues(labels, exact, return_indices_ranked_by="self_confidence", n_jobs=1)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from competition.artifacts.manifest import sha256
 from competition.data.competition import Competition
 from competition.data.index import load
-from competition.manifest import sha256
-from competition.remote import bucket
+from competition.storage import bucket
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Prepared:
     competition: Competition
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
     digest: str  # of the index and the competition: ids, labels, folds, image bytes
-    elsewhere: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
+    remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
 
     def part(self, name: str) -> pd.DataFrame:
         """Rows of one part (train, test, external, val), numbered from 0 in index order."""
@@ -31,9 +31,9 @@ class Prepared:
     def records(self, part: str) -> list[str]:
         """Paths of the record files of one part, in order, as TensorFlow reads them: local or gs://."""
         prefix = "fold" if part == "train" else f"{part}-"
-        if self.elsewhere:
-            names = bucket.names(self.elsewhere)
-            return [f"{self.elsewhere}/{n}" for n in names if n.startswith(prefix) and n.endswith(".tfrec")]
+        if self.remote_records:
+            names = bucket.names(self.remote_records)
+            return [f"{self.remote_records}/{n}" for n in names if n.startswith(prefix) and n.endswith(".tfrec")]
         return sorted(map(str, (self.folder / "records").glob(f"{prefix}*.tfrec")))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import UserError, first
 from competition.data import images
 from competition.data.competition import Row
-from competition.errors import Refusal, first
 
 COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 Progress = Callable[[int, int], None]
@@ -36,7 +36,7 @@ def read_shard(path: str, labelled: bool) -> Iterator[Record]:
     """Every record of one shard, in order.
 
     TensorFlow says nothing when a file ends between two records, so what was read is compared with the count in the
-    name (NN-COUNT.tfrec). Raises Refusal with the file and the number of the record for every other damage as well.
+    name (NN-COUNT.tfrec). Raises UserError with the file and the number of the record for every other damage as well.
     """
     for serialized, where in _serialized(path):
         yield _parsed(serialized, labelled, where)
@@ -58,19 +58,19 @@ def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
 
     name = path.rsplit("/", 1)[-1]
     if not tf.io.gfile.exists(path):
-        raise Refusal(f"{path}: no such file; make download fetches it again")
+        raise UserError(f"{path}: no such file; make download fetches it again")
     number = 0
     try:
         for serialized in tf.data.TFRecordDataset(path).as_numpy_iterator():
             yield serialized, f"{name}, record {number}"
             number += 1
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-        raise Refusal(
+        raise UserError(
             f"{name}, record {number}: {_damage(path, number)}; make download FORCE=1 fetches it again"
         ) from None
     said = COUNT_IN_NAME.search(name)
     if said and int(said[1]) != number:
-        raise Refusal(
+        raise UserError(
             f"{name}: {number:,} records were read where the name says {int(said[1]):,}; "
             "the file was cut or is another one, make download FORCE=1 fetches it again"
         )
@@ -82,7 +82,7 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
     try:
         feature = tf.train.Example.FromString(serialized).features.feature
     except Exception:  # protobuf's DecodeError has no public home
-        raise Refusal(f"{where}: it is no tf.train.Example; features id, image and class were expected") from None
+        raise UserError(f"{where}: it is no tf.train.Example; features id, image and class were expected") from None
 
     def one(key: str, kind: str) -> Any:
         found = feature[key].WhichOneof("kind") if key in feature else None
@@ -90,14 +90,14 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
         if len(values) != 1:
             has = f"{found} with {len(getattr(feature[key], found).value)} values" if found else "nothing"
             others = ", ".join(sorted(feature)) or "none"
-            raise Refusal(f"{where}: feature {key!r} should be one {kind}, {has} was found (features: {others})")
+            raise UserError(f"{where}: feature {key!r} should be one {kind}, {has} was found (features: {others})")
         return values[0]
 
     raw_id = one("id", "bytes_list")
     try:
         row_id = raw_id.decode("utf-8")
     except UnicodeDecodeError:
-        raise Refusal(f"{where}: the id {raw_id[:20]!r} is not UTF-8 text") from None
+        raise UserError(f"{where}: the id {raw_id[:20]!r} is not UTF-8 text") from None
     label = int(one("class", "int64_list")) if labelled else None
     return Record(row_id, label, one("image", "bytes_list"))
 
@@ -160,7 +160,7 @@ def write(
         if here is None:
             continue
         if here <= done or sha256(row.data).hexdigest() != digests[here]:
-            raise Refusal(f"image {row.id!r} is not what the index says; make prepare FORCE=1 makes the index again")
+            raise UserError(f"image {row.id!r} is not what the index says; make prepare FORCE=1 makes the index again")
         done = here
         shard = int(shard_of[here])
         if shard not in writers:
@@ -174,7 +174,7 @@ def write(
             progress(here + 1, len(index))
     if left.any():
         missing = index["id"][left[shard_of] > 0]
-        raise Refusal(f"{left.sum():,} images of the index were not found in the raw files, among {first(missing)}")
+        raise UserError(f"{left.sum():,} images of the index were not found in the raw files, among {first(missing)}")
     return names
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.errors import UserError, first
 from competition.data import records
 from competition.data.images import BadImage, Fit, decode
-from competition.errors import Refusal, first
 
 
 class Stream:
@@ -29,7 +29,7 @@ class Stream:
                     self._where[row_of[name]] = number, start, length
         lost = (self._where[:, 2] == 0) & ~unreadable
         if lost.any():
-            raise Refusal(missing(ids[lost], len(ids)))
+            raise UserError(missing(ids[lost], len(ids)))
         self._pool = ThreadPoolExecutor(os.cpu_count())  # Pillow decodes without holding the interpreter's lock
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
@@ -49,7 +49,9 @@ class Stream:
         try:
             return decode(data, self.shape[1], self._fit)
         except BadImage as bad:
-            raise Refusal(f"image {self._ids[row]}: {bad}; `make download` lists such images and what to do") from None
+            raise UserError(
+                f"image {self._ids[row]}: {bad}; `make download` lists such images and what to do"
+            ) from None
 
 
 def checked(rows: np.ndarray, count: int) -> list[int]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.ensemble.greedy import greedy_picks, shortlist_of, shortlist_picks, weights_of
 from competition.ensemble.metrics import Metric
-from competition.ensemble.mixing import finish, prepare
+from competition.ensemble.mixing import to_mixing_space, to_probabilities
 from competition.ensemble.shortlist import Shortlist
-from competition.errors import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Blend:
         used = [name for name, weight in self.weights.items() if weight]
         missing = [name for name in used if name not in members]
         if missing:
-            raise Refusal(
+            raise UserError(
                 f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`"
             )
         first, *others = used
-        mixed = np.float32(self.weights[first]) * prepare(members[first], self.mixing)
+        mixed = np.float32(self.weights[first]) * to_mixing_space(members[first], self.mixing)
         for name in others:
-            mixed += np.float32(self.weights[name]) * prepare(members[name], self.mixing)
-        return finish(mixed + np.array(self.offsets, np.float32) if self.offsets else mixed, self.mixing)
+            mixed += np.float32(self.weights[name]) * to_mixing_space(members[name], self.mixing)
+        return to_probabilities(mixed + np.array(self.offsets, np.float32) if self.offsets else mixed, self.mixing)
 
 
 def fit_blend(
@@ -58,13 +58,13 @@ def fit_blend(
 ) -> Blend:
     """members: name -> (N, C), the same rows in the same order.  labels: (N,) int."""
     if method not in BLENDS:
-        raise Refusal(f"blend method '{method}' is not known; expected one of {', '.join(BLENDS)}")
+        raise UserError(f"blend method '{method}' is not known; expected one of {', '.join(BLENDS)}")
     # In the order of their names, so that the order in which members are listed decides nothing.
     names = sorted(members)
     probs = np.stack([members[name] for name in names])
     mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
-    parts = prepare(probs, mixing)
-    if metric.of_tally is not None and method in SHORTLIST_METHODS:
+    parts = to_mixing_space(probs, mixing)
+    if metric.from_counts is not None and method in SHORTLIST_METHODS:
         weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
         return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), ())
     weights, offsets = BLENDS[method](parts, labels, metric, mixing, settings)
@@ -80,8 +80,8 @@ def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: B
     if method == "equal":
         return np.full(members, 1.0 / members)
     if method == "best":
-        assert metric.of_tally is not None
-        scores = metric.of_tally(short.tally(short.winners(short.values)))
+        assert metric.from_counts is not None
+        scores = metric.from_counts(short.tally(short.winners(short.values)))
         return np.eye(members)[int(np.argmax(scores))]
     if method == "greedy":
         return weights_of(shortlist_picks(short, metric, settings.rounds), members)
@@ -99,7 +99,7 @@ def _equal(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, s
 
 
 def _best(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
-    scores = [metric.score(labels, finish(part, mixing)) for part in parts]
+    scores = [metric.score(labels, to_probabilities(part, mixing)) for part in parts]
     return np.eye(len(parts))[int(np.argmax(scores))], NONE
 
 

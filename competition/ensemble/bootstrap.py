@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.ensemble.metrics import Metric, tally_of_counts
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
-from competition.errors import Refusal
 
 CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) held at once
 
@@ -36,7 +36,7 @@ def score_with_error(
     """The standard error is at least what one wrong row would change, so it is never 0."""
     value = score_of(labels, output, metric, classes)
     spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
-    if metric.of_tally is None and spread > 1e-12:  # varies with every row: only a spread of 0 needs the limit
+    if metric.from_counts is None and spread > 1e-12:  # varies with every row: only a spread of 0 needs the limit
         return Score(value, spread)
     return Score(value, max(spread, one_wrong_row(labels, output, metric, classes)))
 
@@ -57,7 +57,7 @@ def paired(
     old, new = hard(before), hard(after)
     was, now = old == labels, new == labels
     changed, corrected, corrupted = (int(np.count_nonzero(rows)) for rows in (old != new, ~was & now, was & ~now))
-    if metric.of_tally is not None:
+    if metric.from_counts is not None:
         p, spread = swap_test(labels, before, after, metric, classes, seed)
         error = max(error, spread / math.sqrt(max(changed, 1)))  # at least what one of the changed rows changes
     width = NORMAL_95 * error
@@ -81,11 +81,11 @@ def resampled(
     """
     for output in outputs:
         if len(output) != len(labels):
-            raise Refusal(f"expected one prediction per label, found {len(output)} for {len(labels)}")
+            raise UserError(f"expected one prediction per label, found {len(output)} for {len(labels)}")
     rng, sizes = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
     if rows is None:
         labels, outputs = with_borrowed_rows(labels, outputs)
-    if metric.of_tally is not None:
+    if metric.from_counts is not None:
         kinds, count = np.unique(np.stack([labels, *outputs], axis=1), axis=0, return_counts=True)  # sorted by label
         labels, outputs, width = kinds[:, 0], list(kinds[:, 1:].T), max(len(kinds), classes)
     else:
@@ -101,10 +101,10 @@ def resampled(
 
 def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
     """(R,) scores.  labels, output: of U kinds of rows.  counts: (R, U)."""
-    if metric.of_tally is not None:
-        return metric.of_tally(tally_of_counts(labels, output, counts, classes))
-    assert metric.of_rows is not None
-    return metric.of_rows(labels, output, counts)
+    if metric.from_counts is not None:
+        return metric.from_counts(tally_of_counts(labels, output, counts, classes))
+    assert metric.from_probs is not None
+    return metric.from_probs(labels, output, counts)
 
 
 def _draw(
@@ -134,7 +134,7 @@ def _draw(
 
 
 def score_of(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
-    if metric.of_tally is None:
+    if metric.from_counts is None:
         return metric.score(labels, output)
     return metric.score_labels(labels, output, classes)
 

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.artifacts.manifest import atomic_write, digest_of, to_plain
+from competition.config.errors import UserError
 from competition.ensemble.blend import Blend, BlendSettings
 from competition.ensemble.calibration import apply_temperature
 from competition.ensemble.decision import Decision, DecisionSettings
 from competition.ensemble.outputs import chunks, mix_views
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
-from competition.errors import Refusal
-from competition.manifest import atomic, digest_of, plain
 
-Members = Mapping[str, ViewPredictions]  # all with the same ids in the same order, see `align`
+MemberViews = Mapping[str, ViewPredictions]  # all with the same ids in the same order, see `align`
 Name = tuple[str, str, str]  # calibration, blend method, decision rule
-Seconds = Mapping[str, Mapping[str, float]]  # member -> view -> seconds for 1,000 images
+ViewSeconds = Mapping[str, Mapping[str, float]]  # member -> view -> seconds for 1,000 images
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Chain:
         """Whether a row's output depends on that row alone: ranks depend on the rows that they are taken among."""
         return "rank" not in (self.view_mixing, self.blend.mixing)
 
-    def needs(self) -> dict[str, list[str]]:
+    def used_views(self) -> dict[str, list[str]]:
         """Member -> views that must be predicted on test rows; the others have no weight."""
         return {m: list(self.policies[m]) for m, weight in self.blend.weights.items() if weight}
 
@@ -62,8 +62,8 @@ class Chain:
         return digest_of(self)
 
     def save(self, path: Path) -> None:
-        with atomic(path) as temporary:
-            temporary.write_text(json.dumps(plain(self), indent=1) + "\n")
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(to_plain(self), indent=1) + "\n")
 
     @staticmethod
     def load(path: Path) -> "Chain":
@@ -79,17 +79,17 @@ class Chain:
                 Decision(decision["rule"], tuple(decision["offsets"]), tuple(decision["thresholds"]), decision["tau"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Refusal(f"{path} is not a chain of choices ({error!r}); make it again with `make blend`") from error
+            raise UserError(f"{path} is not a chain of choices ({error!r}); make it again with `make blend`") from error
 
 
-def align(members: Members, ids: np.ndarray) -> dict[str, ViewPredictions]:
+def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:
     """Every member's predictions for exactly these ids, in this order, all with the same number of classes."""
     aligned = {}
     for name, views in members.items():
         try:
             aligned[name] = views.at(ids)
-        except Refusal as refusal:
-            raise Refusal(f"member '{name}': {refusal}") from refusal
+        except UserError as user_error:
+            raise UserError(f"member '{name}': {user_error}") from user_error
     check_aligned(aligned)
     return aligned
 
@@ -97,7 +97,7 @@ def align(members: Members, ids: np.ndarray) -> dict[str, ViewPredictions]:
 class ChainMembers(Mapping[str, np.ndarray]):
     """Member -> (n, C) float32 as it enters the blend, computed when it is asked for: never all members at once."""
 
-    def __init__(self, chain: Chain, views: Members, rows: np.ndarray) -> None:
+    def __init__(self, chain: Chain, views: MemberViews, rows: np.ndarray) -> None:
         """rows: (n,) int, the row numbers."""
         self.chain, self.views, self.rows = chain, views, rows
 
@@ -111,7 +111,7 @@ class ChainMembers(Mapping[str, np.ndarray]):
         return len(self.views)
 
 
-def apply_chain(chain: Chain, views: Members, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def apply_chain(chain: Chain, views: MemberViews, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(n, C) float32 probabilities and (n,) int labels, in the order of the ids, of the row numbers `rows` or of all.
 
     Members without weight may be missing.
@@ -129,16 +129,18 @@ def apply_chain(chain: Chain, views: Members, rows: np.ndarray | None = None) ->
     return probs, np.concatenate([labels for _, labels in parts])
 
 
-def chain_labels(chain: Chain, views: Members, rows: np.ndarray | None = None) -> np.ndarray:
+def chain_labels(chain: Chain, views: MemberViews, rows: np.ndarray | None = None) -> np.ndarray:
     """(n,) int: the labels of `apply_chain`, without holding the probabilities of all rows."""
     return np.concatenate([labels for _, labels in _apply_in_chunks(chain, views, rows)])
 
 
-def _apply_in_chunks(chain: Chain, views: Members, rows: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    missing = [name for name in chain.needs() if name not in views]
+def _apply_in_chunks(
+    chain: Chain, views: MemberViews, rows: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    missing = [name for name in chain.used_views() if name not in views]
     if missing:
-        raise Refusal(f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`")
-    used = {name: views[name] for name in chain.needs()}
+        raise UserError(f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`")
+    used = {name: views[name] for name in chain.used_views()}
     check_aligned(used)
     count, _, classes = next(iter(used.values())).probs.shape
     count = count if rows is None else len(rows)
@@ -155,14 +157,14 @@ def member_probs(chain: Chain, name: str, views: ViewPredictions, rows: np.ndarr
     return apply_temperature(mix_views(views, chain.policies[name], chain.view_mixing, rows), chain.temperatures[name])
 
 
-def check_aligned(views: Members) -> None:
+def check_aligned(views: MemberViews) -> None:
     """Refuse members whose ids, or numbers of classes, differ."""
     if not views:
-        raise Refusal("expected the predictions of at least one member, found none; run `make predict`")
+        raise UserError("expected the predictions of at least one member, found none; run `make predict`")
     first = next(iter(views.values())).ids
     classes = {name: v.probs.shape[2] for name, v in views.items()}
     if len(set(classes.values())) > 1:
-        raise Refusal(f"members have different numbers of classes: {classes}; expected one number")
+        raise UserError(f"members have different numbers of classes: {classes}; expected one number")
     for name, member in views.items():
         if not np.array_equal(member.ids, first):
-            raise Refusal(f"member '{name}' has other ids, or another order; expected aligned members")
+            raise UserError(f"member '{name}' has other ids, or another order; expected aligned members")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Difference, hard, paired
 from competition.ensemble.metrics import Metric
-from competition.errors import Refusal
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,10 @@ def changed_rows(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> tupl
 def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric, classes: int) -> SeedNoise:
     """outputs: one per seed, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
     if len(outputs) < 2:
-        raise Refusal(f"a spread needs two seeds or more, found {len(outputs)}")
+        raise UserError(f"a spread needs two seeds or more, found {len(outputs)}")
     scores = [
-        metric.score_labels(labels, out, classes) if metric.of_tally else metric.score(labels, out) for out in outputs
+        metric.score_labels(labels, out, classes) if metric.from_counts else metric.score(labels, out)
+        for out in outputs
     ]
     given = [hard(out) for out in outputs]
     pairs = [(a != b).mean() for n, a in enumerate(given) for b in given[n + 1 :]]
@@ -61,7 +62,7 @@ def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric
     )
 
 
-def moved_by_seeds(
+def seed_noise_of_difference(
     before: Mapping[str, float],
     after: Mapping[str, float],
     spreads: Mapping[str, float],

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, Tally, tally
+from competition.config.errors import UserError
+from competition.ensemble.metrics import LabelCounts, Metric, count_labels
 from competition.ensemble.mixing import FLOOR
 from competition.ensemble.shortlist import Shortlist, tally_of
-from competition.errors import Refusal
 
 TAUS = np.linspace(0.0, 1.5, 31)
 OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's present offset, in natural logarithms
@@ -51,8 +51,8 @@ def fit_decision(
 ) -> Decision:
     """probs: (N, C).  labels: (N,) int. For a metric of probabilities there is nothing to decide: always argmax."""
     if rule not in RULES:
-        raise Refusal(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
-    if metric.of_tally is None or rule == "argmax":
+        raise UserError(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
+    if metric.from_counts is None or rule == "argmax":
         return ARGMAX
     if rule == "prior":
         return _prior(probs, labels, metric)
@@ -66,11 +66,11 @@ RULES = ("argmax", "prior", "per_class", "thresholds")
 
 def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the candidates that mean something: labels for metrics of labels, cuts where classes have an order."""
-    if metric.of_tally is None:
+    if metric.from_counts is None:
         return ("argmax",)
     fitting = tuple(rule for rule in rules if rule != "thresholds" or metric.name == "quadratic_kappa")
     if not fitting:
-        raise Refusal(
+        raise UserError(
             f"decision.rules: thresholds cut classes that have an order; {metric.name} knows none, expected argmax"
         )
     return fitting
@@ -87,7 +87,7 @@ def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
 
 def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:
     """The same from the classes that can win.  log_probs: (S,) of the blend, up to a number for each row."""
-    assert metric.of_tally is not None
+    assert metric.from_counts is not None
     rare = rarity(short.labels, short.classes)
     have, favour = log_probs.astype(np.float64), rare[short.listed]
     low, high = (short.winners(have + tau * favour) for tau in TAUS[[0, -1]])
@@ -96,7 +96,7 @@ def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decisi
     base = tally_of(short.labels[~open_rows], low[~open_rows], short.classes)
     entries, rest = np.repeat(open_rows, np.diff(short.start)), short.take(np.flatnonzero(open_rows))
     have, favour = have[entries], favour[entries]
-    scores = [float(metric.of_tally(rest.tally(rest.winners(have + tau * favour)) + base)) for tau in TAUS]
+    scores = [float(metric.from_counts(rest.tally(rest.winners(have + tau * favour)) + base)) for tau in TAUS]
     return _prior_of(float(TAUS[int(np.argmax(scores))]), rare)
 
 
@@ -157,10 +157,10 @@ def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: i
 
 def _scores(predicted: np.ndarray, labels: np.ndarray, classes: int, metric: Metric) -> np.ndarray:
     """predicted: (T, N) int.  Returns (T,)."""
-    assert metric.of_tally is not None
-    tallies = [tally(labels, row, classes) for row in predicted]
-    return metric.of_tally(
-        Tally(
+    assert metric.from_counts is not None
+    tallies = [count_labels(labels, row, classes) for row in predicted]
+    return metric.from_counts(
+        LabelCounts(
             np.stack([t.hits for t in tallies]),
             np.stack([t.predicted for t in tallies]),
             tallies[0].actual,

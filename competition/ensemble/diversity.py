@@ -1,4 +1,4 @@
-"""How different the members are, and what each is worth to the blend: two clones agree everywhere and bring nothing."""
+"""How different the members are, and what each is worth to the blend: two clones agree all_gather and bring nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ import numpy as np
 
 from competition.ensemble.blend import SHORTLIST_METHODS, Blend, fit_blend, shortlist_weights
 from competition.ensemble.calibration import apply_temperature, floored_logs, temperature_at
-from competition.ensemble.chain import Chain, ChainSettings, Members, Name, Seconds, chain_labels, check_aligned
+from competition.ensemble.chain import Chain, ChainSettings, MemberViews, Name, ViewSeconds, chain_labels, check_aligned
 from competition.ensemble.decision import ARGMAX, TAUS, Decision, fit_decision, fit_prior, rarity
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.outputs import MemberOutput, OutputCache, chunks
@@ -47,11 +47,11 @@ class Fitter:
 
     def __init__(
         self,
-        views: Members,
+        views: MemberViews,
         labels: np.ndarray,
         blocks: np.ndarray,
         settings: ChainSettings,
-        seconds: Seconds | None = None,
+        seconds: ViewSeconds | None = None,
     ) -> None:
         """labels: (N,) int.  blocks: (N,) int; a fit leaves out at most two of them."""
         check_aligned(views)
@@ -91,7 +91,7 @@ class Fitter:
         _, method, rule = name
         by_rows = "rank" not in (self.settings.policy.mixing, self.settings.blend.mixing)
         usual = method in SHORTLIST_METHODS and rule in ("argmax", "prior")
-        return self.metric.of_tally is not None and by_rows and usual
+        return self.metric.from_counts is not None and by_rows and usual
 
     def _chain(self, members: _Members, steps: Mapping[str, int], blend: Blend, decision: Decision) -> Chain:
         policies = {name: one.policy for name, one in members.outputs.items()}
@@ -169,7 +169,7 @@ class Fitter:
                 for rule in [rule for other, m, rule in names if (other, m) == (calibration, method)]:
                     decision = fit_decision(rule, mixed, truth, self.metric, self.settings.decision)
                     chain = self._chain(members, steps, blend, decision)
-                    hard = self.metric.of_tally is not None and len(unseen)
+                    hard = self.metric.from_counts is not None and len(unseen)
                     given = chain_labels(chain, self.views, unseen) if hard else np.zeros(0, np.int64)
                     candidates[calibration, method, rule] = Candidate(chain, given)
         return candidates

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from competition.ensemble.metrics import Metric
-from competition.ensemble.mixing import finish
+from competition.ensemble.mixing import to_probabilities
 from competition.ensemble.shortlist import Shortlist, shortlist
 
 Trial = Callable[[np.ndarray, int], np.ndarray]  # sum of the picks so far (n, C), their number -> (M,) scores
@@ -34,7 +34,7 @@ def greedy_picks(
     Ties go to the member that leaves the true classes most likely, then to the earliest: no seed has a say.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    if metric.of_tally is not None:  # the label is that of the sum: no mixing's `finish` moves a row's largest entry
+    if metric.from_counts is not None:  # the label is that of the sum: no mixing's `finish` moves a row's largest entry
         return shortlist_picks(shortlist_of(parts, labels, mixing).take(rows), metric, rounds, allowed)
     trial = _trial(parts, labels, metric, rows, mixing)
     own = parts[:, rows, labels[rows]]  # (M, n)
@@ -53,8 +53,8 @@ def shortlist_of(parts: np.ndarray, labels: np.ndarray, mixing: str) -> Shortlis
 
 def shortlist_picks(short: Shortlist, metric: Metric, rounds: int, allowed: Allowed | None = None) -> list[int]:
     """`greedy_picks` for a metric of labels: exact, from the classes that can win."""
-    assert metric.of_tally is not None
-    score, members = metric.of_tally, len(short.values)
+    assert metric.from_counts is not None
+    score, members = metric.from_counts, len(short.values)
     open_rows = short.undecided()
     settled, rest = short.take(np.flatnonzero(~open_rows)), short.take(np.flatnonzero(open_rows))
     base = settled.tally(settled.listed)
@@ -125,6 +125,8 @@ def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarr
         return log_loss
 
     def plain(total: np.ndarray, count: int) -> np.ndarray:
-        return np.array([metric.score(truth, finish((total + part[rows]) / (count + 1), mixing)) for part in parts])
+        return np.array(
+            [metric.score(truth, to_probabilities((total + part[rows]) / (count + 1), mixing)) for part in parts]
+        )
 
     return plain

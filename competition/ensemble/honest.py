@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import Chain, ChainSettings, Members, Name, Seconds
-from competition.ensemble.compare import moved_by_seeds
+from competition.ensemble.chain import Chain, ChainSettings, MemberViews, Name, ViewSeconds
+from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
 from competition.ensemble.selection import HonestSettings
 from competition.ensemble.significance import Difference
 
-__all__ = ["BASELINES", "Honest", "HonestSettings", "cross_fit", "fit_chain", "honest_chain"]
+__all__ = ["BASELINES", "HonestResult", "HonestSettings", "cross_fit", "fit_chain", "honest_chain"]
 
 BASELINES: tuple[Name, ...] = (("none", "equal", "argmax"), ("none", "best", "argmax"))
 
 
 @dataclass(frozen=True)
-class Honest:
-    """A chain and what may be said of it.  Scores are greater-is-better (Metric.shown for the known number)."""
+class HonestResult:
+    """A chain and what may be said of it.  Scores are greater-is-better (Metric.display for the known number)."""
 
     chain: Chain
     chosen_on: float  # on rows it was chosen on: flatters
@@ -41,12 +41,12 @@ class Honest:
 
 
 def fit_chain(
-    views: Members,
+    views: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
     honest: HonestSettings,
-    seconds: Seconds | None = None,
+    seconds: ViewSeconds | None = None,
 ) -> Chain:
     """The chain for test rows, fitted on all rows; candidates are chosen by cross-fitting.
 
@@ -56,28 +56,28 @@ def fit_chain(
 
 
 def cross_fit(
-    views: Members,
+    views: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
     honest: HonestSettings,
-    seconds: Seconds | None = None,
+    seconds: ViewSeconds | None = None,
 ) -> CrossFitted:
     """For every row what a chain says that never saw its fold."""
     return NestedCrossFit(views, labels, folds, settings, honest, seconds=seconds).cross_fit()
 
 
 def honest_chain(
-    views: Members,
+    views: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
     honest: HonestSettings,
-    seconds: Seconds | None = None,
+    seconds: ViewSeconds | None = None,
     progress: Progress | None = None,
     spreads: Mapping[str, float] | None = None,
     tuned_folds: Collection[int] = (),
-) -> Honest:
+) -> HonestResult:
     """`fit_chain` and `cross_fit` in one, sharing their work, with the scores that may be quoted.
 
     spreads: member -> standard deviation of its score over training seeds, where that was studied.
@@ -99,11 +99,11 @@ def honest_chain(
 
     def over(name: Name, before: np.ndarray) -> Difference:
         weights = nested.candidates(frozenset())[name].chain.blend.weights
-        seeds = moved_by_seeds(weights, chain.blend.weights, spreads or {})
+        seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
         return replace(nested.difference(before, output), seeds=seeds)
 
     equal, best = (nested.output(name) for name in BASELINES)
-    return Honest(
+    return HonestResult(
         chain,
         nested.score_on_own_rows(chain),
         nested.score(output),

@@ -23,7 +23,7 @@ SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows, because a public leaderboa
 
 @dataclass(frozen=True, slots=True)
 class ExpectedScore:
-    """Of `rows` test rows like the training rows, in the known unit of the metric (Metric.shown)."""
+    """Of `rows` test rows like the training rows, in the known unit of the metric (Metric.display)."""
 
     rows: int
     middle: float
@@ -50,14 +50,14 @@ def expected_scores(
     error = score_with_error(labels, output, metric, classes, resamples, seed).error
     best = 1.0 if metric.sign > 0 else 0.0
     points = []
-    for share in shares if metric.of_tally is not None else shares[:1]:
+    for share in shares if metric.from_counts is not None else shares[:1]:
         rows = max(1, round(test_rows * share))
         drawn = resampled(labels, [output], metric, classes, resamples, seed + 1, rows)[0]
         spread = float(drawn.std())
         if spread <= 1e-12:  # no mistake in any sample: as many as one wrong row in N would give
             spread = error * math.sqrt(len(labels) / rows)
         middle = _middle(labels, output, metric, classes, rows, resamples, seed + 2)
-        points.append(ExpectedScore(rows, metric.shown(middle), spread, error, best))
+        points.append(ExpectedScore(rows, metric.display(middle), spread, error, best))
     return tuple(points)
 
 
@@ -71,7 +71,7 @@ def _middle(
     of m rows from them, 1/m = 1/N - 1/n.  Metrics of probabilities are means over rows, or over pairs: no bias.
     """
     value, have = score_of(labels, output, metric, classes), len(labels)
-    if metric.of_tally is None or rows == have:
+    if metric.from_counts is None or rows == have:
         return value
     if rows < have:
         return float(resampled(labels, [output], metric, classes, resamples, seed, rows, replace=False)[0].mean())

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class LabelCounts:
     """What metrics of labels are made of. Leading axes (...) are free: members, resamples, offsets."""
 
     hits: np.ndarray  # (..., C) rows of the class that were given it
@@ -22,8 +22,8 @@ class Tally:
     actual: np.ndarray  # (..., C) or (C,) rows of the class
     squares: np.ndarray  # (...) sum over rows of (label - predicted)^2
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
+    def __add__(self, other: "LabelCounts") -> "LabelCounts":
+        return LabelCounts(
             self.hits + other.hits,
             self.predicted + other.predicted,
             self.actual + other.actual,
@@ -38,31 +38,31 @@ class Metric:
     name: str
     needs: Literal["label", "probabilities"]  # what a submission is scored on
     sign: int  # -1 where the known number is smaller-is-better (log_loss)
-    of_tally: Callable[[Tally], np.ndarray] | None  # for metrics of labels
-    of_rows: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None  # for metrics of probabilities
+    from_counts: Callable[[LabelCounts], np.ndarray] | None  # for metrics of labels
+    from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None  # for metrics of probabilities
 
     def score(self, labels: np.ndarray, probs: np.ndarray) -> float:
         """labels: (N,) int.  probs: (N, C).  For a metric of labels, the most probable class is the label."""
-        if self.of_rows is not None:
-            return float(self.of_rows(labels, probs, None))
+        if self.from_probs is not None:
+            return float(self.from_probs(labels, probs, None))
         return self.score_labels(labels, probs.argmax(1), probs.shape[1])
 
     def score_labels(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> float:
         """labels, predicted: (N,) int in 0..classes-1."""
-        if self.of_tally is None:
-            raise Refusal(f"{self.name} is a metric of probabilities, not of labels")
-        return float(self.of_tally(tally(labels, predicted, classes)))
+        if self.from_counts is None:
+            raise UserError(f"{self.name} is a metric of probabilities, not of labels")
+        return float(self.from_counts(count_labels(labels, predicted, classes)))
 
-    def shown(self, score: float) -> float:
+    def display(self, score: float) -> float:
         return self.sign * score
 
 
-def tally(labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tally:
+def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
     """labels, predicted: (N,) int in 0..classes-1."""
     if len(labels) != len(predicted):
-        raise Refusal(f"expected one prediction per label, found {len(predicted)} for {len(labels)}")
+        raise UserError(f"expected one prediction per label, found {len(predicted)} for {len(labels)}")
     gap = (labels - predicted).astype(np.float64)
-    return Tally(
+    return LabelCounts(
         hits=np.bincount(labels[labels == predicted], minlength=classes),
         predicted=np.bincount(predicted, minlength=classes),
         actual=np.bincount(labels, minlength=classes),
@@ -70,11 +70,11 @@ def tally(labels: np.ndarray, predicted: np.ndarray, classes: int) -> Tally:
     )
 
 
-def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray, classes: int) -> Tally:
+def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray, classes: int) -> LabelCounts:
     """Tallies of many samples of the same kinds of rows.
 
     labels, predicted: (U,) int, one per kind of row.  counts: (R, U) float, rows of each kind in each sample.
-    Returns a Tally with leading axis R.
+    Returns LabelCounts with leading axis R.
     """
     from scipy.sparse import csr_array
 
@@ -85,7 +85,7 @@ def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarra
         return np.asarray((columns @ counts.T).T)
 
     every = np.arange(len(labels))
-    return Tally(
+    return LabelCounts(
         hits=per_class(np.flatnonzero(predicted == labels), labels),
         predicted=per_class(every, predicted),
         actual=per_class(every, labels),
@@ -93,12 +93,12 @@ def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarra
     )
 
 
-def _f1_per_class(t: Tally) -> np.ndarray:
+def _f1_per_class(t: LabelCounts) -> np.ndarray:
     """(..., C); 0 for a class that is absent from labels and predictions."""
     return 2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)
 
 
-def _macro_f1(t: Tally) -> np.ndarray:
+def _macro_f1(t: LabelCounts) -> np.ndarray:
     """Mean over all C classes; a class absent from both counts as 0, so folds and members share one denominator.
 
     Equals f1_score(average="macro", labels=range(C), zero_division=0).
@@ -106,7 +106,7 @@ def _macro_f1(t: Tally) -> np.ndarray:
     return _f1_per_class(t).mean(-1)
 
 
-def _macro_f1_present(t: Tally) -> np.ndarray:
+def _macro_f1_present(t: LabelCounts) -> np.ndarray:
     """Mean over the classes that occur in labels or predictions.
 
     Equals f1_score(average="macro"), scikit-learn's default. The same number as macro_f1 where every class has a row.
@@ -115,11 +115,11 @@ def _macro_f1_present(t: Tally) -> np.ndarray:
     return _f1_per_class(t).sum(-1) / np.maximum(present, 1)
 
 
-def _accuracy(t: Tally) -> np.ndarray:
+def _accuracy(t: LabelCounts) -> np.ndarray:
     return t.hits.sum(-1) / t.actual.sum(-1)
 
 
-def _quadratic_kappa(t: Tally) -> np.ndarray:
+def _quadratic_kappa(t: LabelCounts) -> np.ndarray:
     """1 - observed / expected squared distance (Cohen 1968); 1 where both are 0.
 
     The expected distance needs the marginals alone: sum_ij a_i b_j (i - j)^2 / N.
@@ -171,7 +171,7 @@ def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray 
     given = np.ones((1, len(labels))) if weights is None else weights
     columns = [c for c in range(probs.shape[1]) if 0 < np.count_nonzero(labels == c) < len(labels)]
     if not columns:
-        raise Refusal(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
+        raise UserError(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
     with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
         found = np.array([_auc(labels == c, probs[:, c], given) for c in columns])  # (columns, R)
     there = np.isfinite(found)
@@ -203,5 +203,5 @@ METRICS: dict[str, Metric] = {
 
 def metric_named(name: str) -> Metric:
     if name not in METRICS:
-        raise Refusal(f"metric '{name}' is not known; expected one of {', '.join(METRICS)}")
+        raise UserError(f"metric '{name}' is not known; expected one of {', '.join(METRICS)}")
     return METRICS[name]

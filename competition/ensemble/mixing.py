@@ -5,13 +5,13 @@ probs (M, N, C) -> prepare -> parts (M, N, C) -> weighted sum over M -> finish -
 
 import numpy as np
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 
 MIXINGS = ("mean", "geometric", "rank")
 FLOOR = 1e-7  # the smallest probability whose logarithm is taken; float16 rounds smaller ones to 0
 
 
-def prepare(probs: np.ndarray, mixing: str) -> np.ndarray:
+def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
     """(..., N, C) probabilities -> (..., N, C) float32, ready for a weighted sum."""
     if mixing == "mean":
         return np.asarray(probs, np.float32)
@@ -19,10 +19,10 @@ def prepare(probs: np.ndarray, mixing: str) -> np.ndarray:
         return np.log(np.maximum(np.asarray(probs, np.float32), FLOOR))
     if mixing == "rank":
         return _ranks(np.asarray(probs))
-    raise Refusal(f"mixing '{mixing}' is not known; expected one of {', '.join(MIXINGS)}")
+    raise UserError(f"mixing '{mixing}' is not known; expected one of {', '.join(MIXINGS)}")
 
 
-def finish(mixed: np.ndarray, mixing: str) -> np.ndarray:
+def to_probabilities(mixed: np.ndarray, mixing: str) -> np.ndarray:
     """(N, C) weighted sums -> (N, C) float32. Rows sum to 1, except for ranks: a column's order is their meaning."""
     if mixing == "rank":
         return mixed.astype(np.float32)
@@ -31,7 +31,7 @@ def finish(mixed: np.ndarray, mixing: str) -> np.ndarray:
     return (mixed / mixed.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def weigh(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def weighted_sum(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """(M, N, C), (M,) -> (N, C) float32. A member without weight is not read, so its NaNs do not matter."""
     used = np.flatnonzero(weights)
     total = np.zeros(parts.shape[1:], np.float32)
@@ -42,7 +42,7 @@ def weigh(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def mix(probs: np.ndarray, weights: np.ndarray, mixing: str) -> np.ndarray:
     """(M, N, C), (M,) -> (N, C) float32."""
-    return finish(weigh(prepare(probs, mixing), weights), mixing)
+    return to_probabilities(weighted_sum(to_mixing_space(probs, mixing), weights), mixing)
 
 
 def _ranks(probs: np.ndarray) -> np.ndarray:

@@ -10,14 +10,15 @@ from functools import cache
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Score, paired, score_with_error
 from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
     Chain,
     ChainSettings,
-    Members,
+    MemberViews,
     Name,
-    Seconds,
+    ViewSeconds,
     apply_chain,
     chain_labels,
     member_probs,
@@ -26,9 +27,8 @@ from competition.ensemble.decision import rules_for
 from competition.ensemble.fitting import Candidate, Fitter
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.outputs import chunks
-from competition.ensemble.selection import HonestSettings, choice
+from competition.ensemble.selection import HonestSettings, select_candidate
 from competition.ensemble.significance import Difference
-from competition.errors import Refusal
 
 Progress = Callable[[int, int], None]  # fits done, fits in all
 
@@ -42,7 +42,7 @@ class CrossFitted:
     chosen: Mapping[int, Name]
 
     def output(self, metric: Metric) -> np.ndarray:
-        return self.labels if metric.of_tally else self.probs
+        return self.labels if metric.from_counts else self.probs
 
 
 def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
@@ -53,9 +53,9 @@ def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
     named = np.unique(folds)
     if len(named) < 2 or named[0] < 0:
         found = [int(fold) for fold in named]
-        raise Refusal(f"an honest score needs two folds or more, numbered from 0; found {found}")
+        raise UserError(f"an honest score needs two folds or more, numbered from 0; found {found}")
     if blocks < 2:
-        raise Refusal(f"honest.blocks: {blocks} was found; an honest score needs two or more")
+        raise UserError(f"honest.blocks: {blocks} was found; an honest score needs two or more")
     return np.searchsorted(named, folds) % min(blocks, len(named))
 
 
@@ -80,14 +80,14 @@ class NestedCrossFit:
 
     def __init__(
         self,
-        views: Members,
+        views: MemberViews,
         labels: np.ndarray,
         folds: np.ndarray,
         settings: ChainSettings,
         honest: HonestSettings,
         *,
         beside: Sequence[Name] = (),
-        seconds: Seconds | None = None,
+        seconds: ViewSeconds | None = None,
         progress: Progress | None = None,
         tuned_folds: Collection[int] = (),
     ) -> None:
@@ -96,7 +96,7 @@ class NestedCrossFit:
         tuned_folds: folds whose rows chose hyperparameters: they take part in choices and in no score.
         """
         if not len(labels) == len(folds) == len(next(iter(views.values())).ids):
-            raise Refusal(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
+            raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
         self.views, self.labels, self.blocks = views, labels, blocks_of(folds, honest.blocks)
         self.scored, self.is_optimistic = scored_rows(folds, tuned_folds)
         self.settings, self.honest = settings, honest
@@ -129,7 +129,7 @@ class NestedCrossFit:
 
     def output(self, fixed: Name) -> np.ndarray:
         """What one candidate says on rows it never saw: (N,) labels or (N, C) probabilities, as the metric needs."""
-        if self.metric.of_tally is None:
+        if self.metric.from_counts is None:
             return self.cross_fit(fixed).probs
         labels = np.zeros(len(self.labels), np.int64)
         for block in self.names:
@@ -150,13 +150,13 @@ class NestedCrossFit:
     def score_on_own_rows(self, chain: Chain) -> float:
         """The score of a chain on rows that it was chosen on: it flatters."""
         rows = np.flatnonzero(self.scored)
-        if self.metric.of_tally is None:
+        if self.metric.from_counts is None:
             return self.metric.score(self.labels[rows], apply_chain(chain, self.views, rows)[0])
         return self.metric.score_labels(self.labels[rows], chain_labels(chain, self.views, rows), self.classes)
 
     def views_effect(self, name: str) -> Difference:
         """What a member's policy, chosen without the block it is judged on, changes against its plain view."""
-        views, hard = self.views[name], self.metric.of_tally is not None
+        views, hard = self.views[name], self.metric.from_counts is not None
         shape = (len(self.labels),) if hard else (len(self.labels), self.classes)
         before, after = (np.zeros(shape, np.int64 if hard else np.float32) for _ in range(2))
         plain = self.fitter.caches[name].plain()
@@ -175,7 +175,7 @@ class NestedCrossFit:
 
     def _views_chain(self, block: int) -> Chain:
         """Policies are the same in all candidates; a metric of probabilities judges them calibrated, where it can."""
-        calibrated = [name for name in self.fitted if name[0] == "temperature" and self.metric.of_tally is None]
+        calibrated = [name for name in self.fitted if name[0] == "temperature" and self.metric.from_counts is None]
         return self.candidates(frozenset({block}))[(calibrated or self.fitted)[0]].chain
 
     def _rows(self, block: int) -> np.ndarray:
@@ -199,14 +199,14 @@ class NestedCrossFit:
             for name in self.choices
         }
         labels = np.concatenate([self.labels[self.blocks == block] for block in inner])
-        return choice(outputs, labels, self.metric, self.classes, self.honest)
+        return select_candidate(outputs, labels, self.metric, self.classes, self.honest)
 
     def _held_out_output(self, without: frozenset[int], block: int, name: Name) -> np.ndarray:
         """On the rows of `block`, by the candidate fitted without the blocks of `without` (which holds `block`)."""
         candidate = self.candidates(without)[name]
         unseen = np.flatnonzero(np.isin(self.blocks, sorted(without)))
         here = self.blocks[unseen] == block
-        if self.metric.of_tally is not None:
+        if self.metric.from_counts is not None:
             return candidate.labels[here]
         # Of all unseen rows where ranks are taken among them, as in every round.
         rows = unseen[here] if candidate.chain.by_rows else unseen

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS, Metric, true_class
-from competition.ensemble.mixing import finish, prepare, weigh
+from competition.ensemble.mixing import to_mixing_space, to_probabilities, weighted_sum
 from competition.ensemble.outputs import OutputCache, plain_view
 from competition.ensemble.predictions import ViewPredictions
-from competition.errors import Refusal
 
 RESAMPLES = 200  # behind the standard error of a policy chosen by the metric
 
@@ -29,7 +29,7 @@ class PolicySettings:
     mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks
     seconds_limit: float  # greedy: of the views used, for 1,000 images and one fold model; 0 = no limit
-    same_below: float  # a view whose probabilities differ from another's by less than this everywhere is no view
+    same_below: float  # a view whose probabilities differ from another's by less than this all_gather is no view
 
 
 def fit_policy(
@@ -53,7 +53,7 @@ def fit_policy(
     if settings.method == "mean":
         return dict.fromkeys(names, 1.0 / len(names))
     if settings.method != "greedy":
-        raise Refusal(f"policy method '{settings.method}' is not known; expected identity, mean or greedy")
+        raise UserError(f"policy method '{settings.method}' is not known; expected identity, mean or greedy")
     if len(names) == 1:
         return {plain: 1.0}
     cost = np.array([seconds[name] if seconds else 1.0 for name in names])
@@ -68,7 +68,7 @@ def fit_policy(
         search.parts, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
     )
     if not picks:
-        raise Refusal(
+        raise UserError(
             f"policy.seconds_limit {settings.seconds_limit:g} allows no view; the cheapest takes {cost.min():.3g} s for "
             "1,000 images; expected at least that, or 0 for no limit"
         )
@@ -115,8 +115,8 @@ class _Search:
     metric: Metric
 
     def mixed(self, weights: np.ndarray, mixing: str) -> np.ndarray:
-        mixed = weigh(self.parts, weights)
-        return mixed if self.parts.shape[2] == 1 else finish(mixed, mixing)
+        mixed = weighted_sum(self.parts, weights)
+        return mixed if self.parts.shape[2] == 1 else to_probabilities(mixed, mixing)
 
     def score(self, weights: np.ndarray, mixing: str) -> float:
         return self.metric.score(self.labels, self.mixed(weights, mixing))
@@ -131,7 +131,7 @@ def _search(
     settings: PolicySettings,
 ) -> _Search:
     if settings.by == "log_likelihood" and settings.mixing == "rank":
-        raise Refusal(
+        raise UserError(
             "a mean of ranks has no likelihood; expected policy.by metric, or policy.mixing mean or geometric"
         )
     if settings.by == "log_likelihood" and settings.mixing == "mean":
@@ -144,8 +144,8 @@ def _search(
         probs = apply_temperature(probs, fit_temperature(probs[0], labels))
         metric = METRICS["log_loss"]
     elif settings.by != "metric":
-        raise Refusal(f"policy by '{settings.by}' is not known; expected log_likelihood or metric")
-    return _Search(prepare(probs, settings.mixing), labels, metric)
+        raise UserError(f"policy by '{settings.by}' is not known; expected log_likelihood or metric")
+    return _Search(to_mixing_space(probs, settings.mixing), labels, metric)
 
 
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
@@ -154,7 +154,7 @@ def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> 
     if settings.by == "log_likelihood":
         gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, plain))
         return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
-    if search.metric.of_tally is not None:
+    if search.metric.from_counts is not None:
         plain, mixed = plain.argmax(1), mixed.argmax(1)
     classes = search.parts.shape[2]
     return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_better

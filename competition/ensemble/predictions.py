@@ -14,8 +14,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import numpy as np
 import pandas as pd
 
-from competition.errors import Refusal
-from competition.manifest import atomic
+from competition.artifacts.manifest import atomic_write
+from competition.config.errors import UserError
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities that are checked in one piece
 LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
@@ -34,10 +34,10 @@ class Predictions:
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """(len(ids), C), in the order of `ids`. Refuses ids that are not there."""
-        return self.probs[places(self.ids, ids)]
+        return self.probs[positions(self.ids, ids)]
 
     def save(self, path: Path) -> None:
-        with atomic(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             np.savez(file, ids=self.ids.astype(str), probs=self.probs)
 
     @staticmethod
@@ -48,7 +48,7 @@ class Predictions:
     def save_csv(self, path: Path, classes: Sequence[str]) -> None:
         table = pd.DataFrame(self.probs, columns=list(classes))
         table.insert(0, id_column(classes), self.ids)
-        with atomic(path) as temporary:
+        with atomic_write(path) as temporary:
             table.to_csv(temporary, index=False)
 
     @staticmethod
@@ -58,7 +58,7 @@ class Predictions:
         table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
         missing = [c for c in (name, *classes) if c not in table]
         if missing:
-            raise Refusal(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
+            raise UserError(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
         return Predictions(table[name].to_numpy(str), table[list(classes)].to_numpy(np.float32))
 
 
@@ -73,11 +73,11 @@ class ViewPredictions:
     def __post_init__(self) -> None:
         _check(self.ids, self.probs, axes=3)
         if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):
-            raise Refusal(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
+            raise UserError(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """(len(ids), V, C), in the order of `ids`. Refuses ids that are not there."""
-        return self.probs[places(self.ids, ids)]
+        return self.probs[positions(self.ids, ids)]
 
     def at(self, ids: np.ndarray) -> "ViewPredictions":
         """The same predictions for `ids` alone, in their order; nothing is copied where they are these already."""
@@ -87,12 +87,12 @@ class ViewPredictions:
     def view(self, name: str, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """(n, C) float32, of the row numbers `rows` or of all rows."""
         if name not in self.views:
-            raise Refusal(f"view '{name}' was not predicted; found {', '.join(self.views)}")
+            raise UserError(f"view '{name}' was not predicted; found {', '.join(self.views)}")
         at = self.views.index(name)
         return self.probs[slice(None) if rows is None else rows, at].astype(np.float32)
 
     def save(self, path: Path) -> None:
-        with atomic(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             views = np.array(self.views, dtype=str)
             np.savez(file, ids=self.ids.astype(str), views=views, probs=self.probs.astype(np.float16))
 
@@ -120,11 +120,11 @@ def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> Vi
 
 
 def mapped_array(path: Path, name: str) -> np.ndarray:
-    """An array of an uncompressed .npz, mapped to memory. Raises Refusal for a compressed one."""
+    """An array of an uncompressed .npz, mapped to memory. Raises UserError for a compressed one."""
     with ZipFile(path) as archive, path.open("rb") as file:
         info = archive.getinfo(f"{name}.npy")
         if info.compress_type != ZIP_STORED:
-            raise Refusal(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
+            raise UserError(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
         file.seek(info.header_offset)
         header = file.read(LOCAL_HEADER)
         name_length, extra_length = struct.unpack("<HH", header[26:30])
@@ -146,8 +146,8 @@ def id_column(classes: Sequence[str]) -> str:
 def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
     """(N, C) finite numbers that order rows but need not sum to 1: what a blend of ranks gives."""
     if len(ids) != len(scores) or not np.isfinite(scores).all():
-        raise Refusal(f"{len(ids)} ids and scores of shape {scores.shape}: expected finite scores, a row for each id")
-    with atomic(path) as temporary, temporary.open("wb") as file:
+        raise UserError(f"{len(ids)} ids and scores of shape {scores.shape}: expected finite scores, a row for each id")
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
 
 
@@ -155,10 +155,10 @@ def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, 
     """(ids, scores): as they were saved, or for exactly `ids` in their order."""
     with _open(path) as file:
         have, scores = file["ids"], file["scores"]
-    return (have, scores) if ids is None else (ids, scores[places(have, ids)])
+    return (have, scores) if ids is None else (ids, scores[positions(have, ids)])
 
 
-def join(parts: Sequence[ViewPredictions]) -> ViewPredictions:
+def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """One member's out-of-fold predictions from its fold models: different rows, the same views. Ids may not repeat."""
     _same_views(parts)
     ids = np.concatenate([p.ids for p in parts])
@@ -173,12 +173,12 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     total = np.zeros(parts[0].probs.shape, np.float32)
     for part in parts:
         if len(part.ids) != len(ids):
-            raise Refusal(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
+            raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
         total += part.rows(ids)
     return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(np.float16))
 
 
-def places(have: np.ndarray, want: np.ndarray) -> np.ndarray:
+def positions(have: np.ndarray, want: np.ndarray) -> np.ndarray:
     """For each wanted id its place in `have`. A missing or doubled id is refused with its count and first names."""
     have, want = np.asarray(have).astype(str), np.asarray(want).astype(str)
     order = np.argsort(have, kind="stable")
@@ -188,19 +188,21 @@ def places(have: np.ndarray, want: np.ndarray) -> np.ndarray:
     missing = want[have[found] != want] if len(have) else want
     if len(missing):
         names = ", ".join(missing[:3])
-        raise Refusal(f"{len(missing)} of {len(want)} ids have no prediction, first {names}; predict these rows again")
+        raise UserError(
+            f"{len(missing)} of {len(want)} ids have no prediction, first {names}; predict these rows again"
+        )
     return found
 
 
 def _refuse_doubled(in_order: np.ndarray) -> None:
     again = in_order[1:][in_order[1:] == in_order[:-1]]
     if len(again):
-        raise Refusal(f"{len(again)} ids appear more than once, first {', '.join(again[:3])}; expected each id once")
+        raise UserError(f"{len(again)} ids appear more than once, first {', '.join(again[:3])}; expected each id once")
 
 
 def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
     if probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
-        raise Refusal(
+        raise UserError(
             f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
         )
     _refuse_doubled(np.sort(np.asarray(ids).astype(str)))
@@ -209,7 +211,7 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
     bad = np.concatenate(pieces) if pieces else np.zeros(0, bool)
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
-        raise Refusal(
+        raise UserError(
             f"{np.count_nonzero(bad)} rows are not probabilities (finite, not negative, sum 1), first {names}; "
             "apply a softmax, or predict these rows again"
         )
@@ -227,16 +229,16 @@ def _not_probabilities(probs: np.ndarray) -> np.ndarray:
 
 def _same_views(parts: Sequence[ViewPredictions]) -> None:
     if not parts:
-        raise Refusal("expected the predictions of at least one fold model, found none")
+        raise UserError("expected the predictions of at least one fold model, found none")
     for part in parts:
         if part.views != parts[0].views:
-            raise Refusal(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
+            raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
 
 
 def _open(path: Path) -> np.lib.npyio.NpzFile:
     if not path.exists():
-        raise Refusal(f"{path} is not there; expected predictions, made by `make predict`")
+        raise UserError(f"{path} is not there; expected predictions, made by `make predict`")
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise Refusal(f"{path} is not a readable .npz of predictions ({error}); make it again") from error
+        raise UserError(f"{path} is not a readable .npz of predictions ({error}); make it again") from error

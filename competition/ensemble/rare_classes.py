@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, Tally, tally
+from competition.ensemble.metrics import LabelCounts, Metric, count_labels
 
 POOL = 30  # rows that speak for a class of one row, at least
 POOL_LIMIT = 100  # and at most
@@ -56,8 +56,8 @@ def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classe
     expected in N other rows has an exponential distribution with standard deviation 1: one row. The 95 % interval
     then ends two rows below a perfect score; the rule of three (Hanley & Lippman-Hand 1983), one-sided, says three.
     """
-    if metric.of_tally is not None:
-        return _of_tallies(tally(labels, output, classes), metric, classes)
+    if metric.from_counts is not None:
+        return _of_tallies(count_labels(labels, output, classes), metric, classes)
     if classes == 1:
         return 0.0
     rows = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
@@ -70,9 +70,9 @@ def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classe
     return float(np.sqrt(np.mean(np.square(effects))))
 
 
-def _of_tallies(base: Tally, metric: Metric, classes: int) -> float:
+def _of_tallies(base: LabelCounts, metric: Metric, classes: int) -> float:
     """Rows of one class change the score alike, so one row of each class is tried and counts by the class's rows."""
-    assert metric.of_tally is not None
+    assert metric.from_counts is not None
     names = np.flatnonzero(base.actual)
     if classes == 1 or not len(names):
         return 0.0
@@ -84,8 +84,8 @@ def _of_tallies(base: Tally, metric: Metric, classes: int) -> float:
     hits[at, names] += step
     predicted[at, names] += step
     predicted[at, taken_for] = np.maximum(predicted[at, taken_for] - step, 0)
-    changed = metric.of_tally(Tally(hits, predicted, base.actual, base.squares - step))
-    effects = changed - metric.of_tally(base)
+    changed = metric.from_counts(LabelCounts(hits, predicted, base.actual, base.squares - step))
+    effects = changed - metric.from_counts(base)
     return float(np.sqrt(np.average(effects**2, weights=base.actual[names])))
 
 

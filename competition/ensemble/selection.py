@@ -18,7 +18,7 @@ class HonestSettings:
     blocks: int  # folds are merged into at most this many blocks for cross-fitting
 
 
-def choice(
+def select_candidate(
     outputs: Mapping[Name, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: HonestSettings
 ) -> Name:
     """The last of the candidates with a significant gain over the first, the simplest; the first where none has one.

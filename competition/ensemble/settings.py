@@ -3,6 +3,8 @@
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 
+from competition.config.errors import UserError
+from competition.config.params import Params
 from competition.ensemble.blend import BLENDS, BlendSettings
 from competition.ensemble.calibration import CALIBRATIONS
 from competition.ensemble.chain import ChainSettings
@@ -11,12 +13,10 @@ from competition.ensemble.honest import HonestSettings
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.views import expand_views
-from competition.errors import Refusal
-from competition.params import Params
 
 
-def checked(params: Params) -> Params:
-    """The parameters with groups of views written out. Raises Refusal for a name that nothing here has: before hours of
+def validate_params(params: Params) -> Params:
+    """The parameters with groups of views written out. Raises UserError for a name that nothing here has: before hours of
     training, not after them.
     """
     for key, given, known in (
@@ -29,24 +29,24 @@ def checked(params: Params) -> Params:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-                raise Refusal(f"{key}: {name!r} is not known; {hint}")
+                raise UserError(f"{key}: {name!r} is not known; {hint}")
     if params.policy.mixing == "rank":
         for key, said, needed in (
             ("policy.by", params.policy.by, "metric"),
             ("blend.mixing", params.blend.mixing, "rank"),
         ):
             if said != needed:
-                raise Refusal(
+                raise UserError(
                     f"{key}: '{said}' was found; policy.mixing rank gives no probabilities and needs '{needed}'"
                 )
         if "stacking" in params.blend.methods:
-            raise Refusal("blend.methods: 'stacking' needs probabilities, which policy.mixing rank does not give")
+            raise UserError("blend.methods: 'stacking' needs probabilities, which policy.mixing rank does not give")
     try:
         views = expand_views(params.predict.views)
-    except Refusal as refusal:
-        raise Refusal(f"predict.views: {refusal}") from None
+    except UserError as user_error:
+        raise UserError(f"predict.views: {user_error}") from None
     if "identity" not in views:
-        raise Refusal(
+        raise UserError(
             "predict.views: 'identity' was not found; the plain view is what every other one is measured against"
         )
     return replace(params, predict=replace(params.predict, views=views))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import Tally
+from competition.ensemble.metrics import LabelCounts
 from competition.ensemble.mixing import FLOOR
 
 LOWEST = {"mean": FLOOR, "geometric": float(np.log(FLOOR)) + 1e-5, "rank": -np.inf}  # below it, a value cannot win
@@ -61,12 +61,12 @@ class Shortlist:
         place = np.where(is_top, np.arange(total.shape[-1]), total.shape[-1])
         return np.minimum.reduceat(place, self.start[:-1], axis=-1)
 
-    def tally(self, given: np.ndarray) -> Tally:
+    def tally(self, given: np.ndarray) -> LabelCounts:
         """given: (..., n) int labels."""
         return tally_of(self.labels, given, self.classes)
 
 
-def tally_of(labels: np.ndarray, given: np.ndarray, classes: int) -> Tally:
+def tally_of(labels: np.ndarray, given: np.ndarray, classes: int) -> LabelCounts:
     """labels: (n,) int.  given: (..., n) int."""
     sets = int(np.prod(given.shape[:-1], dtype=np.int64))
     flat = given.reshape(sets, len(labels))
@@ -74,7 +74,7 @@ def tally_of(labels: np.ndarray, given: np.ndarray, classes: int) -> Tally:
     hit = flat == labels
     shape = (*given.shape[:-1], classes)
     gap = (flat - labels).astype(np.float64)
-    return Tally(
+    return LabelCounts(
         hits=np.bincount(code[hit], minlength=sets * classes).reshape(shape),
         predicted=np.bincount(code.ravel(), minlength=sets * classes).reshape(shape),
         actual=np.bincount(labels, minlength=classes),

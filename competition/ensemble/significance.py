@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, Tally, tally_of_counts
+from competition.ensemble.metrics import LabelCounts, Metric, tally_of_counts
 
 LEVEL = 0.05  # two-sided: the rate of false verdicts
 CHOICE_LEVEL = 0.16  # one-sided: a normal variable exceeds one standard deviation in 15.9 % of cases
@@ -87,7 +87,7 @@ def swap_test(
     Only changed rows count. For accuracy this is the exact McNemar test; for macro-F1 a row counts by what it changes,
     so a rule that gives up common rows for rare ones is not judged by their number alone.
     """
-    assert metric.of_tally is not None
+    assert metric.from_counts is not None
     moved = before != after
     if not moved.any():
         return 1.0, 0.0
@@ -115,13 +115,13 @@ def swap_test(
 
 
 def _gaps(
-    kinds: np.ndarray, count: np.ndarray, swapped: np.ndarray, base: Tally, metric: Metric, classes: int
+    kinds: np.ndarray, count: np.ndarray, swapped: np.ndarray, base: LabelCounts, metric: Metric, classes: int
 ) -> np.ndarray:
     """(R,) differences.  kinds: (U, 3) label, before, after.  count: (U,) rows.  swapped: (R, U) of them swapped."""
-    assert metric.of_tally is not None
+    assert metric.from_counts is not None
     labels, before, after = kinds.T
     both = np.concatenate([labels, labels]), np.concatenate([before, after])
     kept = count - swapped
     first = tally_of_counts(*both, np.concatenate([kept, swapped], axis=1), classes)
     second = tally_of_counts(*both, np.concatenate([swapped, kept], axis=1), classes)
-    return metric.of_tally(second + base) - metric.of_tally(first + base)
+    return metric.from_counts(second + base) - metric.from_counts(first + base)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from competition.ensemble.metrics import Metric
-from competition.ensemble.mixing import finish, weigh
+from competition.ensemble.mixing import to_probabilities, weighted_sum
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.05)  # coordinate search: weight given or taken before the weights are scaled to sum 1
 
@@ -78,7 +78,7 @@ def optuna_weights(
 
 
 def _scorer(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str) -> Callable[[np.ndarray], float]:
-    return lambda weights: metric.score(labels, finish(weigh(parts, weights), mixing))
+    return lambda weights: metric.score(labels, to_probabilities(weighted_sum(parts, weights), mixing))
 
 
 def _better_of(score: Callable[[np.ndarray], float], start: np.ndarray, found: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import ChainSettings, Members, Seconds
-from competition.ensemble.compare import moved_by_seeds
+from competition.ensemble.chain import ChainSettings, MemberViews, ViewSeconds
+from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.honest import HonestSettings
 from competition.ensemble.nested import NestedCrossFit
 from competition.ensemble.significance import Difference
@@ -17,7 +17,7 @@ ARGMAX = "argmax"
 
 @dataclass(frozen=True)
 class Row:
-    """Scores are greater-is-better (Metric.shown for the known number)."""
+    """Scores are greater-is-better (Metric.display for the known number)."""
 
     name: str
     chosen_on: float  # on the rows everything was chosen on
@@ -43,10 +43,10 @@ class Table:
     folds: np.ndarray  # (N,) int
     settings: ChainSettings
     honest: HonestSettings
-    seconds: Seconds | None
+    seconds: ViewSeconds | None
     tuned_folds: Collection[int]
 
-    def ways(self, views: Members, settings: ChainSettings) -> dict[str, _Way]:
+    def ways(self, views: MemberViews, settings: ChainSettings) -> dict[str, _Way]:
         """By blend method."""
         nested = NestedCrossFit(
             views,
@@ -65,13 +65,13 @@ class Table:
 
 
 def blend_table(
-    views: Members,
+    views: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
     honest: HonestSettings,
     methods: Sequence[str],
-    seconds: Seconds | None = None,
+    seconds: ViewSeconds | None = None,
     spreads: Mapping[str, float] | None = None,
     tuned_folds: Collection[int] = (),
 ) -> list[Row]:
@@ -88,13 +88,13 @@ def blend_table(
 
 
 def policy_table(
-    views: Members,
+    views: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
     honest: HonestSettings,
     methods: Sequence[str] = ("identity", "mean", "greedy"),
-    seconds: Seconds | None = None,
+    seconds: ViewSeconds | None = None,
     tuned_folds: Collection[int] = (),
 ) -> list[Row]:
     """Test-time views per method, the members blended equally, with argmax; over: "identity" (no augmentation)."""
@@ -117,7 +117,7 @@ def _rows(ways: Mapping[str, _Way], references: Sequence[str], spreads: Mapping[
         over = {}
         for other in references:
             if other != name:
-                seeds = moved_by_seeds(ways[other].weights, way.weights, spreads)
+                seeds = seed_noise_of_difference(ways[other].weights, way.weights, spreads)
                 over[other] = replace(way.nested.difference(ways[other].output, way.output), seeds=seeds)
         rows.append(Row(name, way.chosen_on, way.nested.score(way.output), over))
     return rows

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 
 View = Callable[[Any], Any]  # (B, H, W, 3) -> (B, H, W, 3)
 
@@ -40,7 +40,7 @@ def _transpose(images: Any) -> Any:
     from keras import ops
 
     if images.shape[1] != images.shape[2]:
-        raise Refusal(f"a transposed or quarter-turned view needs square images, found {images.shape[1:3]}")
+        raise UserError(f"a transposed or quarter-turned view needs square images, found {images.shape[1:3]}")
     return ops.transpose(images, (0, 2, 1, 3))
 
 
@@ -149,11 +149,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def expand_views(names: Sequence[str]) -> tuple[str, ...]:
     """Group names replaced by their views, each once, in order; every name is checked."""
     names = tuple(dict.fromkeys(v for name in names for v in GROUPS.get(name, (name,))))
-    views_named(names)
+    get_views(names)
     return names
 
 
-def views_named(names: Sequence[str]) -> tuple[View, ...]:
+def get_views(names: Sequence[str]) -> tuple[View, ...]:
     """The same name gives the same function object, so that a caller may compare views to save a compilation."""
     return tuple(_view(name) for name in names)
 
@@ -168,11 +168,11 @@ def _view(name: str) -> View:
     if family in NUMBERED and number.isascii() and number.isdigit() and int(number) > 0:
         return NUMBERED[family](int(number))
     if name in GROUPS:
-        raise Refusal(f"'{name}' is a group of views and stands alone; after or before '+' name one view of it")
+        raise UserError(f"'{name}' is a group of views and stands alone; after or before '+' name one view of it")
     known = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(known)}"
-    raise Refusal(f"view '{name}' is not known; {hint}")
+    raise UserError(f"view '{name}' is not known; {hint}")
 
 
 def _take(images: Any, places: np.ndarray, axis: int) -> Any:

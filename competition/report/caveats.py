@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.data.caveats import NOTED, Caveats
 from competition.data.series import crossing
 from competition.data.shift import Shift
 from competition.ensemble.metrics import Metric
 from competition.ensemble.reliance import accuracy, weighted_score
-from competition.gather import Gathered
 from competition.report.page import Block, Figure, Section, Table, Text
 
 EXPECTED = "  expected on "  # how the line of report.words begins that a shift makes worthless
@@ -51,7 +51,7 @@ def shift_line(shift: Shift | None) -> list[str]:
 
 
 def reliance(
-    caveats: Caveats, rows: Gathered, output: np.ndarray, metric: Metric, classes: int, seed: int
+    caveats: Caveats, rows: EnsembleInputs, output: np.ndarray, metric: Metric, classes: int, seed: int
 ) -> dict[str, Any]:
     """What the honest score owes to series, and what it is worth where test rows differ; for JSON, empty where nothing is.
 
@@ -75,7 +75,7 @@ def reliance(
             odds = np.array([caveats.odds.get(one, np.nan) for one in ids[honest]])
             odds = np.where(np.isfinite(odds), odds, np.nanmedian(odds) if np.isfinite(odds).any() else 1.0)
             scored = weighted_score(labels[honest], output[honest], metric, classes, odds, seed)
-            found["shift"]["weighted"] = {**asdict(scored), "value": metric.shown(scored.value)}
+            found["shift"]["weighted"] = {**asdict(scored), "value": metric.display(scored.value)}
     return found
 
 

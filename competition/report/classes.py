@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import UserError
 from competition.data.images import BadImage, Fit
 from competition.data.prepared import Prepared
-from competition.ensemble.predictions import load_scores, places
-from competition.errors import Refusal
+from competition.ensemble.predictions import load_scores, positions
 from competition.report.mistakes import (
     ClassScore,
     are_probabilities,
@@ -31,22 +31,22 @@ SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(ids, labels, given, scores) of the out-of-fold rows that may be scored, by chains that never saw their fold.
 
-    Raises Refusal when they are of other rows than those that are prepared now.
+    Raises UserError when they are of other rows than those that are prepared now.
     """
     ids, scores = load_scores(blend / "honest_oof.npz")
     said = pd.read_csv(blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
     try:
         given, labels = (
-            table["label"].to_numpy()[places(table["id"].to_numpy(str), ids)]
+            table["label"].to_numpy()[positions(table["id"].to_numpy(str), ids)]
             for table in (said, prepared.part("train"))
         )
-    except Refusal as refusal:
-        raise Refusal(
-            f"the blend is of other rows than those that are prepared ({refusal}); `make predict` makes it again"
+    except UserError as user_error:
+        raise UserError(
+            f"the blend is of other rows than those that are prepared ({user_error}); `make predict` makes it again"
         ) from None
     at = np.ones(len(ids), bool)
     if "scored" in said:  # not in blends of older versions
-        at = said["scored"].to_numpy()[places(said["id"].to_numpy(str), ids)] == 1
+        at = said["scored"].to_numpy()[positions(said["id"].to_numpy(str), ids)] == 1
     return ids[at], labels[at], given[at], scores[at]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.lineage import fold_model, fold_views, tuned
-from competition.manifest import Manifest, read_manifest
+from competition.artifacts.dependencies import fold_model_manifest, fold_views_manifest, tuning_result_path
+from competition.artifacts.manifest import Manifest, read_manifest
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.svg import curves, legend
 
@@ -29,7 +29,7 @@ def trained(work: Path, name: str, folds: int) -> list[FoldModel]:
     """The fold models of a member that are finished."""
     found = []
     for fold in range(folds):
-        manifest = fold_model(work, name, fold)
+        manifest = fold_model_manifest(work, name, fold)
         made = read_manifest(manifest)
         weights, history = manifest.with_name("weights.npz"), manifest.with_name("history.csv")
         if made is not None and weights.is_file() and history.is_file():
@@ -75,7 +75,7 @@ def effort_table(work: Path, found: dict[str, list[FoldModel]], spreads: Mapping
     for name, models in found.items():
         about: dict[str, Any] = models[0].made.depends.get("member", {})
         seconds = sum(float(one.made.result.get("seconds", 0)) for one in models)
-        views = [read_manifest(fold_views(work, name, one.fold)) for one in models]
+        views = [read_manifest(fold_views_manifest(work, name, one.fold)) for one in models]
         predicting = sum(float(made.result.get("seconds", 0)) for made in views if made)
         kept = sorted({int(one.made.result.get("epoch", len(one.history))) for one in models})
         rows.append(
@@ -109,7 +109,7 @@ def tuned_tables(work: Path, names: Sequence[str]) -> list[Block]:
     rows = []
     for name in names:
         try:
-            values = json.loads(tuned(work, name).read_text(encoding="utf-8"))["values"]
+            values = json.loads(tuning_result_path(work, name).read_text(encoding="utf-8"))["values"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         rows.append([name, ", ".join(f"{key} {value:.4g}" for key, value in values.items())])

@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from markupsafe import Markup, escape
+if TYPE_CHECKING:  # blend states sentences of the report without writing the page: it works without jinja2
+    from markupsafe import Markup
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -37,7 +38,7 @@ class Charts:
     """Drawings side by side, made of markup that is safe."""
 
     kind: ClassVar = "charts"
-    drawings: Sequence[Markup]
+    drawings: "Sequence[Markup]"
     note: str = ""
     name: str = ""
 
@@ -95,6 +96,8 @@ def render(head: Head, sections: Sequence[Section]) -> str:
     return world.from_string(TEMPLATE.read_text(encoding="utf-8")).render(head=head, sections=sections)
 
 
-def _code(text: str) -> Markup:
+def _code(text: str) -> "Markup":
     """`make report` as on a terminal -> in the type of a terminal."""
+    from markupsafe import Markup, escape
+
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

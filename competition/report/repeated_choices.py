@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.errors import UserError
+from competition.config.params import Params
 from competition.data.prepared import Prepared
 from competition.ensemble.bootstrap import resampled
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
-from competition.errors import Refusal
-from competition.params import Params
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.submission.ledger import Entry, Row, of_competition, read
 
@@ -130,12 +130,12 @@ def _optimism(
     stored = list(folders)[-MOST_BLENDS:]
     try:
         shared = shared_rows([folders[file] for file in stored], prepared) if len(stored) > 1 else None
-        if shared is not None and metric.of_tally is None:
+        if shared is not None and metric.from_counts is None:
             stored = stored[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
         if shared is None or len(stored) < 2:
             return bound
         outputs = [stored_output(folders[file], shared.ids, metric, classes) for file in stored]
-    except Refusal:  # blends of other data
+    except UserError:  # blends of other data
         return bound
     draws = np.stack(resampled(shared.labels, outputs, metric, classes, RESAMPLES, seed, sample_rows))
     if len(stored) < len(files):
@@ -148,7 +148,7 @@ def _optimism(
 
 
 def _score(metric: Metric, labels: np.ndarray, output: np.ndarray, classes: int) -> float:
-    return metric.score_labels(labels, output, classes) if metric.of_tally else metric.score(labels, output)
+    return metric.score_labels(labels, output, classes) if metric.from_counts else metric.score(labels, output)
 
 
 def _amount(optimism: Optimism) -> str:

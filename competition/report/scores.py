@@ -12,7 +12,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
 from competition.report.page import Charts, Figure, Section, Table, Text
 from competition.report.svg import Point, score_chart
-from competition.report.words import gain, how, plus_minus
+from competition.report.terminal import gain, how, plus_minus
 from competition.submission import ledger
 
 
@@ -162,8 +162,8 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
                 [
                     [
                         row["name"],
-                        f"{metric.shown(row['chosen_on']):.4f}",
-                        f"{metric.shown(row['honest']['value']):.4f} {plus_minus(row['honest']['error'])}",
+                        f"{metric.display(row['chosen_on']):.4f}",
+                        f"{metric.display(row['honest']['value']):.4f} {plus_minus(row['honest']['error'])}",
                         *(gain(Difference(**row["over"][n])) if n in row["over"] else "" for n in references),
                     ]
                     for row in rows

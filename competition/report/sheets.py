@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from competition.manifest import atomic
+from competition.artifacts.manifest import atomic_write
 
 TILE = 128  # pixels of one image on the sheet
 LINE = 14  # pixels of one line of text
@@ -27,7 +27,7 @@ def contact_sheet(
         sheet.paste(Image.fromarray(image).resize((TILE, TILE), how), (x, y))
         for line, text in enumerate(caption.split("\n")):
             pen.text((x, y + TILE + 1 + LINE * line), _fitting(text, font), fill="black", font=font)
-    with atomic(path) as temporary:
+    with atomic_write(path) as temporary:
         sheet.save(temporary, format="PNG", optimize=True)
 
 

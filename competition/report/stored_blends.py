@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import UserError
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import Metric
 from competition.ensemble.predictions import load_scores
-from competition.errors import Refusal
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SharedRows:
 
 
 def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
-    """Raises Refusal when no row is left."""
+    """Raises UserError when no row is left."""
     index = prepared.part("train").set_index("id")
     tables = [_read_table(folder) for folder in folders]
     ids = tables[0].index
@@ -55,7 +55,7 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
     kept = known[~tuned]
     if not len(kept):
         names = ", ".join(folder.name for folder in folders)
-        raise Refusal(
+        raise UserError(
             f"no training row can score {names}: of {len(ids):,} rows in all of them, {len(ids) - len(known):,} are not in "
             f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` makes a blend of the data as they are"
         )
@@ -67,14 +67,14 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
 def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
     """(N,) int labels for a metric of labels, else (N, C) scores: cross-fitted, in the order of `ids`."""
     output: np.ndarray
-    if metric.of_tally is not None:
+    if metric.from_counts is not None:
         output = _read_table(folder)["label"].loc[ids].to_numpy(np.int64)
         matches = output.max() < classes
     else:
         output = load_scores(folder / "honest_oof.npz", ids)[1]
         matches = output.shape[1] == classes
     if not matches:
-        raise Refusal(f"{folder.name} has other classes than the {classes} of the prepared data; make it again")
+        raise UserError(f"{folder.name} has other classes than the {classes} of the prepared data; make it again")
     return output
 
 

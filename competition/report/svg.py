@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.report.mistakes import Bin
-from competition.report.words import plus_minus
+from competition.report.terminal import plus_minus
 
 COLOURS = 8  # classes c0 to c7 of the style sheet
 

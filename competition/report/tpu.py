@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from competition.preflight.answers import answer_of
+from competition.preflight.planning import duration
+from competition.preflight.results import COLUMNS, NOTE, cells
+from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Section, Table, Text
-from competition.training.foreseen import COLUMNS, NOTE, cells
-from competition.training.planning import duration
-from competition.training.preflight import answer_of
-from competition.training.topology import GIB, TOPOLOGIES
 
 
 def tpu_section(work: Path) -> Section | None:

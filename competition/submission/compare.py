@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.data.competition import Competition
-from competition.errors import Refusal
 from competition.submission.format import read_predictions
 
 
 @dataclass(frozen=True)
-class Difference:
+class SubmissionDiff:
     """Of submission A to submission B."""
 
     rows: int
@@ -28,14 +28,14 @@ class Difference:
         return len(self.changed) / self.rows
 
 
-def compare(a: Path, b: Path, competition: Competition) -> Difference:
+def compare_submissions(a: Path, b: Path, competition: Competition) -> SubmissionDiff:
     """Joined by id. A row of probabilities counts as changed when its most probable class did."""
     ids, labels_a, probs_a = _read(a, competition)
     ids_b, labels_b, probs_b = _read(b, competition)
     place = {name: n for n, name in enumerate(ids_b)}
     missing, extra = [name for name in ids if name not in place], set(ids_b) - set(ids)
     if missing or extra:
-        raise Refusal(f"{a.name} has {len(missing)} ids that {b.name} lacks, and lacks {len(extra)} of its ids")
+        raise UserError(f"{a.name} has {len(missing)} ids that {b.name} lacks, and lacks {len(extra)} of its ids")
     order = [place[name] for name in ids]
     labels_b = [labels_b[n] for n in order]
     changed = tuple((name, x, y) for name, x, y in zip(ids, labels_a, labels_b) if x != y)
@@ -46,7 +46,7 @@ def compare(a: Path, b: Path, competition: Competition) -> Difference:
     if probs_a is not None and probs_b is not None:
         gap = float(np.abs(probs_a - probs_b[order]).max())
         correlation = float(np.corrcoef(probs_a.ravel(), probs_b[order].ravel())[0, 1])
-    return Difference(
+    return SubmissionDiff(
         len(ids),
         changed,
         tuple((x, y, n) for (x, y), n in sorted(moves.items(), key=lambda item: (-item[1], item[0]))),
@@ -61,14 +61,14 @@ def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], n
     header, ids, cells = read_predictions(path)
     expected = [competition.id_column, *competition.prediction_columns]
     if header != expected or not ids:
-        raise Refusal(f"{path} has the header {','.join(header)} and {len(ids)} rows, expected {','.join(expected)}")
+        raise UserError(f"{path} has the header {','.join(header)} and {len(ids)} rows, expected {','.join(expected)}")
     if len(set(ids)) != len(ids):
-        raise Refusal(f"{path}: {len(ids) - len(set(ids))} ids appear twice")
+        raise UserError(f"{path}: {len(ids) - len(set(ids))} ids appear twice")
     if competition.predicts == "label":
         names = dict(zip(competition.label_values, competition.classes))
         return ids, [names.get(row[0], row[0]) for row in cells], None
     try:
         probs = np.array(cells, dtype=np.float64)
     except ValueError as error:
-        raise Refusal(f"{path} holds cells that are no number: expected probabilities") from error
+        raise UserError(f"{path} holds cells that are no number: expected probabilities") from error
     return ids, [competition.classes[n] for n in probs.argmax(1)], probs

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.artifacts.manifest import atomic_write
+from competition.config.errors import UserError
 from competition.data.competition import Competition
-from competition.errors import Refusal
-from competition.manifest import atomic
 
 Rows = list[list[str]]  # one list of cells per line, the header left out
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedSubmission:
     rows: int
     mended: list[str]  # what differs from the file on disk: one sentence each, with its count
     warnings: list[str]  # what is odd, and was left as it is
@@ -46,7 +46,7 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
     _, sample = _sample(sample_path, competition)
     cells = _cells(np.asarray(predictions), competition)
     if len(ids) != len(cells):
-        raise Refusal(f"{len(ids)} ids came with {len(cells)} predictions: expected one prediction for each id.")
+        raise UserError(f"{len(ids)} ids came with {len(cells)} predictions: expected one prediction for each id.")
     _same_ids("the predictions", [str(i) for i in ids], str(sample_path), sample)
     by_id = dict(zip(map(str, ids), cells))
     return _csv(_header(competition), ([name, *by_id[name]] for name in sample))
@@ -55,12 +55,12 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
 def write(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sample_path: Path, path: Path) -> str:
     """Write `path` whole or not at all; returns the sha256 of the file. Arguments as for `render`."""
     content = render(ids, predictions, competition, sample_path)
-    with atomic(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content)
     return hashlib.sha256(content).hexdigest()
 
 
-def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: Competition) -> Checked:
+def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: Competition) -> CheckedSubmission:
     """Refuse what Kaggle would refuse or score wrongly; mend, in memory, what it would accept. The file is not touched.
 
     index_ids: ids of all test images, so that a sample which is itself stale is found.
@@ -69,7 +69,7 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     _not_stale(sample_path, sample, [str(i) for i in index_ids])
     found, rows, mended = _read(path)
     if not rows:
-        raise Refusal(f"{path} holds 0 rows: expected {len(sample)}, one for each line of {sample_path}.")
+        raise UserError(f"{path} holds 0 rows: expected {len(sample)}, one for each line of {sample_path}.")
     rows, more = _columns(path, found, rows, header)
     mended += more
     ids = [row[0] for row in rows]
@@ -83,7 +83,7 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     content = _csv(header, ([name, *by_id[name]] for name in sample))
     formulas = [name for name in sample if name.startswith(FORMULA)]
     warnings = [f"{_some(formulas)} would be run as a formula by a spreadsheet; left as they are"] if formulas else []
-    return Checked(len(sample), mended, warnings, content)
+    return CheckedSubmission(len(sample), mended, warnings, content)
 
 
 def read_predictions(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
@@ -100,17 +100,17 @@ def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]
     classes = len(competition.classes)
     if competition.predicts == "label":
         if predictions.ndim != 1 or not np.issubdtype(predictions.dtype, np.integer):
-            raise Refusal(f"Expected (N,) class numbers. Received: {predictions.dtype} of shape {predictions.shape}.")
+            raise UserError(f"Expected (N,) class numbers. Received: {predictions.dtype} of shape {predictions.shape}.")
         wrong = int(((predictions < 0) | (predictions >= classes)).sum())
         if wrong:
-            raise Refusal(f"{wrong} predicted class numbers are outside 0..{classes - 1}.")
+            raise UserError(f"{wrong} predicted class numbers are outside 0..{classes - 1}.")
         return [[competition.label_values[number]] for number in predictions]
     columns = len(competition.prediction_columns)
     if predictions.ndim != 2 or predictions.shape[1] != columns:
-        raise Refusal(f"Expected (N, {columns}) probabilities. Received: shape {predictions.shape}.")
+        raise UserError(f"Expected (N, {columns}) probabilities. Received: shape {predictions.shape}.")
     wrong = int((~np.isfinite(predictions)).any(axis=1).sum())
     if wrong:
-        raise Refusal(f"{wrong} rows of probabilities are not finite: a submission cannot hold them.")
+        raise UserError(f"{wrong} rows of probabilities are not finite: a submission cannot hold them.")
     # The shortest decimals that give the same float32 again: no tie is made where there was none.
     return predictions.astype(np.float32).astype(str).tolist()
 
@@ -126,16 +126,18 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
 def _sample(path: Path, competition: Competition) -> tuple[list[str], list[str]]:
     """(header, ids) of sample_submission.csv."""
     if not path.is_file():
-        raise Refusal(f"{path} is missing: expected the sample submission of {competition.name}; run `make download`.")
+        raise UserError(
+            f"{path} is missing: expected the sample submission of {competition.name}; run `make download`."
+        )
     header, rows, _ = _read(path)
     expected = _header(competition)
     if header != expected:
-        raise Refusal(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
+        raise UserError(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
     ids = [row[0] for row in rows]
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled or not ids:
         found = f"{_some(doubled)} more than once" if doubled else "0 rows"
-        raise Refusal(f"{path} holds {found}: a sample lists every id once; run `make download` again.")
+        raise UserError(f"{path} holds {found}: a sample lists every id once; run `make download` again.")
     return header, ids
 
 
@@ -144,7 +146,7 @@ def _not_stale(sample_path: Path, sample: list[str], index: list[str]) -> None:
     if absent or unknown:
         lines = [f"{_some(absent)} of the test images are not in it"] if absent else []
         lines += [f"{_some(unknown)} of its rows have no test image"] if unknown else []
-        raise Refusal(
+        raise UserError(
             f"{sample_path} is not the sample of these {len(index)} test images: {' and '.join(lines)}; "
             "it is stale: run `make download` again."
         )
@@ -160,7 +162,7 @@ def _same_ids(what: str, ids: list[str], than: str, sample: list[str]) -> None:
     if extra := _minus(ids, sample):
         problems.append(f"{_some(extra)} too many")
     if problems:
-        raise Refusal(f"{what}: expected the {len(sample)} ids of {than}, each once. Found: {'; '.join(problems)}.")
+        raise UserError(f"{what}: expected the {len(sample)} ids of {than}, each once. Found: {'; '.join(problems)}.")
 
 
 def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
@@ -168,32 +170,32 @@ def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise Refusal(f"{path} cannot be read ({error.strerror}): expected a CSV file.") from error
+        raise UserError(f"{path} cannot be read ({error.strerror}): expected a CSV file.") from error
     mended = []
     if data.startswith(b"\xef\xbb\xbf"):
         mended.append("1 byte order mark at the start; left out")
         data = data[3:]
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Refusal(f"{path} is UTF-16 ({len(data)} bytes): expected UTF-8; save it again as UTF-8.")
+        raise UserError(f"{path} is UTF-16 ({len(data)} bytes): expected UTF-8; save it again as UTF-8.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         bad = sum(0xDC80 <= ord(letter) <= 0xDCFF for letter in data.decode("utf-8", "surrogateescape"))
-        raise Refusal(
+        raise UserError(
             f"{path} is not UTF-8 ({bad} bytes, the first at byte {error.start}): save it again as UTF-8."
         ) from error
     if "\0" in text:
-        raise Refusal(f"{path} holds {text.count(chr(0))} NUL bytes: expected CSV text, as UTF-8.")
+        raise UserError(f"{path} holds {text.count(chr(0))} NUL bytes: expected CSV text, as UTF-8.")
     if returns := text.count("\r\n"):
         mended.append(f"{returns} lines ended in CR LF; they end in LF")
         text = text.replace("\r\n", "\n")
     lines = list(csv.reader(io.StringIO(text, newline="")))
     if not lines or not lines[0]:
-        raise Refusal(f"{path} has no header: expected a CSV file, it is {len(data)} bytes.")
+        raise UserError(f"{path} has no header: expected a CSV file, it is {len(data)} bytes.")
     header, body = lines[0], [line for line in lines[1:] if line]
     ragged = [str(n) for n, line in enumerate(lines[1:], 2) if line and len(line) != len(header)]
     if ragged:
-        raise Refusal(f"{path}: {len(ragged)} lines lack the {len(header)} cells of the header: {_first(ragged)}.")
+        raise UserError(f"{path}: {len(ragged)} lines lack the {len(header)} cells of the header: {_first(ragged)}.")
     return header, body, mended
 
 
@@ -209,29 +211,31 @@ def _columns(path: Path, found: list[str], rows: Rows, expected: list[str]) -> t
     if len(extra) == 1 and not absent:
         number = extra[0] == "" or extra[0].startswith("Unnamed")
         hint = "; it looks like row numbers: write it with to_csv(..., index=False)" if number else ""
-        raise Refusal(f"{message}; 1 column too many: {extra[0]!r}{hint}.")
+        raise UserError(f"{message}; 1 column too many: {extra[0]!r}{hint}.")
     if len(found) == 1 and len(expected) > 1:
         message += "; its cells are not separated by commas"
-    raise Refusal(f"{message}; {len(absent)} of its columns are absent, {len(extra)} are unknown.")
+    raise UserError(f"{message}; {len(absent)} of its columns are absent, {len(extra)} are unknown.")
 
 
 def _values(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
     cells = [row[1:] for row in rows]
     empty = [row[0] for row in rows if any(not cell.strip() for cell in row[1:])]
     if empty:
-        raise Refusal(f"{path}: empty cells in the rows of {_some(empty)}: expected a prediction in every cell.")
+        raise UserError(f"{path}: empty cells in the rows of {_some(empty)}: expected a prediction in every cell.")
     known = set(competition.label_values) if competition.predicts == "label" else set()
     missing = [row[0] for row in rows if any(_is_nan(cell) and cell not in known for cell in row[1:])]
     if missing:
-        raise Refusal(f"{path}: NaN or infinity in the rows of {_some(missing)}: expected a prediction in every cell.")
+        raise UserError(
+            f"{path}: NaN or infinity in the rows of {_some(missing)}: expected a prediction in every cell."
+        )
     if competition.predicts == "label":
         return _labels(path, rows, competition)
     wrong = [row[0] for row in rows if any(_number(cell) is None for cell in row[1:])]
     if wrong:
-        raise Refusal(f"{path}: cells that are no number in the rows of {_some(wrong)}: expected probabilities.")
+        raise UserError(f"{path}: cells that are no number in the rows of {_some(wrong)}: expected probabilities.")
     outside = [row[0] for row in rows if any(not -1e-6 <= float(cell) <= 1 + 1e-6 for cell in row[1:])]
     if outside:
-        raise Refusal(f"{path}: numbers outside 0..1 in the rows of {_some(outside)}: expected probabilities.")
+        raise UserError(f"{path}: numbers outside 0..1 in the rows of {_some(outside)}: expected probabilities.")
     return cells, []
 
 
@@ -252,7 +256,7 @@ def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list
         near = difflib.get_close_matches(unknown[0], list(known), n=1)
         hint = f"; did you mean {near[0]!r}" if near else ""
         kinds = [f"{label!r}" for label in dict.fromkeys(unknown)]
-        raise Refusal(
+        raise UserError(
             f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
             f"({_first(list(competition.label_values), 3)}): {_first(kinds)}{hint}."
         )

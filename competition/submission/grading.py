@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.data.competition import Competition
 from competition.ensemble.metrics import metric_named
-from competition.errors import Refusal
 from competition.submission import ledger
 from competition.submission.format import read_predictions
 
@@ -34,7 +34,7 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
     header, ids, cells = read_predictions(submission)
     expected = [competition.id_column, *competition.prediction_columns]
     if header != expected:
-        raise Refusal(f"{submission} has the header {','.join(header)}, expected {','.join(expected)}")
+        raise UserError(f"{submission} has the header {','.join(header)}, expected {','.join(expected)}")
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(book, ledger.Look(competition.name, submission.name, now))
@@ -42,7 +42,7 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
     truth = _solution(solution)
     missing, extra = truth.keys() - predicted.keys(), predicted.keys() - truth.keys()
     if missing or extra or len(predicted) != len(ids):
-        raise Refusal(
+        raise UserError(
             f"{submission}: {len(missing)} ids of the solution are missing, {len(extra)} are unknown, "
             f"{len(ids) - len(predicted)} are doubled; each id is expected once"
         )
@@ -59,20 +59,20 @@ def _score(
         return float("nan")
     labels = np.array([truth[name][0] for name in names])
     if competition.predicts == "probabilities":
-        return metric.shown(metric.score(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
+        return metric.display(metric.score(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
     numbers = {value: number for number, value in enumerate(competition.label_values)}
     unknown = [predicted[name][0] for name in names if predicted[name][0] not in numbers]
     if unknown:
-        raise Refusal(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
+        raise UserError(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
     given = np.array([numbers[predicted[name][0]] for name in names])
-    return metric.shown(metric.score_labels(labels, given, len(competition.classes)))
+    return metric.display(metric.score_labels(labels, given, len(competition.classes)))
 
 
 def _solution(path: Path) -> dict[str, tuple[int, str]]:
     if not path.is_file():
-        raise Refusal(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
+        raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
     with path.open(newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     if not found or set(found[0]) != {"id", "label", "usage"}:
-        raise Refusal(f"{path} holds {list(found[0]) if found else 'no rows'}, expected the columns id, label, usage")
+        raise UserError(f"{path} holds {list(found[0]) if found else 'no rows'}, expected the columns id, label, usage")
     return {row["id"]: (int(row["label"]), row["usage"]) for row in found}

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
+from competition.artifacts.manifest import to_plain
 from competition.ensemble.leaderboard import ExpectedScore, from_standard_error, interval
-from competition.manifest import plain
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     """Add one line; when this returns it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = next(name for name, of in KINDS.items() if isinstance(line, of))
-    data = (json.dumps({"kind": kind, **plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    data = (json.dumps({"kind": kind, **to_plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(_lock(path), timeout=60), path.open("ab+") as file:
         _mend_tail(file, path)
         file.write(data)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from competition.data.batches import steps_per_epoch
+from competition.training.input_stall import LONG_ENOUGH, Waiting, step_alone
 from competition.training.loop import step_values
-from competition.training.pace import LONG_ENOUGH, Waiting, step_alone
-from competition.training.workshop import Workshop
+from competition.training.trainer import Trainer
 
 BEGINNING = 8  # batches: more than are made ahead, so what is timed is made while it is timed
 
@@ -25,10 +25,10 @@ class Parts:
     waiting: Waiting
 
 
-def parts(shop: Workshop, fold: int) -> Parts:
+def parts(trainer: Trainer, fold: int) -> Parts:
     """Trains a little from the initial weights on every fold but `fold`; what is then in the engine means nothing."""
-    train, engine = shop.member.train, shop.engine
-    feeder, plan = shop.feeder(train, shop.member.image_size), shop.plan(fold, train)
+    train, engine = trainer.member.train, trainer.engine
+    feeder, plan = trainer.feeder(train, trainer.member.image_size), trainer.plan(fold, train)
     batches = iter(feeder.start(plan))
     for _ in islice(batches, BEGINNING):
         pass

@@ -7,13 +7,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from competition.manifest import atomic, sha256, write_json
+from competition.artifacts.manifest import atomic_write, sha256, write_json
 
 KEPT = 2  # generations: the newest may have been damaged by what stopped the run
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with atomic(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.errors import Refusal
-from competition.params import CloudTpu, DeviceParams
+from competition.config.errors import UserError
+from competition.config.params import CloudTpu, DeviceParams
 
 TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
 TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # Kaggle's TPU machines; Cloud TPU machines
@@ -32,7 +32,7 @@ def choose_backend(
     TPU images of today give the TPU to JAX and bring a TensorFlow without TPU support.
     """
     if setting == "jax" and not installed("jax"):
-        raise Refusal(
+        raise UserError(
             "device.backend is jax, but JAX is not installed; install goldfold[jax], or set device.backend: auto"
         )
     if setting != "auto":
@@ -40,7 +40,7 @@ def choose_backend(
     told = environment.get("KERAS_BACKEND")
     if told:
         if told not in ("tensorflow", "jax"):
-            raise Refusal(f"KERAS_BACKEND is {told}; expected tensorflow or jax, or nothing: device.backend chooses")
+            raise UserError(f"KERAS_BACKEND is {told}; expected tensorflow or jax, or nothing: device.backend chooses")
         return told, "KERAS_BACKEND says so"
     signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
     if not signs:
@@ -56,14 +56,14 @@ def choose_backend(
 def open_device(wanted: DeviceParams, cache: Path | None = None) -> Device:
     """TPU before GPUs before CPU, on the backend that Keras runs on.
 
-    Raises Refusal when less is here than `require` asks for.
+    Raises UserError when less is here than `require` asks for.
     cache: folder for compiled programs (JAX), so that the next process need not compile them again.
     """
     import keras
 
     backend = keras.backend.backend()
     if wanted.backend not in ("auto", backend):
-        raise Refusal(
+        raise UserError(
             f"device.backend is {wanted.backend}, but Keras was imported on {backend}; "
             f"set KERAS_BACKEND={wanted.backend} before, or device.backend: auto"
         )
@@ -75,7 +75,7 @@ def open_device(wanted: DeviceParams, cache: Path | None = None) -> Device:
         found = _tpu(tf, wanted.tpu) or _gpus(tf) or _cpu(tf, wanted.logical_devices)
     order = ("cpu", "gpu", "tpu")
     if wanted.require != "any" and order.index(found.kind) < order.index(wanted.require):
-        raise Refusal(
+        raise UserError(
             f"device.require is {wanted.require}, but on {backend} only a {found.kind} was found ({found.reason}); "
             + _remedy(wanted.require, backend)
         )
@@ -112,7 +112,7 @@ def _tpu(tf: Any, cloud: CloudTpu) -> Device | None:
     except (ValueError, tf.errors.OpError) as error:
         if cloud.name:
             why = " ".join(str(error).split())[:200]
-            raise Refusal(f"device.tpu.name is {cloud.name}, which cannot be reached: {why}") from None
+            raise UserError(f"device.tpu.name is {cloud.name}, which cannot be reached: {why}") from None
         return None
     cores = tf.config.list_logical_devices("TPU")
     if not cores:

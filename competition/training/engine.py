@@ -71,11 +71,11 @@ class Engine(Protocol):
 
     def load_weights(self, weights: State) -> None: ...
 
-    def everywhere(self, number: int) -> list[int]:
+    def all_gather(self, number: int) -> list[int]:
         """What each host says; waits until all have said it. One number where there is one host."""
 
 
-def seen_by(view: View) -> View:
+def apply_view(view: View) -> View:
     """(B, H, W, 3) uint8 images -> what the model is asked about under this view."""
     return lambda images: view(keras.ops.cast(images, "float32"))
 
@@ -102,7 +102,7 @@ def average_name(name: str) -> str:
     return name.replace("model/", "average/", 1)
 
 
-def place_of(model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
+def layer_depths(model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
     """depths: (T,) from 0 at the first layer with weights to 1 at the last.  head: (T,) bool, is in layer "logits"."""
     layers = [str(v.path).rsplit("/", 1)[0] for v in model.trainable_variables]
     order = {layer: n for n, layer in enumerate(dict.fromkeys(layers))}
@@ -134,7 +134,7 @@ def with_weights(start: State, weights: State) -> State:
     return {**start, **weights, **{name: value for name, value in averages.items() if name in start}}
 
 
-def collected(
+def collect_probabilities(
     batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, ask: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """(len(rows), V, C) in the order of `rows` from ask(images (B, H, W, 3)) -> (B, V, C); fillers are dropped."""

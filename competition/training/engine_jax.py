@@ -14,34 +14,34 @@ import keras
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 from competition.training.device import Device
 from competition.training.engine import (
     CompiledIn,
     State,
     View,
+    apply_view,
     average_name,
     check_state,
-    collected,
+    collect_probabilities,
     is_random,
+    layer_depths,
     moment_names,
-    place_of,
     saved_variables,
     seed_state,
-    seen_by,
     weights_of,
     with_weights,
 )
 from competition.training.optimizer import (
-    Now,
+    StepScalars,
     StepValues,
     adamw,
-    averaged,
-    clipped,
+    clip_gradients,
     losses,
-    own_rates,
-    rows,
-    taken_apart,
+    step_table,
+    unpack_row,
+    update_average,
+    variable_rates,
 )
 
 AHEAD = 2  # batches on their way to the devices, and steps in flight on them
@@ -53,7 +53,7 @@ class JaxEngine:
         self, build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
     ) -> None:
         if compiled_in.fit:
-            raise Refusal(
+            raise UserError(
                 "train.loop is fit, but Keras fit on JAX keeps the state to itself between steps and feeds several "
                 "devices without looking ahead; set train.loop: auto"
             )
@@ -72,7 +72,7 @@ class JaxEngine:
         self._moments = moment_names(len(self._trainable))
         self._averages = {name: average_name(name) for name in self._variables if self.averaged}
         self._random = {names[id(v)]: np.dtype(v.dtype) for v in random}
-        self._depths, self._head = place_of(self._model)
+        self._depths, self._head = layer_depths(self._model)
         self._start = self._initial()
         self._state: Arrays = {}
         self.reset(0)
@@ -105,7 +105,7 @@ class JaxEngine:
 
     def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, values: StepValues) -> float:
         found: list[Any] = []
-        for row in rows(rates, step, values, self._depths, self._head):
+        for row in step_table(rates, step, values, self._depths, self._head):
             self._state, loss = self._run(self._state, next(batches), self._put(row, self._whole))
             found.append(loss)
             if len(found) > AHEAD:
@@ -116,7 +116,9 @@ class JaxEngine:
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
         model = {name: self._state[self._averages.get(name, name)] for name in [*self._variables, *self._random]}
-        return collected(batches, rows, lambda images: self._under(views, model, self._put(images, self._cut)))
+        return collect_probabilities(
+            batches, rows, lambda images: self._under(views, model, self._put(images, self._cut))
+        )
 
     def state(self) -> State:
         return {name: _fetched(value) for name, value in self._state.items() if name not in self._random}
@@ -132,7 +134,7 @@ class JaxEngine:
     def load_weights(self, weights: State) -> None:
         self.load(with_weights(self._start, weights))
 
-    def everywhere(self, number: int) -> list[int]:
+    def all_gather(self, number: int) -> list[int]:
         if jax.process_count() == 1:
             return [number]
         from jax.experimental.multihost_utils import process_allgather
@@ -146,17 +148,17 @@ class JaxEngine:
         return {**model, **moments, **{average: model[name] for name, average in self._averages.items()}}
 
     def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
-        now = taken_apart(row)
+        now = unpack_row(row)
         gradients, other, loss = self._gradients(state, batch, now)
         after = state | dict(zip(self._other, other, strict=True))
-        named = zip(self._trainable, self._moments, clipped(gradients, now), own_rates(now), strict=True)
+        named = zip(self._trainable, self._moments, clip_gradients(gradients, now), variable_rates(now), strict=True)
         for name, (m, v), gradient, rate in named:
             after[name], after[m], after[v] = adamw(state[name], gradient, state[m], state[v], rate, now)
         for name, average in self._averages.items():
-            after[average] = averaged(state[average], after[name], now)
+            after[average] = update_average(state[average], after[name], now)
         return after, loss
 
-    def _gradients(self, state: Arrays, batch: tuple[Any, ...], now: Now) -> tuple[list[Any], list[Any], Any]:
+    def _gradients(self, state: Arrays, batch: tuple[Any, ...], now: StepScalars) -> tuple[list[Any], list[Any], Any]:
         """(gradients, non-trainable variables afterwards, loss), summed over the pieces of the batch."""
 
         def loss_of(trainable: list[Any], other: list[Any], piece: tuple[Any, ...]) -> tuple[Any, list[Any]]:
@@ -182,7 +184,7 @@ class JaxEngine:
         """(B, V, C)"""
         for view in views:
             if view not in self._seen:
-                self._seen[view] = jax.jit(seen_by(view), out_shardings=self._cut)
+                self._seen[view] = jax.jit(apply_view(view), out_shardings=self._cut)
         found = [self._ask(model, self._seen[view](images)) for view in views]
         return np.stack([_fetched(probs) for probs in found], axis=1)
 

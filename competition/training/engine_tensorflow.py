@@ -19,28 +19,28 @@ from competition.training.engine import (
     CompiledIn,
     State,
     View,
+    apply_view,
     average_name,
     check_state,
-    collected,
+    collect_probabilities,
     is_random,
+    layer_depths,
     moment_names,
-    place_of,
     saved_variables,
     seed_state,
-    seen_by,
     weights_of,
     with_weights,
 )
 from competition.training.optimizer import (
-    Now,
+    StepScalars,
     StepValues,
     adamw,
-    averaged,
-    clipped,
+    clip_gradients,
     losses,
-    own_rates,
-    rows,
-    taken_apart,
+    step_table,
+    unpack_row,
+    update_average,
+    variable_rates,
 )
 
 
@@ -64,13 +64,13 @@ class TensorFlowEngine:
             ]
             self._fitted = _Fit(self._fit_step) if self.fits else None
         self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
-        self._depths, self._head = place_of(self.model)
+        self._depths, self._head = layer_depths(self.model)
         self._start = self.state()
         # Autograph is for the loop over steps alone: it would go through all that is called from it.
         self._one_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         self._run = tf.function(self._steps)
         # A row for each step of a call. As a variable its length may change; as an argument each length is traced anew.
-        columns = len(Now._fields) - 1 + len(self.model.trainable_variables)
+        columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
         self._numbers = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
         self._ask = tf.function(self._probabilities, autograph=False)
@@ -94,7 +94,7 @@ class TensorFlowEngine:
 
     def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
         """batches: what distributed() gave; where `fits`, from a dataset that starts at `step`."""
-        numbers = rows(rates, step, values, self._depths, self._head)
+        numbers = step_table(rates, step, values, self._depths, self._head)
         if self._fitted is not None:
             return self._fitted.take(batches, numbers, self.batch)
         self._numbers.assign(numbers)
@@ -106,7 +106,7 @@ class TensorFlowEngine:
         if self.averaged:
             self._exchange()
         try:
-            return collected(batches, rows, lambda images: self._under(views, self._shared_out(images)))
+            return collect_probabilities(batches, rows, lambda images: self._under(views, self._shared_out(images)))
         finally:
             if self.averaged:
                 self._exchange()
@@ -126,7 +126,7 @@ class TensorFlowEngine:
     def load_weights(self, weights: State) -> None:
         self.load(with_weights(self._start, weights))
 
-    def everywhere(self, number: int) -> list[int]:
+    def all_gather(self, number: int) -> list[int]:
         return [number]
 
     def _variables(self) -> list[tuple[str, Any]]:
@@ -144,15 +144,17 @@ class TensorFlowEngine:
 
     def _replica_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """One step of one replica on its share of the batch. Returns its part of the loss."""
-        now = taken_apart(row)
+        now = unpack_row(row)
         gradients, loss = self._gradients(images, targets, weights, now)
         context = tf.distribute.get_replica_context()
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         # Clipped after the sum, by the norm of the whole gradient; Keras clips what each replica has.
-        context.merge_call(self._update, (clipped(gradients, now), own_rates(now), now))
+        context.merge_call(self._update, (clip_gradients(gradients, now), variable_rates(now), now))
         return loss
 
-    def _gradients(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, now: Now) -> tuple[list[Any], Any]:
+    def _gradients(
+        self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, now: StepScalars
+    ) -> tuple[list[Any], Any]:
         """Summed over the pieces of the batch.
 
         The pieces are unrolled, because batch norm cannot talk to the other replicas from within a TensorFlow loop, and
@@ -173,16 +175,16 @@ class TensorFlowEngine:
             loss += part
         return total, loss
 
-    def _update(self, strategy: Any, gradients: list[Any], rates: list[Any], now: Now) -> None:
+    def _update(self, strategy: Any, gradients: list[Any], rates: list[Any], now: StepScalars) -> None:
         """On every replica's own copy of each variable."""
 
-        def step(x: Any, g: Any, m: Any, v: Any, rate: Any, now: Now) -> None:
+        def step(x: Any, g: Any, m: Any, v: Any, rate: Any, now: StepScalars) -> None:
             after = adamw(x.read_value(), g, m.read_value(), v.read_value(), rate, now)
             for variable, value in zip((x, m, v), after, strict=True):
                 variable.assign(value)
 
-        def follow(average: Any, x: Any, now: Now) -> None:
-            average.assign(averaged(average.read_value(), x.read_value(), now))
+        def follow(average: Any, x: Any, now: StepScalars) -> None:
+            average.assign(update_average(average.read_value(), x.read_value(), now))
 
         learned = zip(self.model.trainable_variables, gradients, self._moments, rates, strict=True)
         for variable, gradient, (m, v), rate in learned:
@@ -217,7 +219,7 @@ class TensorFlowEngine:
         """(B, V, C)"""
         for view in views:
             if view not in self._seen:
-                seen = seen_by(view)
+                seen = apply_view(view)
                 self._seen[view] = tf.function(partial(self._strategy.run, seen), autograph=False)
         return np.stack([self._ask(self._seen[view](args=(images,))).numpy() for view in views], axis=1)
 

@@ -14,7 +14,7 @@ def make_engine(
     """The engine of the device's backend.
 
     batch: a multiple of replicas x accumulate.  predict_batch: a multiple of the replicas.
-    Raises Refusal when the backend cannot do what is asked for.
+    Raises UserError when the backend cannot do what is asked for.
     """
     if device.backend == "jax":
         from competition.training.engine_jax import JaxEngine

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, fields
 from math import inf, isfinite, isnan
 from typing import Any
 
-from competition.data.batches import Feeder, TrainingRows, steps_per_epoch
-from competition.errors import Refusal
-from competition.params import Train
+from competition.config.errors import UserError
+from competition.config.params import Train
+from competition.data.batches import TrainingBatches, TrainingPlan, steps_per_epoch
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State, StepValues
-from competition.training.pace import Pace
+from competition.training.input_stall import InputStallDetector
 from competition.training.schedule import warmup_cosine
 
 
@@ -44,8 +44,8 @@ class Stopped(Exception):
 
 def train_fold(
     engine: Engine,
-    feeder_at: Callable[[int], Feeder],
-    plan: TrainingRows,
+    feeder_at: Callable[[int], TrainingBatches],
+    plan: TrainingPlan,
     train: Train,
     checkpoints: Checkpoints | None,
     held_out: Callable[[int], float | None],
@@ -53,7 +53,7 @@ def train_fold(
     progress: Callable[[int, int, str], None],
     stop: Callable[[], bool],
     start: Callable[[], State] | None = None,
-    pace: Pace | None = None,
+    pace: InputStallDetector | None = None,
     inner: Callable[[], float] | None = None,
 ) -> Trained:
     """Leaves the trained weights in `engine`. Goes on from the newest whole checkpoint (None: keeps none).
@@ -68,7 +68,7 @@ def train_fold(
     """
     if engine.averaged != (train.ema > 0):
         own = "above 0" if engine.averaged else "0"
-        raise Refusal(
+        raise UserError(
             f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side"
         )
     if train.patience and inner is None:
@@ -80,7 +80,7 @@ def train_fold(
     if start is not None:
         engine.load_weights(start())
     run = _resumed(engine, checkpoints, plan.fold)
-    feeder: Feeder | None = None
+    feeder: TrainingBatches | None = None
     while run.step < len(rates) and not run.out_of_patience(train.patience):
         if engine.fits or feeder is not feeder_at(run.step // per_epoch):
             feeder = feeder_at(run.step // per_epoch)
@@ -160,13 +160,13 @@ def _comparable(score: float | None, sign: int) -> float:
 
 def _resumed(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _Run:
     """From the newest checkpoint that every host has: one that was stopped may have written one epoch less."""
-    if len(set(told := engine.everywhere(fold))) > 1:
-        raise Refusal(
+    if len(set(told := engine.all_gather(fold))) > 1:
+        raise UserError(
             f"this host trains fold {fold} and others {', '.join(map(str, sorted(set(told) - {fold})))}: their work/ folders "
             f"differ; copy one over the others, or `make train FOLD={min(told)} FORCE=1` on all"
         )
     found = checkpoints.latest() if checkpoints else None
-    while len(set(steps := engine.everywhere(found[0] if found else 0))) > 1:
+    while len(set(steps := engine.all_gather(found[0] if found else 0))) > 1:
         found = checkpoints.latest(at_most=min(steps)) if checkpoints else None
     if found is None:
         return _Run(0, 0.0, [], {})

@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from competition.errors import Refusal
-from competition.params import Member
-from competition.remote import bucket
-from competition.training.initial import draw_initial
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.storage import bucket
+from competition.training.initializers import draw_initial_weights
 
 # How each family of keras.applications wants its pixels; families not named here scale inside their own graph.
 # Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
@@ -30,7 +30,7 @@ BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
 def build(member: Member, classes: int) -> keras.Model:
     """The untrained (or pretrained) network of a member; the same seed gives the same weights, on every backend.
 
-    Raises Refusal for an unknown architecture or weights that do not fit.
+    Raises UserError for an unknown architecture or weights that do not fit.
     """
     keras.utils.set_random_seed(member.train.seed)
     # Batches are of static shape; only training that begins with smaller images needs a network of any size.
@@ -48,7 +48,7 @@ def build(member: Member, classes: int) -> keras.Model:
         keras.config.set_dtype_policy(before)
     model = keras.Model(inputs, logits, name=member.architecture.lower())
     layers = _all_layers(model)
-    draw_initial(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
+    draw_initial_weights(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
     for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = member.train.norm_momentum
@@ -78,10 +78,10 @@ def _backbone(images: Any, member: Member) -> Any:
     constructor = getattr(keras.applications, member.architecture, None)
     if not member.architecture[:1].isupper() or not callable(constructor):
         known = [name for name in dir(keras.applications) if name[0].isupper()]
-        raise Refusal(f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}")
+        raise UserError(f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}")
     told = member.weights
     if told not in ("none", "imagenet") and "://" not in told and not Path(told).is_file():
-        raise Refusal(f"weights {told!r}: no such file; expected none, imagenet or a .weights.h5 file")
+        raise UserError(f"weights {told!r}: no such file; expected none, imagenet or a .weights.h5 file")
     options: dict[str, Any] = {"include_top": False, "input_shape": images.shape[1:]}
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
@@ -89,7 +89,7 @@ def _backbone(images: Any, member: Member) -> Any:
         with bucket.local_copy(told) as weights:
             backbone = constructor(weights=None if told == "none" else weights, **options)
     except (ValueError, OSError) as error:
-        raise Refusal(
+        raise UserError(
             f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"
         ) from None
     return backbone(_normalised(images, member.architecture))

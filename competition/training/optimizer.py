@@ -30,7 +30,7 @@ class StepValues:
     freeze_steps: int  # steps at the start in which only the head learns
 
 
-class Now(NamedTuple):
+class StepScalars(NamedTuple):
     """One row, taken apart. All scalars but the last."""
 
     rate: Any
@@ -44,7 +44,7 @@ class Now(NamedTuple):
     shares: Any  # (T,) learning rate of each trainable variable as a share of `rate`; 0 = frozen
 
 
-def rows(rates: np.ndarray, first: int, values: StepValues, depths: np.ndarray, head: np.ndarray) -> np.ndarray:
+def step_table(rates: np.ndarray, first: int, values: StepValues, depths: np.ndarray, head: np.ndarray) -> np.ndarray:
     """(n, 8 + T) float32: the numbers of steps first .. first + n - 1.
 
     rates: (n,).  depths: (T,) 0 = first layer .. 1 = last.  head: (T,) bool, what learns while the rest is frozen.
@@ -59,12 +59,12 @@ def rows(rates: np.ndarray, first: int, values: StepValues, depths: np.ndarray, 
     return np.column_stack([rates, correction, keep, np.tile(fixed, (len(rates), 1)), shares]).astype(np.float32)
 
 
-def taken_apart(row: Any) -> Now:
-    *scalars, last = Now._fields
-    return Now(**{name: row[n] for n, name in enumerate(scalars)}, **{last: row[len(scalars) :]})
+def unpack_row(row: Any) -> StepScalars:
+    *scalars, last = StepScalars._fields
+    return StepScalars(**{name: row[n] for n, name in enumerate(scalars)}, **{last: row[len(scalars) :]})
 
 
-def own_rates(now: Now) -> list[Any]:
+def variable_rates(now: StepScalars) -> list[Any]:
     """T scalars: the learning rate of each trainable variable."""
     return list(ops.unstack(now.rate * now.shares))
 
@@ -79,7 +79,7 @@ def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
     return -weights * ops.sum(targets * ops.power(doubt, gamma) * log_probs, axis=-1)
 
 
-def clipped(gradients: Sequence[Any], now: Now) -> list[Any]:
+def clip_gradients(gradients: Sequence[Any], now: StepScalars) -> list[Any]:
     """By value, then by the norm of the whole gradient of what is not frozen. Give it the sum over all replicas."""
     limited = [ops.clip(g, -now.clip_value, now.clip_value) for g in gradients]
     squares = ops.stack([ops.sum(ops.square(g)) for g in limited])
@@ -88,7 +88,7 @@ def clipped(gradients: Sequence[Any], now: Now) -> list[Any]:
     return [g * scale for g in limited]
 
 
-def adamw(x: Any, gradient: Any, m: Any, v: Any, rate: Any, now: Now) -> tuple[Any, Any, Any]:
+def adamw(x: Any, gradient: Any, m: Any, v: Any, rate: Any, now: StepScalars) -> tuple[Any, Any, Any]:
     """(x, m, v) after one step (Loshchilov & Hutter 2019); matrices decay, biases, scales and offsets do not.
 
     rate: this variable's own.
@@ -102,6 +102,6 @@ def adamw(x: Any, gradient: Any, m: Any, v: Any, rate: Any, now: Now) -> tuple[A
     return x - change, m, v
 
 
-def averaged(average: Any, x: Any, now: Now) -> Any:
+def update_average(average: Any, x: Any, now: StepScalars) -> Any:
     """The exponential moving average of the weights, batch norm statistics included (Polyak & Juditsky 1992)."""
     return average + (x - average) * (1.0 - now.keep)

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.data.batches import in_order
+from competition.data.batches import prediction_batches
 from competition.data.cache import Pixels
 
 INVERSE_STRENGTH = 0.01  # C of the logistic regression on standardised features
@@ -20,7 +20,7 @@ def pooled_features(model: keras.Model, pixels: Pixels, rows: np.ndarray, batch:
     """(len(rows), F) float32: what the last layer is given, at the weights the model has now, without augmentation."""
     below = keras.Model(model.inputs, model.get_layer("logits").input)
     found = []
-    for numbers, images in in_order(pixels, rows, batch):
+    for numbers, images in prediction_batches(pixels, rows, batch):
         # Compiled, unlike a call of the model: a third of the memory, a quarter of the time.
         given = below.predict_on_batch(images.astype(np.float32))
         found.append(given[numbers >= 0].astype(np.float32))

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.manifest import digest_of
-from competition.params import Interval, Member
-from competition.params_file import Override
+from competition.artifacts.manifest import digest_of
+from competition.config.params import Interval, Member
+from competition.config.params_file import Override
 
 Values = dict[str, Any]  # numbers
 

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from competition.ensemble.views import views_named
+from competition.ensemble.views import get_views
 
 TIMES = 3
 
@@ -18,7 +18,7 @@ def transform_seconds(names: Sequence[str], batch: int, size: int) -> dict[str, 
 
     images = ops.convert_to_tensor(np.random.default_rng(0).uniform(0, 255, (batch, size, size, 3)).astype(np.float32))
     found = {}
-    for name, view in zip(names, views_named(names), strict=True):
+    for name, view in zip(names, get_views(names), strict=True):
         times = []
         for _ in range(1 + TIMES):
             started = perf_counter()

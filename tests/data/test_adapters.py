@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from competition.config.errors import UserError
 from competition.data import records
 from competition.data.adapters import ADAPTERS, flowers, plants
 from competition.data.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
 from competition.data.competition import Competition
 from competition.data.records import Record
-from competition.errors import Refusal
 
 SCALE = 0.01
 
@@ -128,13 +128,13 @@ def test_the_size_asked_for_is_read_and_the_largest_else(two_sizes, settings, as
 
 
 def test_what_is_not_in_the_download_is_said(two_sizes, settings, tmp_path):
-    with pytest.raises(Refusal, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
+    with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
         list(flowers.rows(two_sizes, settings(image_size=224)))
     shutil.rmtree(two_sizes / "tfrecords-jpeg-192x192" / "test")
-    with pytest.raises(Refusal, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
+    with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
         list(flowers.rows(two_sizes, settings(image_size=192)))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refusal, match="no folder like tfrecords-jpeg-224x224"):
+    with pytest.raises(UserError, match="no folder like tfrecords-jpeg-224x224"):
         list(flowers.rows(tmp_path / "empty", settings()))
 
 
@@ -156,7 +156,7 @@ def test_the_real_plant_tables_are_read(real_data, tmp_path, settings):
     train = pd.read_csv(meta / "train.csv", dtype=str).head(21)
     train.to_csv(tmp_path / "train.csv", index=False)
     shutil.copytree(meta / "images_512", tmp_path / "images")
-    with pytest.raises(Refusal, match="1,821 test images are listed but not there, 'Test_0'"):
+    with pytest.raises(UserError, match="1,821 test images are listed but not there, 'Test_0'"):
         list(plants.rows(tmp_path, settings()))
     (tmp_path / "test.csv").write_text("image_id\n")
     rows = list(plants.rows(tmp_path, settings()))
@@ -172,7 +172,7 @@ def test_rows_that_are_not_one_hot_are_refused_by_name(miniatures, settings, tmp
     lines = (raw / "train.csv").read_text().splitlines()
     lines[4] = f"Train_3,{bad}"
     (tmp_path / "train.csv").write_text("\n".join(lines))
-    with pytest.raises(Refusal, match=r"train.csv: 1 rows are not one-hot over 'healthy'.* 'Train_3'"):
+    with pytest.raises(UserError, match=r"train.csv: 1 rows are not one-hot over 'healthy'.* 'Train_3'"):
         list(plants.rows(tmp_path, settings()))
 
 
@@ -183,18 +183,18 @@ def test_files_that_are_already_here_need_no_network(miniatures, settings, world
         told = settings(adapter=name, source=str(made))
         ADAPTERS[name].download(raw, told, world.no_network)
         assert [row.id for row in ADAPTERS[name].rows(raw, told)] == [row.id for row in ADAPTERS[name].rows(made, told)]
-        with pytest.raises(Refusal, match=f"both empty: the {name} adapter"):
+        with pytest.raises(UserError, match=f"both empty: the {name} adapter"):
             ADAPTERS[name].download(raw, settings(adapter=name), world.no_network)
 
 
 def test_a_form_of_submission_the_competition_does_not_take_is_refused(competing):
     adapter, raw, told = competing
     other = "label" if adapter is plants else "probabilities"
-    with pytest.raises(Refusal, match=f"competition.predicts: {other} was asked for"):
+    with pytest.raises(UserError, match=f"competition.predicts: {other} was asked for"):
         adapter.describe(raw, replace(told, predicts=other))
 
 
 def test_another_competitions_tables_are_refused(tmp_path, settings):
     (tmp_path / "train.csv").write_text("image_id,rust,healthy,scab,multiple_diseases\n")
-    with pytest.raises(Refusal, match="is this another competition"):
+    with pytest.raises(UserError, match="is this another competition"):
         plants.describe(tmp_path, settings())

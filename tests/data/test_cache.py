@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from world import ROOT
 
+from competition.config.errors import UserError
 from competition.data import cache, records
-from competition.data.cache import Budget, Joined, OnDisk, decoded, is_streamed
+from competition.data.cache import CacheBudget, ConcatenatedPixels, PixelFile, decode_images, is_streamed
 from competition.data.images import decode
 from competition.data.records import Record
 from competition.data.stream import Stream
-from competition.errors import Refusal
 
 N, SIZE = 9, 16
 EACH = SIZE * SIZE * 3  # bytes
@@ -42,11 +42,11 @@ def expected(world):
 
 @pytest.fixture
 def budget(tmp_path):
-    return Budget(tmp_path / "cache", 0, ALL)
+    return CacheBudget(tmp_path / "cache", 0, ALL)
 
 
 def look(shards, budget, ids=IDS, unreadable=NONE, size=SIZE, fit="squash", source="x"):
-    return decoded(shards, ids, unreadable, size, fit, budget, source, lambda *_: None)
+    return decode_images(shards, ids, unreadable, size, fit, budget, source, lambda *_: None)
 
 
 def kept(budget):
@@ -54,7 +54,7 @@ def kept(budget):
 
 
 @pytest.mark.parametrize(
-    ("ram", "disk", "kind"), [(ALL, ALL, np.ndarray), (ALL, 0, np.ndarray), (0, ALL, OnDisk), (0, 0, Stream)]
+    ("ram", "disk", "kind"), [(ALL, ALL, np.ndarray), (ALL, 0, np.ndarray), (0, ALL, PixelFile), (0, 0, Stream)]
 )
 def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget, expected, ram, disk, kind) -> None:
     budget = replace(budget, ram=ram, disk=disk)
@@ -130,9 +130,9 @@ LOOK = """
     from competition.data import cache, images, records
     records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))  # TensorFlow takes long to start
     ids = np.array([f"i{n}" for n in range(9)])
-    budget = cache.Budget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
+    budget = cache.CacheBudget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
     def look(progress=lambda *_: None):
-        return cache.decoded([], ids, np.zeros(9, bool), 16, "squash", budget, "x", progress)
+        return cache.decode_images([], ids, np.zeros(9, bool), 16, "squash", budget, "x", progress)
 """
 
 
@@ -170,7 +170,7 @@ def test_a_second_process_waits_and_takes_what_the_first_has_made(shards, budget
     writer = run(LOOK + code, budget.folder, 0)
     assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
     seen = []
-    decoded(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: seen.append(0))
+    decode_images(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: seen.append(0))
     assert seen == [] and len(kept(budget)) == 1
     writer.communicate(timeout=60)
 
@@ -192,7 +192,7 @@ def test_unreadable_rows_stay_black_and_others_must_be_there(shards, budget, wor
     for some in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
         pixels = look(shards, some, ids, unreadable)
         assert pixels[np.array([N])].max() == 0 and pixels[np.array([0])].max() > 0
-        with pytest.raises(Refusal, match=r"1 of 10 images are not in the record files, among 'gone'; run `make"):
+        with pytest.raises(UserError, match=r"1 of 10 images are not in the record files, among 'gone'; run `make"):
             look(shards, some, ids, np.zeros(N + 1, bool), source="y")
     assert len(kept(budget)) == 1  # nothing half-written
 
@@ -200,14 +200,14 @@ def test_unreadable_rows_stay_black_and_others_must_be_there(shards, budget, wor
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
     records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"no image at all")])
     for some in (budget, replace(budget, disk=0)):
-        with pytest.raises(Refusal, match="image odd: it is no JPEG"):
+        with pytest.raises(UserError, match="image odd: it is no JPEG"):
             look([str(tmp_path / "c-1.tfrec")], some, np.array(["odd"]), np.array([False]))[np.array([0])]
 
 
 def test_parts_are_joined_row_behind_row(shards, budget, expected) -> None:
     for some in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
         first, second, third = (look(shards, some, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
-        joined = Joined([first[np.arange(4)], second, third])  # an array among them
+        joined = ConcatenatedPixels([first[np.arange(4)], second, third])  # an array among them
         rows = np.array([8, 0, 4, 3, 5, 0])
         assert joined.shape == expected.shape and is_streamed(joined) == (some.disk == 0)
         np.testing.assert_array_equal(joined[rows], expected[rows])
@@ -215,7 +215,11 @@ def test_parts_are_joined_row_behind_row(shards, budget, expected) -> None:
 
 @pytest.mark.parametrize("row", [-1, N])
 def test_a_row_that_is_not_there_is_an_error(shards, budget, row) -> None:
-    for pixels in (look(shards, budget), look(shards, replace(budget, disk=0)), Joined([look(shards, budget)])):
+    for pixels in (
+        look(shards, budget),
+        look(shards, replace(budget, disk=0)),
+        ConcatenatedPixels([look(shards, budget)]),
+    ):
         with pytest.raises(IndexError, match=f"of {N}"):
             pixels[np.array([0, row])]
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageEnhance
 
+from competition.config.errors import UserError
 from competition.data import duplicates, index
-from competition.errors import Refusal
 
 BITS, PIXELS = 10, 18.0
 
@@ -101,7 +101,7 @@ def test_one_photo_under_two_labels_is_listed_and_kept_or_dropped(world, policy,
     made, _, _ = indexed(rows)
     assert duplicates.conflicts(made)[["id", "label"]].to_numpy().tolist() == [["a", 1], ["b", 2]]
     assert duplicates.without_conflicts(made, policy)["id"].tolist() == left
-    with pytest.raises(Refusal, match="1 photos appear under more than one label, 'a', 'b'"):
+    with pytest.raises(UserError, match="1 photos appear under more than one label, 'a', 'b'"):
         duplicates.without_conflicts(made, "error")
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from competition.config.errors import UserError
 from competition.data import index
 from competition.data.adapters import folder
-from competition.errors import Refusal
 
 TABLES = {
     "train.csv": "id,label\n001,cat\n002,dog\nNA,dog\n",
@@ -189,7 +189,7 @@ def test_the_folder_of_the_part_decides_between_equal_names(make, read):
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_with_counts_and_names(make, read, tables, images, says):
-    with pytest.raises(Refusal, match=says):
+    with pytest.raises(UserError, match=says):
         read(make({**TABLES, **tables}, images))
 
 
@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_refused_with_counts_and_names(make, read, tables, 
 def test_class_folders_that_are_not_enough(make, read, tmp_path, images, says):
     source = make({}, images)
     source.mkdir(exist_ok=True)
-    with pytest.raises(Refusal, match=says):
+    with pytest.raises(UserError, match=says):
         read(source)
 
 
@@ -217,7 +217,7 @@ def test_a_byte_order_mark_and_a_quoted_line_break_are_read(make, read):
 @pytest.mark.parametrize("source", ["nothing_here", "train.csv"])
 def test_a_source_that_is_no_zip_and_no_directory_is_refused(tmp_path, settings, world, source):
     (tmp_path / "train.csv").write_text("id,label\n")
-    with pytest.raises(Refusal, match=r"a directory or a .zip file expected"):
+    with pytest.raises(UserError, match=r"a directory or a .zip file expected"):
         folder.download(tmp_path / "raw", settings(source=str(tmp_path / source)), world.no_network)
 
 
@@ -230,7 +230,7 @@ def test_without_a_source_the_slug_is_fetched(tmp_path, settings, make):
     (tmp_path / "raw").mkdir()
     folder.download(tmp_path / "raw", told, fetch)
     assert len(list(folder.rows(tmp_path / "raw", told))) == 5
-    with pytest.raises(Refusal, match=r"competition.source and competition.slug are both empty"):
+    with pytest.raises(UserError, match=r"competition.source and competition.slug are both empty"):
         folder.download(tmp_path / "raw", settings(), fetch)
 
 
@@ -240,7 +240,7 @@ def test_a_zip_that_climbs_out_is_refused_whole(tmp_path, settings, world):
         archive.writestr("../outside.txt", "x")
     raw = tmp_path / "in" / "raw"
     raw.mkdir(parents=True)
-    with pytest.raises(Refusal):
+    with pytest.raises(UserError):
         folder.download(raw, settings(source=str(tmp_path / "evil.zip")), world.no_network)
     assert not list(raw.iterdir()) and not (tmp_path / "in" / "outside.txt").exists()
 
@@ -255,7 +255,7 @@ def test_extra_images_are_matched_by_class_name_and_the_rest_is_named(make, read
         ("external/extra/house dog/3.jpg", 1, "external"),
     ]
     assert left_out == ["bird"]
-    with pytest.raises(Refusal, match=r"none of its folders .'bird'. is a class"):
+    with pytest.raises(UserError, match=r"none of its folders .'bird'. is a class"):
         folder.external_rows(make({}, ["bird/1.jpg"], "birds"), described)
 
 
@@ -275,7 +275,7 @@ def test_the_real_zip_is_read_whole(real_data, read):
 
 def test_a_class_called_as_the_id_column_is_refused_where_it_would_be_a_second_column_of_ids(make, read):
     images = ["train/id/1.jpg", "train/b/1.jpg", "test/x.jpg"]
-    with pytest.raises(Refusal, match="two columns 'id'"):
+    with pytest.raises(UserError, match="two columns 'id'"):
         read(make({}, images), predicts="probabilities")
     shutil.rmtree(Path(make({}, images).parent / "raw"), ignore_errors=True)
     described, _ = read(make({}, images), predicts="label")  # one column, whose values are the classes

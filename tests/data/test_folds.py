@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from competition.config.errors import UserError
 from competition.data import folds
 from competition.data.adapters.drawn import FLOWER_COUNTS
-from competition.errors import Refusal
 
 REAL_ROWS = 16_465  # train and validation of the flower competition
 
@@ -94,5 +94,5 @@ def test_a_class_with_too_few_rows_is_spread_as_far_as_it_goes_and_named(rare):
     [([0, 0, 0, 0], [0, 0, 0, 0], "1 different training images cannot make 3"), ([0, 0, 1, 1], None, "no class has 3")],
 )
 def test_too_little_for_the_folds_is_refused(labels, groups, says):
-    with pytest.raises(Refusal, match=says):
+    with pytest.raises(UserError, match=says):
         folds.assign(table(labels, groups), 3, seed=0)

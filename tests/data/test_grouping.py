@@ -7,12 +7,12 @@ import pytest
 from photos import retaken, scene
 from world import params
 
+from competition.artifacts.manifest import read_manifest
+from competition.config.errors import UserError
 from competition.data.competition import Settings
 from competition.data.index import load
-from competition.errors import Refusal
-from competition.manifest import read_manifest
 from pipelines import download, prepare
-from pipelines.stage import Job
+from pipelines.runner import Job
 
 CLASSES, ALONE, SERIES, PHOTOS, TESTS = 2, 14, 4, 4, 50
 
@@ -49,7 +49,7 @@ def stage(source, tmp_path):
         job = Job(chosen, (), told, tmp_path, tmp_path)
         download.run(job)
         prepare.run(job)
-        return [line for line in job.said if line.startswith("prepare:")]
+        return [line for line in job.echoed if line.startswith("prepare:")]
 
     return run
 
@@ -101,7 +101,7 @@ def test_test_photos_from_elsewhere_are_told(stage, tmp_path):
     ],
 )
 def test_a_group_column_that_cannot_be_used_is_refused(stage, overrides, says):
-    with pytest.raises(Refusal, match=says):
+    with pytest.raises(UserError, match=says):
         stage(overrides)
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from competition.config.errors import UserError
 from competition.data import index
-from competition.errors import Refusal
 
 AWKWARD_IDS = [
     "x" * 300,
@@ -89,12 +89,12 @@ def test_order_is_kept_over_many_chunks(world, monkeypatch):
     ],
 )
 def test_impossible_ids_are_refused(world, rows, says):
-    with pytest.raises(Refusal, match=says):
+    with pytest.raises(UserError, match=says):
         index.build([world.row(one, n, part=part) for n, (one, part) in enumerate(rows)], classes=1)
 
 
 def test_a_label_outside_the_classes_is_refused_with_its_file(world):
-    with pytest.raises(Refusal, match=r"1 labels are outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
+    with pytest.raises(UserError, match=r"1 labels are outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
         index.build([world.row("a", 1, label=2), world.row("b", 2, label=3)], classes=3)
 
 
@@ -103,7 +103,7 @@ def test_unreadable_images_are_listed_and_only_training_rows_dropped(world):
     rows = [world.row("a", 1), world.row("b", 2, data=b""), world.row("c", 3, data=b"<html>sign in</html>")]
     rows += [world.row("t", 4, part="test", label=-1, data=cut), world.row("u", 6, part="test", label=-1)]
     made, _ = index.build(rows, classes=1)
-    with pytest.raises(Refusal, match=r"2 training images cannot be read, such as b \(00.tfrec: the file is empty\)"):
+    with pytest.raises(UserError, match=r"2 training images cannot be read, such as b \(00.tfrec: the file is empty\)"):
         index.without_bad_images(made, "error")
     kept, bad = index.without_bad_images(made, "drop")
     assert kept["id"].tolist() == ["a", "t", "u"]
@@ -112,7 +112,7 @@ def test_unreadable_images_are_listed_and_only_training_rows_dropped(world):
 
 def test_an_index_of_another_shape_is_refused(tmp_path):
     (tmp_path / "index.csv").write_text("id,label\na,1\n")
-    with pytest.raises(Refusal, match="make prepare"):
+    with pytest.raises(UserError, match="make prepare"):
         index.load(tmp_path / "index.csv")
 
 
@@ -133,7 +133,7 @@ def test_an_index_made_like_another_one_is_that_one_whatever_was_chosen_here(wor
     index.save(there, tmp_path / "expected.csv")
     index.save(index.like(made, tmp_path / "there.csv"), tmp_path / "got.csv")
     assert (tmp_path / "got.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
-    with pytest.raises(Refusal, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
+    with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
         index.like(made.drop(index=3), tmp_path / "there.csv")
-    with pytest.raises(Refusal, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
+    with pytest.raises(UserError, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
         index.like(made.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")

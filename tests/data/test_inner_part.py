@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.data.inner_part import inner_validation
-from competition.errors import Refusal
 
 
 def test_a_share_of_every_class_is_set_aside() -> None:
@@ -43,5 +43,5 @@ def test_rare_classes_give_rows_in_turn_and_keep_one_photo_to_learn_from() -> No
 
 
 def test_where_no_row_can_be_set_aside_the_remedy_is_named() -> None:
-    with pytest.raises(Refusal, match=r"raise train\.patience_share, or set train\.patience to 0"):
+    with pytest.raises(UserError, match=r"raise train\.patience_share, or set train\.patience to 0"):
         inner_validation(np.arange(6), np.arange(6), share=0.1, seed=7, fold=0, classes=6)

@@ -4,8 +4,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.data import label_issues
-from competition.errors import Refusal
 
 with_cleanlab = pytest.mark.skipif(find_spec("cleanlab") is None, reason="cleanlab is not here (goldfold[labels])")
 
@@ -36,11 +36,11 @@ def test_float16_probabilities_and_a_class_without_rows_are_fine():
 
 @with_cleanlab
 def test_lengths_that_do_not_match_are_refused():
-    with pytest.raises(Refusal, match="2 ids, 3 labels"):
+    with pytest.raises(UserError, match="2 ids, 3 labels"):
         label_issues.find(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
 
 
 def test_without_cleanlab_the_way_to_get_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "cleanlab.filter", None)
-    with pytest.raises(Refusal, match=r"pip install 'goldfold\[labels\]'"):
+    with pytest.raises(UserError, match=r"pip install 'goldfold\[labels\]'"):
         label_issues.find(np.array(["a"]), np.zeros(1, int), np.ones((1, 2)) / 2)

@@ -3,9 +3,9 @@ import gzip
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.data import folds, images, index, records
 from competition.data.records import Record
-from competition.errors import Refusal
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ def _framed(payload):
 )
 def test_every_damage_names_the_file_and_the_record(shard, how, says):
     damage(shard, how)
-    with pytest.raises(Refusal, match=says):
+    with pytest.raises(UserError, match=says):
         list(records.read_shard(str(shard), labelled=True))
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(Refusal, match=r"b-1.tfrec: no such file"):
+    with pytest.raises(UserError, match=r"b-1.tfrec: no such file"):
         list(records.read([str(tmp_path / "b-1.tfrec")]))
 
 
@@ -117,7 +117,7 @@ def test_a_wrong_schema_is_said_in_the_words_of_the_data(tmp_path, feature, says
     path = tmp_path / "a-1.tfrec"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(example.SerializeToString())
-    with pytest.raises(Refusal, match=f"a-1.tfrec, record 0.*{says}"):
+    with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{says}"):
         list(records.read_shard(str(path), labelled=True))
 
 
@@ -176,9 +176,9 @@ def test_images_that_changed_since_the_index_was_made_are_refused(prepared, tmp_
     rows, made = prepared
     at = next(n for n, row in enumerate(rows) if row.id == "i5")
     changed = [*rows[:at], world.row("i5", 77, label=1), *rows[at + 1 :]]
-    with pytest.raises(Refusal, match="'i5' is not what the index says"):
+    with pytest.raises(UserError, match="'i5' is not what the index says"):
         records.write(changed, made, str(tmp_path / "a"), shard_bytes=10**6)
-    with pytest.raises(Refusal, match="1 images of the index were not found"):
+    with pytest.raises(UserError, match="1 images of the index were not found"):
         records.write([*rows[:at], *rows[at + 1 :]], made, str(tmp_path / "b"), shard_bytes=10**6)
     assert not list((tmp_path / "b").glob("test-*.partial"))
 

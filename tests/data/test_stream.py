@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.data import records
 from competition.data.images import decode
 from competition.data.records import Record
 from competition.data.stream import Stream
-from competition.errors import Refusal
 
 N = 12
 
@@ -51,16 +51,18 @@ def test_a_damaged_shard_is_refused_before_the_first_image(shard) -> None:
     with open(shard, "r+b") as file:  # noqa: PTH123
         file.seek(500)
         file.write(b"\xff\x00\xff")
-    with pytest.raises(Refusal, match=r"00-12\.tfrec, record 0: it is cut off or damaged"):
+    with pytest.raises(UserError, match=r"00-12\.tfrec, record 0: it is cut off or damaged"):
         Stream([shard], IDS, NONE, 24, "crop")
 
 
 def test_a_batch_and_the_order_of_rows_do_not_tell_how_images_are_kept(shard, encoded) -> None:
-    from competition.data.batches import in_order
+    from competition.data.batches import prediction_batches
 
     stream = Stream([shard], IDS, NONE, 24, "squash")
     array = stream[np.arange(N)]
     rows = np.array([5, 1, 11, 0, 3])
-    for (numbers, images), (others, same) in zip(in_order(stream, rows, 2), in_order(array, rows, 2), strict=True):
+    for (numbers, images), (others, same) in zip(
+        prediction_batches(stream, rows, 2), prediction_batches(array, rows, 2), strict=True
+    ):
         np.testing.assert_array_equal(numbers, others)
         np.testing.assert_array_equal(images, same)

@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.ensemble.blend import BLENDS, Blend, fit_blend
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
-from competition.errors import Refusal
 
 from .worlds import BLEND, draw
 
@@ -62,13 +62,13 @@ def test_members_without_weight_need_not_be_there_but_the_others_must():
     _, probs = draw([1.0, 1.0])
     blend = Blend("greedy", "mean", {"m0": 1.0, "m1": 0.0}, ())
     assert np.allclose(blend.mix({"m0": probs[0]}), probs[0], atol=1e-6)
-    with pytest.raises(Refusal, match="1 blended members have no predictions, first \\['m0'\\]"):
+    with pytest.raises(UserError, match="1 blended members have no predictions, first \\['m0'\\]"):
         blend.mix({"m1": probs[1]})
 
 
 def test_an_unknown_method_is_answered_with_the_known_ones():
     labels, probs = draw([1.0])
-    with pytest.raises(Refusal, match="'slsqp' is not known; expected one of equal"):
+    with pytest.raises(UserError, match="'slsqp' is not known; expected one of equal"):
         fit_blend("slsqp", named(probs), labels, F1, BLEND)
 
 
@@ -101,5 +101,5 @@ def test_a_rank_mean_is_blind_to_a_members_scale():
     auc, half = METRICS["mean_column_auc"], np.array([0.5, 0.5])
     one, two = (auc.score(labels, mix(np.stack([probs[0], p]), half, "rank")) for p in (probs[1], timid))
     assert one == pytest.approx(two, abs=2e-3)
-    with pytest.raises(Refusal, match="mixing 'median' is not known"):
+    with pytest.raises(UserError, match="mixing 'median' is not known"):
         mix(probs, half, "median")

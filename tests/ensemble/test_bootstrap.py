@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
-from competition.errors import Refusal
 
 from .worlds import draw
 
@@ -14,11 +14,11 @@ F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 def test_the_standard_error_is_that_of_resampling_row_by_row(name):
     labels, (probs,) = draw([1.5], rows=250, classes=6)
     metric = METRICS[name]
-    output = probs.argmax(1) if metric.of_tally else probs
+    output = probs.argmax(1) if metric.from_counts else probs
     rng, scores = np.random.default_rng(1), []
     for _ in range(600):
         rows = np.concatenate([rng.choice(np.flatnonzero(labels == c), (labels == c).sum()) for c in range(6)])
-        if metric.of_tally:
+        if metric.from_counts:
             scores.append(metric.score_labels(labels[rows], output[rows], 6))
         else:
             scores.append(metric.score(labels[rows], output[rows]))
@@ -80,5 +80,5 @@ def test_the_same_seed_gives_the_same_error_and_another_nearly_so():
 
 
 def test_outputs_of_another_length_are_refused():
-    with pytest.raises(Refusal, match="one prediction per label, found 3 for 4"):
+    with pytest.raises(UserError, match="one prediction per label, found 3 for 4"):
         resampled(np.zeros(4, int), [np.zeros(3, int)], F1, 2, 10, seed=0)

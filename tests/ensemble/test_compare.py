@@ -3,14 +3,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import paired
-from competition.ensemble.compare import changed_rows, compare, moved_by_seeds, seed_noise
+from competition.ensemble.compare import changed_rows, compare, seed_noise, seed_noise_of_difference
 from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
-from competition.errors import Refusal
-from competition.report.words import gain as told
-from competition.report.words import verdict
+from competition.report.terminal import gain as told
+from competition.report.terminal import verdict
 
 from .worlds import draw
 
@@ -39,19 +39,19 @@ def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
     assert noise.changed == pytest.approx(
         np.mean([(probs[a].argmax(1) != probs[b].argmax(1)).mean() for a, b in ((0, 1), (0, 2), (1, 2))])
     )
-    with pytest.raises(Refusal, match="two seeds or more, found 1"):
+    with pytest.raises(UserError, match="two seeds or more, found 1"):
         seed_noise(labels, [labels], F1, 5)
 
 
 def test_other_seeds_move_a_difference_by_what_the_two_blends_do_not_share():
     spreads = {"a": 0.003, "b": 0.004}
     alone_a, alone_b, both = {"a": 1.0}, {"b": 1.0}, {"a": 0.5, "b": 0.5}
-    assert moved_by_seeds(both, both, spreads) == 0
-    assert moved_by_seeds(alone_a, alone_b, spreads) == pytest.approx(0.005)
-    assert moved_by_seeds(both, alone_a, spreads) == pytest.approx(0.0025)
-    assert moved_by_seeds({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
-    assert moved_by_seeds(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
-    assert moved_by_seeds(alone_a, alone_b, {}) == 0  # nobody studied them
+    assert seed_noise_of_difference(both, both, spreads) == 0
+    assert seed_noise_of_difference(alone_a, alone_b, spreads) == pytest.approx(0.005)
+    assert seed_noise_of_difference(both, alone_a, spreads) == pytest.approx(0.0025)
+    assert seed_noise_of_difference({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
+    assert seed_noise_of_difference(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
+    assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # nobody studied them
 
 
 def test_a_gain_beyond_its_standard_error_but_within_what_seeds_change_is_noise():

@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.ensemble.decision import ARGMAX, Decision, fit_decision
 from competition.ensemble.metrics import METRICS
-from competition.errors import Refusal
 
 from .worlds import DECISION, draw, softmax
 
@@ -86,5 +86,5 @@ def test_for_a_metric_of_probabilities_there_is_nothing_to_decide(rule):
 
 
 def test_an_unknown_rule_is_answered_with_the_known_ones():
-    with pytest.raises(Refusal, match="'vote' is not known; expected one of argmax, prior"):
+    with pytest.raises(UserError, match="'vote' is not known; expected one of argmax, prior"):
         fit_decision("vote", np.eye(2), np.arange(2), F1, DECISION)

@@ -4,7 +4,7 @@ import pytest
 from competition.ensemble.blend import half_samples
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.mixing import mix, prepare
+from competition.ensemble.mixing import mix, to_mixing_space
 
 from .worlds import draw
 
@@ -39,7 +39,7 @@ def test_what_is_searched_is_what_is_mixed_whatever_is_averaged(name):
     labels, probs = draw([1.0, 1.5, 4.0], rows=200, seed=2)
     metric = METRICS[name]
     for mixing in ("mean", "geometric", "rank") if name != "log_loss" else ("mean", "geometric"):
-        first, *more = greedy_picks(prepare(probs, mixing), labels, metric, 6, mixing=mixing)
+        first, *more = greedy_picks(to_mixing_space(probs, mixing), labels, metric, 6, mixing=mixing)
         assert first == np.argmax([metric.score(labels, mix(probs, one, mixing)) for one in np.eye(3)])
         have = np.eye(3)[first]
         for n, pick in enumerate(more, 2):

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain
@@ -11,8 +12,7 @@ from competition.ensemble.nested import NestedCrossFit, blocks_of
 from competition.ensemble.outputs import mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.selection import choice
-from competition.errors import Refusal
+from competition.ensemble.selection import select_candidate
 
 from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
 
@@ -112,7 +112,7 @@ def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     made = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
     assert made.chain.blend.method == "bagged"
     assert made.over_equal.is_better
-    assert made.chain.needs().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.needs()
+    assert made.chain.used_views().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.used_views()
 
 
 def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
@@ -126,7 +126,7 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     names = [
         ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
     ]
-    pick = lambda *outputs: choice(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
+    pick = lambda *outputs: select_candidate(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
     assert pick(wrong, wrong, wrong, wrong) == ("none", "equal", "argmax")
     assert pick(wrong, better, wrong, better) == ("none", "greedy", "argmax")
     assert pick(wrong, wrong, better, wrong) == ("none", "equal", "prior")
@@ -154,7 +154,7 @@ def test_a_gain_of_one_standard_error_is_not_enough_to_leave_the_simplest():
     gain = paired(labels, wrong, lucky, F1, 4, 300, seed=0)
     assert gain.is_better and not gain.is_significant
     simplest, other = ("none", "equal", "argmax"), ("none", "bagged", "argmax")
-    assert choice({simplest: wrong, other: lucky}, labels, F1, 4, HONEST) == simplest
+    assert select_candidate({simplest: wrong, other: lucky}, labels, F1, 4, HONEST) == simplest
 
 
 def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
@@ -172,7 +172,7 @@ def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it
     outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
     gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
     assert [gain.is_significant for gain in gains] == [False, False, True]
-    assert choice(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
+    assert select_candidate(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
 
 def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
@@ -192,7 +192,7 @@ def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
         for one, two in zip(apply_chain(chain, views), apply_chain(back, views), strict=True):
             assert np.array_equal(one, two)
     (tmp_path / "chain.json").write_text("{}")
-    with pytest.raises(Refusal, match="is not a chain of choices"):
+    with pytest.raises(UserError, match="is not a chain of choices"):
         Chain.load(tmp_path / "chain.json")
 
 
@@ -208,15 +208,15 @@ def test_members_that_do_not_match_are_refused_by_name():
     labels, probs = draw([1.0, 1.5], rows=50)
     views = as_members(probs)
     other = {**views, "m1": views["m1"].at(views["m1"].ids[::-1])}
-    with pytest.raises(Refusal, match="member 'm1' has other ids, or another order"):
+    with pytest.raises(UserError, match="member 'm1' has other ids, or another order"):
         fit_chain(other, labels, folds_of(50), BAGGED, HONEST)
     few = {**views, "m1": views["m1"].at(views["m1"].ids[:40])}
-    with pytest.raises(Refusal, match="member 'm1': 10 of 50 ids have no prediction"):
+    with pytest.raises(UserError, match="member 'm1': 10 of 50 ids have no prediction"):
         align(few, views["m0"].ids)
     narrow = ViewPredictions(views["m0"].ids, ("identity",), np.full((50, 1, 2), 0.5, np.float16))
-    with pytest.raises(Refusal, match="different numbers of classes"):
+    with pytest.raises(UserError, match="different numbers of classes"):
         align({**views, "m1": narrow}, views["m0"].ids)
-    with pytest.raises(Refusal, match="at least one member, found none"):
+    with pytest.raises(UserError, match="at least one member, found none"):
         align({}, views["m0"].ids)
 
 
@@ -225,9 +225,9 @@ def test_a_member_without_predictions_is_missed_only_when_it_has_weight():
     views = as_members(probs)
     best = replace(BAGGED, blend=replace(BLEND, methods=("best",)))
     chain = fit_chain(views, labels, folds_of(300), best, HONEST)
-    assert chain.needs() == {"m0": ["identity"]}
+    assert chain.used_views() == {"m0": ["identity"]}
     apply_chain(chain, {"m0": views["m0"]})
-    with pytest.raises(Refusal, match="1 blended members have no predictions, first \\['m0'\\]"):
+    with pytest.raises(UserError, match="1 blended members have no predictions, first \\['m0'\\]"):
         apply_chain(chain, {"m1": views["m1"]})
 
 
@@ -236,7 +236,7 @@ def test_two_folds_are_enough_and_one_is_not():
     views = as_members(probs)
     made = honest_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
     assert 0 < made.honest.value < 1
-    with pytest.raises(Refusal, match=r"two folds or more, numbered from 0; found \[0\]"):
+    with pytest.raises(UserError, match=r"two folds or more, numbered from 0; found \[0\]"):
         honest_chain(views, labels, np.zeros(200, int), SETTINGS, HONEST)
 
 
@@ -325,7 +325,7 @@ def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
         "macro_f1": {"argmax", "prior"},
         "log_loss": {"argmax"},
     }
-    with pytest.raises(Refusal, match="macro_f1 knows none, expected argmax"):
+    with pytest.raises(UserError, match="macro_f1 knows none, expected argmax"):
         fit_chain(
             as_members(probs),
             labels,

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
+from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS, metric_named
-from competition.errors import Refusal
 
 from .worlds import draw
 
@@ -77,7 +77,7 @@ def test_a_column_of_one_class_is_left_out_of_the_mean_auc():
     labels = np.array([0, 0, 1, 1])
     probs = np.array([[0.5, 0.1, 0.4], [0.6, 0.2, 0.2], [0.1, 0.5, 0.4], [0.55, 0.4, 0.05]])
     assert METRICS["mean_column_auc"].score(labels, probs) == pytest.approx((0.75 + 1.0) / 2)
-    with pytest.raises(Refusal, match="two classes or more, found 1"):
+    with pytest.raises(UserError, match="two classes or more, found 1"):
         METRICS["mean_column_auc"].score(np.zeros(4, int), probs)
 
 
@@ -85,7 +85,7 @@ def test_every_metric_is_greater_for_the_better_prediction():
     labels, (good, bad) = draw([0.1, 5.0])
     for metric in METRICS.values():
         assert metric.score(labels, good) >= metric.score(labels, bad), metric.name
-    assert METRICS["log_loss"].shown(METRICS["log_loss"].score(labels, good)) > 0
+    assert METRICS["log_loss"].display(METRICS["log_loss"].score(labels, good)) > 0
 
 
 def test_kappa_of_one_class_given_to_all_rows_of_it_is_1():
@@ -93,5 +93,5 @@ def test_kappa_of_one_class_given_to_all_rows_of_it_is_1():
 
 
 def test_an_unknown_metric_is_answered_with_the_known_ones():
-    with pytest.raises(Refusal, match="'f1' is not known; expected one of macro_f1"):
+    with pytest.raises(UserError, match="'f1' is not known; expected one of macro_f1"):
         metric_named("f1")

@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
 from competition.ensemble.outputs import mix_views, views_that_differ
 from competition.ensemble.policy import fit_policy, refused_views
 from competition.ensemble.predictions import ViewPredictions
-from competition.errors import Refusal
 
 from .worlds import POLICY, draw, softmax
 
@@ -85,7 +85,7 @@ def test_the_cost_of_the_views_used_stays_within_its_limit():
     assert "dear" in fit(labels, views, POLICY, seconds=seconds)
     limited = fit(labels, views, replace(POLICY, seconds_limit=4.0), seconds=seconds)
     assert limited.keys() == {"identity", "cheap"}
-    with pytest.raises(Refusal, match=r"policy\.seconds_limit 0\.5 allows no view; the cheapest takes 2 s"):
+    with pytest.raises(UserError, match=r"policy\.seconds_limit 0\.5 allows no view; the cheapest takes 2 s"):
         fit(labels, views, replace(POLICY, seconds_limit=0.5), seconds=seconds)
     assert len(fit(labels, views, replace(POLICY, seconds_limit=2.0))) == 2  # not timed: a second each
 
@@ -126,7 +126,7 @@ def test_a_geometric_mean_is_searched_by_its_own_likelihood():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
     policy = fit(labels, views, replace(POLICY, mixing="geometric"))
     assert policy.keys() == {"identity", "flip_lr"}
-    with pytest.raises(Refusal, match="a mean of ranks has no likelihood; expected policy"):
+    with pytest.raises(UserError, match="a mean of ranks has no likelihood; expected policy"):
         fit(labels, views, replace(POLICY, mixing="rank"))
 
 
@@ -143,7 +143,7 @@ def test_every_view_left_out_has_its_reason():
 
 def test_unknown_words_are_refused():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5})
-    with pytest.raises(Refusal, match="method 'best' is not known; expected identity, mean or greedy"):
+    with pytest.raises(UserError, match="method 'best' is not known; expected identity, mean or greedy"):
         fit(labels, views, replace(POLICY, method="best"))
-    with pytest.raises(Refusal, match="by 'luck' is not known"):
+    with pytest.raises(UserError, match="by 'luck' is not known"):
         fit(labels, views, replace(POLICY, by="luck"))

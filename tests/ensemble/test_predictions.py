@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.predictions import Predictions, ViewPredictions, join, mean_over_folds
-from competition.errors import Refusal
+from competition.config.errors import UserError
+from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds, mean_over_folds
 
 IDS = np.array(["b", "a", "007"])
 PROBS = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], np.float32)
@@ -17,20 +17,20 @@ def test_rows_come_in_the_order_asked_for():
 
 
 def test_missing_ids_are_counted_and_named():
-    with pytest.raises(Refusal, match=r"2 of 3 ids have no prediction, first c, zz"):
+    with pytest.raises(UserError, match=r"2 of 3 ids have no prediction, first c, zz"):
         Predictions(IDS, PROBS).rows(np.array(["c", "a", "zz"]))
 
 
 def test_a_doubled_id_is_refused_and_named():
-    with pytest.raises(Refusal, match="1 ids appear more than once, first a"):
+    with pytest.raises(UserError, match="1 ids appear more than once, first a"):
         Predictions(np.array(["a", "b", "a"]), PROBS)
 
 
 @pytest.mark.parametrize("bad", [[0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0]])
 def test_what_is_no_probability_is_refused(bad):
-    with pytest.raises(Refusal, match=r"1 rows are not probabilities .* first a"):
+    with pytest.raises(UserError, match=r"1 rows are not probabilities .* first a"):
         Predictions(IDS, np.array([PROBS[0], bad, PROBS[2]], np.float32))
-    with pytest.raises(Refusal, match=r"1 rows are not probabilities .* first a"):
+    with pytest.raises(UserError, match=r"1 rows are not probabilities .* first a"):
         views(IDS, [[PROBS[0], PROBS[0]], [PROBS[0], bad], [PROBS[0], PROBS[0]]], ("identity", "flip_lr"))
 
 
@@ -63,16 +63,16 @@ def test_csv_columns_are_found_by_name(tmp_path):
     (tmp_path / "t.csv").write_text("dog,id,cat\n0.25,NA,0.75\n")
     back = Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
     assert back.ids.tolist() == ["NA"] and back.probs.tolist() == [[0.75, 0.25]]
-    with pytest.raises(Refusal, match="1 columns are missing, first \\['bird'\\]"):
+    with pytest.raises(UserError, match="1 columns are missing, first \\['bird'\\]"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
 
 
 def test_a_file_that_is_half_there_is_refused_by_name(tmp_path):
     Predictions(IDS, PROBS).save(tmp_path / "p.npz")
     (tmp_path / "p.npz").write_bytes((tmp_path / "p.npz").read_bytes()[:100])
-    with pytest.raises(Refusal, match=r"p\.npz is not a readable"):
+    with pytest.raises(UserError, match=r"p\.npz is not a readable"):
         Predictions.load(tmp_path / "p.npz")
-    with pytest.raises(Refusal, match=r"gone\.npz is not there"):
+    with pytest.raises(UserError, match=r"gone\.npz is not there"):
         ViewPredictions.load(tmp_path / "gone.npz")
 
 
@@ -80,21 +80,21 @@ def test_fold_models_are_averaged_by_id_not_by_place():
     mean = mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["b", "a"], [[0.5, 0.5], [1, 0]])])
     assert mean.ids.tolist() == ["a", "b"]
     assert mean.probs[:, 0].tolist() == [[1, 0], [0.25, 0.75]]
-    with pytest.raises(Refusal, match="1 of 2 ids have no prediction, first b"):
+    with pytest.raises(UserError, match="1 of 2 ids have no prediction, first b"):
         mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["a", "c"], [[1, 0], [1, 0]])])
 
 
 def test_out_of_fold_parts_join_without_overlap():
-    whole = join([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
+    whole = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
     assert whole.rows(np.array(["b"])).tolist() == [[[0, 1]]]
-    with pytest.raises(Refusal, match="appear more than once, first a"):
-        join([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
-    with pytest.raises(Refusal, match="different views"):
-        join([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
+    with pytest.raises(UserError, match="appear more than once, first a"):
+        concatenate_folds([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
+    with pytest.raises(UserError, match="different views"):
+        concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
 
 
 def test_a_view_that_was_not_predicted_is_refused_with_those_that_were():
-    with pytest.raises(Refusal, match="view 'rot90' was not predicted; found identity"):
+    with pytest.raises(UserError, match="view 'rot90' was not predicted; found identity"):
         views(["a"], [[1, 0]]).view("rot90")
 
 
@@ -119,7 +119,7 @@ def test_mapped_predictions_are_those_of_the_file_and_stay_in_it(tmp_path):
     assert np.array_equal(mapped.view("b", rows), probs[rows, 2].astype(np.float32))
     assert np.array_equal(mapped.view("b", slice(2, 5)), probs[2:5, 2].astype(np.float32))
     np.savez_compressed(tmp_path / "small.npz", ids=saved.ids, views=np.array(saved.views), probs=probs)
-    with pytest.raises(Refusal, match="probs is compressed and cannot be mapped"):
+    with pytest.raises(UserError, match="probs is compressed and cannot be mapped"):
         ViewPredictions.load(tmp_path / "small.npz", mapped=True)
 
 
@@ -127,7 +127,7 @@ def test_a_bad_row_is_named_whatever_piece_of_the_check_it_falls_into(monkeypatc
     monkeypatch.setattr("competition.ensemble.predictions.ENTRIES_AT_ONCE", 4)
     probs = np.full((9, 1, 2), 0.5, np.float16)
     probs[7, 0, 1] = np.nan
-    with pytest.raises(Refusal, match=r"1 rows are not probabilities .* first i7"):
+    with pytest.raises(UserError, match=r"1 rows are not probabilities .* first i7"):
         ViewPredictions(np.array([f"i{n}" for n in range(9)]), ("identity",), probs)
 
 

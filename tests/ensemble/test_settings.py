@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from world import ROOT
 
-from competition.ensemble.settings import chain_settings, checked
-from competition.errors import Refusal
-from competition.params_file import load_params
+from competition.config.errors import UserError
+from competition.config.params_file import load_params
+from competition.ensemble.settings import chain_settings, validate_params
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from competition.params_file import load_params
 )
 def test_an_unknown_candidate_is_refused_before_anything_is_trained(key, names, answer):
     params = load_params(ROOT / "params.yaml")
-    with pytest.raises(Refusal) as refusal:
-        checked(replace(params, blend=replace(params.blend, **{key: names})))
-    assert answer in str(refusal.value)
+    with pytest.raises(UserError) as user_error:
+        validate_params(replace(params, blend=replace(params.blend, **{key: names})))
+    assert answer in str(user_error.value)
 
 
 def test_the_default_candidates_begin_with_the_plain_mean_and_hold_the_best_member():
-    blend = chain_settings(checked(load_params(ROOT / "params.yaml")), "macro_f1").blend
+    blend = chain_settings(validate_params(load_params(ROOT / "params.yaml")), "macro_f1").blend
     assert (blend.calibrations, blend.methods) == (("none", "temperature"), ("equal", "best", "bagged"))

@@ -9,7 +9,7 @@ from competition.ensemble import significance
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference, mcnemar_mid_p, swap_test
-from competition.report.words import gain, plus_minus, verdict
+from competition.report.terminal import gain, plus_minus, verdict
 
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 SETTING = {setting.name: setting for setting in SETTINGS}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from competition.ensemble.views import GROUPS, NUMBERED, VIEWS, expand_views, views_named
-from competition.errors import Refusal
+from competition.config.errors import UserError
+from competition.ensemble.views import GROUPS, NUMBERED, VIEWS, expand_views, get_views
 
 ALL = [*VIEWS, *(f"{family}_10" for family in NUMBERED), "scale_90", "shift_up_3", "flip_lr+crop_top_left"]
 
@@ -15,12 +15,12 @@ def images(side=16, batch=2, seed=0):
 
 
 def seen(name, pixels):
-    return np.asarray(views_named([name])[0](pixels))
+    return np.asarray(get_views([name])[0](pixels))
 
 
 def test_identity_returns_its_very_input():
     pixels = images()
-    assert views_named(["identity"])[0](pixels) is pixels
+    assert get_views(["identity"])[0](pixels) is pixels
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_view_is_what_its_name_says(name, expected):
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla(name):
-    view = views_named([name])[0]
+    view = get_views([name])[0]
     pixels = images()
     one = seen(name, pixels)
     assert one.shape == pixels.shape and one.dtype == np.float32
@@ -96,7 +96,7 @@ def test_groups_stand_for_their_views_each_once():
 
 
 def test_the_same_name_gives_the_same_function():
-    assert views_named(["flip_lr+crop_center", "scale_90"]) == views_named(["flip_lr+crop_center", "scale_90"])
+    assert get_views(["flip_lr+crop_center", "scale_90"]) == get_views(["flip_lr+crop_center", "scale_90"])
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_the_same_name_gives_the_same_function():
     ],
 )
 def test_an_unknown_view_is_answered_with_the_nearest_name(name, hint):
-    with pytest.raises(Refusal, match=hint):
+    with pytest.raises(UserError, match=hint):
         expand_views([name])
 
 
 def test_a_quarter_turn_of_an_oblong_is_refused():
-    with pytest.raises(Refusal, match="needs square images"):
+    with pytest.raises(UserError, match="needs square images"):
         seen("rot90", np.zeros((1, 8, 16, 3), np.float32))

@@ -1,6 +1,6 @@
 """A little competition and little patience, for tests of the client."""
 
-from competition.remote.kaggle_client import Patience
+from competition.kaggle.client import Patience
 
 FILES = {
     "sample_submission.csv": b"id,label\na,0\nb,0\n",

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 from world import ROOT
 
+from competition.artifacts.ensemble_inputs import EnsembleInputs
+from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import score_with_error
-from competition.ensemble.honest import Honest, HonestSettings, honest_chain
+from competition.ensemble.honest import HonestResult, HonestSettings, honest_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
-from competition.gather import Gathered
-from competition.params_file import load_params
 from pipelines.blend import plain_score, row_notes, scores_of
 
 F1 = METRICS["macro_f1"]
@@ -44,13 +44,13 @@ def test_a_member_is_scored_on_rows_that_chose_no_hyperparameters() -> None:
     assert score.value == 0  # right on the first half alone
 
 
-def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Honest, Gathered]:
+def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[HonestResult, EnsembleInputs]:
     params = load_params(ROOT / "params.yaml")
     settings = chain_settings(params, "macro_f1")
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
     of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
     made = honest_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
-    rows = Gathered(IDS, LABELS, of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
+    rows = EnsembleInputs(IDS, LABELS, of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
     return made, rows
 
 

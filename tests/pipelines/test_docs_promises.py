@@ -6,12 +6,12 @@ from argparse import Namespace
 from stages import Place
 from world import ROOT, params
 
-from competition import kernel_work
-from competition.lineage import fold_model
-from competition.manifest import write_manifest
-from competition.remote import storage
+from competition.artifacts.dependencies import fold_model_manifest
+from competition.artifacts.manifest import write_manifest
+from competition.kernels import request as kernel_work
+from competition.storage import locations as storage
 from pipelines import download
-from pipelines.stage import Job
+from pipelines.runner import Job
 
 
 def test_in_a_kaggle_notebook_the_attached_folder_is_taken_and_nothing_is_fetched(tmp_path, monkeypatch) -> None:
@@ -29,16 +29,16 @@ def test_in_a_kaggle_notebook_the_attached_folder_is_taken_and_nothing_is_fetche
     job = Job(told, (), Namespace(force=False, debug=False), work, tmp_path)
     download.run(job)
     assert (work / "raw" / "sample_submission.csv").read_text() == "id,label\na,0\n"
-    assert f"download: {attached} is attached to this notebook; nothing need be fetched" in job.said
+    assert f"download: {attached} is attached to this notebook; nothing need be fetched" in job.echoed
 
 
 def test_an_unfinished_fold_model_goes_with_the_kernel_and_one_without_a_checkpoint_does_not(tmp_path) -> None:
     told = params("prepare.folds=2")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
-        file = fold_model(tmp_path, "cnn", fold).parent / name
+        file = fold_model_manifest(tmp_path, "cnn", fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
-    units = kernel_work.cut_short(tmp_path, told, told.members, {"cnn": [0, 1]})
+    units = kernel_work.units_to_resume(tmp_path, told, told.members, {"cnn": [0, 1]})
     assert [unit.split("/")[-1] for unit in units] == ["fold0"]
 
 

@@ -6,28 +6,28 @@ from pathlib import Path
 import pytest
 from world import params
 
-from competition.errors import Refusal
-from competition.training.foreseen import question_of
-from competition.training.preflight import Answer, keep
-from competition.training.topology import GIB, topology_named
+from competition.config.errors import UserError
+from competition.preflight.answers import PreflightResult, store_result
+from competition.preflight.results import question_of
+from competition.preflight.topology import GIB, topology_named
 from pipelines.kernel import heed_preflight
-from pipelines.stage import Job
+from pipelines.runner import Job
 
 
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:
     """A job for `machine`, after preflight has answered `verdict` about training the member cnn on a v5e-8."""
     told = params(f"kernel.machine={machine}")
     question = question_of(told.members["cnn"], told, topology_named("v5e-8"), "auto", 10)
-    answer = Answer("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
-    keep(question, answer, folder / "preflight" / "answers")
+    answer = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
+    store_result(question, answer, folder / "preflight" / "answers")
     return Job(told, (), Namespace(force=force, debug=False), folder, folder)
 
 
 def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> None:
     job = job_on(tmp_path, "TpuV5E8", "too_big")
-    with pytest.raises(Refusal, match=r"cnn train needs 20.00 GiB of the 16.00 GiB .*: lower train.batch; .*FORCE=1"):
+    with pytest.raises(UserError, match=r"cnn train needs 20.00 GiB of the 16.00 GiB .*: lower train.batch; .*FORCE=1"):
         heed_preflight(job, 10, job.params.members)
-    assert job.said[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether mobilenet would run there"
+    assert job.echoed[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether mobilenet would run there"
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
 def test_what_fits_is_no_tpu_or_is_forced_is_not_in_the_way(tmp_path: Path, verdict, machine, force, said) -> None:
     job = job_on(tmp_path, machine, verdict, force)
     heed_preflight(job, 10, {"cnn": job.params.members["cnn"]})
-    assert [line.rpartition(":")[0] for line in job.said] == said
+    assert [line.rpartition(":")[0] for line in job.echoed] == said

@@ -62,7 +62,7 @@ def test_the_second_run_finds_everything_current_and_loads_no_tensorflow(place: 
         assert stage == "tune" or "current" in ran.out, stage
         assert "made again" not in ran.out
         loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines() if "|" in line}
-        assert "competition.params" in loaded and not {"tensorflow", "keras", "jax"} & loaded
+        assert "competition.config.params" in loaded and not {"tensorflow", "keras", "jax"} & loaded
     assert place.files() == before
 
 

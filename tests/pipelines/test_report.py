@@ -11,14 +11,20 @@ from PIL import Image
 from stages import Place
 from world import ROOT
 
+from competition.artifacts.dependencies import (
+    fold_model_dependencies,
+    fold_model_manifest,
+    fold_views_manifest,
+    tuning_result_path,
+    views_dependencies,
+)
+from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
+from competition.artifacts.manifest import write_manifest
+from competition.config.params_file import load_params
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import ViewPredictions
-from competition.gather import seed_study, studied
-from competition.lineage import fold_depends, fold_model, fold_views, tuned, views_depends
-from competition.manifest import write_manifest
-from competition.params_file import load_params
+from competition.preflight.answers import PreflightResult
 from competition.submission import ledger
-from competition.training.preflight import Answer
 
 NAMES = ("<b>rose", 'tulip & "co"', "aster")
 EACH, FOLDS, VIEWS = 15, 3, ("identity", "shift_up")
@@ -80,7 +86,7 @@ def invent(garden: Garden) -> None:
             held_out = train[train["fold"] == fold]
             oof = said(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
             blind = said(rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test)))
-            manifest = fold_model(garden.work, name, fold)
+            manifest = fold_model_manifest(garden.work, name, fold)
             manifest.parent.mkdir(parents=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
@@ -89,19 +95,21 @@ def invent(garden: Garden) -> None:
             oof.save(manifest.with_name("oof.npz"))
             files = [manifest.with_name(file) for file in ("weights.npz", "history.csv", "oof.npz")]
             told = {"held_out": 0.8125, "epoch": 3, "held_out_last": 0.8125, "loss": 0.7, "seconds": 41.0}
-            write_manifest(manifest, fold_depends(garden.work, prepared, params, member, fold), files, told, {})
+            write_manifest(
+                manifest, fold_model_dependencies(garden.work, prepared, params, member, fold), files, told, {}
+            )
             seal_views(garden, prepared, name, fold, oof, blind)
 
 
 def seal_views(
     garden: Garden, prepared: Prepared, name: str, fold: int, oof: ViewPredictions, blind: ViewPredictions
 ) -> None:
-    params, manifest = load_params(garden.params), fold_views(garden.work, name, fold)
+    params, manifest = load_params(garden.params), fold_views_manifest(garden.work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     oof.save(manifest.with_name("oof.npz"))
     blind.save(manifest.with_name("test.npz"))
     files = [manifest.with_name("oof.npz"), manifest.with_name("test.npz")]
-    depends = views_depends(garden.work, prepared, params, name, fold)
+    depends = views_dependencies(garden.work, prepared, params, name, fold)
     write_manifest(manifest, depends, files, {"seconds": 2.0}, {})
 
 
@@ -222,7 +230,7 @@ def test_a_blend_of_other_parameters_is_said_to_be_one(garden: Garden) -> None:
 
 def test_a_member_predicted_again_is_said_to_be_ahead_of_the_blend(garden: Garden) -> None:
     prepared = load_prepared(garden.work / "data")
-    one = fold_views(garden.work, "wide", 1)
+    one = fold_views_manifest(garden.work, "wide", 1)
     oof, blind = (ViewPredictions.load(one.with_name(name)) for name in ("oof.npz", "test.npz"))
     seal_views(garden, prepared, "wide", 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), blind)
     assert "wide was trained or predicted again since the blend was made" in garden.do("report")
@@ -248,18 +256,18 @@ def test_scores_from_kaggle_are_shown_with_the_expected_ones(garden: Garden) -> 
 
 
 def test_what_was_asked_beside_the_main_job_has_its_section(garden: Garden) -> None:
-    answer = Answer("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
+    answer = PreflightResult("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
     changes = ["slim train: needs 1.3 times what is there (params.yaml line 9: train.batch)"]
     (garden.work / "preflight").mkdir()
     found = {"topology": "v5e-8", "backend": "jax", "members": {"slim": {"train": answer}}, "changes": changes}
     (garden.work / "preflight" / "v5e-8.json").write_text(json.dumps(found))
     params, prepared = load_params(garden.params), load_prepared(garden.work / "data")
     for name, seen_as in (("wide", "wide"), ("slim", "wide")):
-        study = seed_study(garden.work, name)
+        study = seed_study_path(garden.work, name)
         study.parent.mkdir(exist_ok=True)
-        of = studied(prepared, params, params.members[seen_as])
+        of = seed_study_digest(prepared, params, params.members[seen_as])
         study.write_text(json.dumps({"of": of, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
-    best = tuned(garden.work, "slim")
+    best = tuning_result_path(garden.work, "slim")
     best.parent.mkdir(parents=True)
     best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}}))
     garden.do("table")

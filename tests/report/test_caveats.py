@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.data.caveats import Caveats, load_caveats
 from competition.data.shift import Shift
 from competition.ensemble.metrics import metric_named
-from competition.gather import Gathered
 from competition.report.caveats import caveats_section, reliance, with_caveats, without_interval
 from competition.report.page import Figure, Text
 
@@ -25,7 +25,7 @@ SERIES = {one: n // 4 for n, one in enumerate(IDS[:40])}  # ten series of four, 
 
 
 def scores_of(shift=None, series=None, odds=None, given=LABELS, metric="macro_f1", tuned=()):
-    rows = Gathered(IDS, LABELS, FOLDS, {}, np.array([]), {}, (0, 1, 2, 3, 4), tuned, ())
+    rows = EnsembleInputs(IDS, LABELS, FOLDS, {}, np.array([]), {}, (0, 1, 2, 3, 4), tuned, ())
     known = Caveats(series or {}, odds or {}, shift)
     return {"metric": metric, "honest": 0.9, "caveats": reliance(known, rows, given, metric_named(metric), 2, 0)}
 

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from competition.config.errors import UserError
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.optimism import normal_optimism
-from competition.errors import Refusal
 from competition.report.repeated_choices import repeated_choices
 from competition.report.stored_blends import shared_rows, stored_output
 from competition.submission.ledger import Entry, Row
@@ -80,9 +80,11 @@ def test_a_blend_that_noted_its_tuned_folds_alone_is_scored_on_the_other_folds(t
 def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
     a = keep_blend(tmp_path / "a", 1)
     other = replace(prepared(), index=prepared().index.assign(id=[f"x{n}" for n in range(ROWS)]))
-    with pytest.raises(Refusal, match=r"no training row can score a: of 400 rows .* 400 are not in the prepared data"):
+    with pytest.raises(
+        UserError, match=r"no training row can score a: of 400 rows .* 400 are not in the prepared data"
+    ):
         shared_rows([a], other)
-    with pytest.raises(Refusal, match="a has other classes than the 2"):
+    with pytest.raises(UserError, match="a has other classes than the 2"):
         stored_output(a, IDS, METRICS["accuracy"], 2)
 
 

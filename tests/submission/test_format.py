@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from competition.config.errors import UserError
 from competition.data.competition import Competition
-from competition.errors import Refusal
 from competition.submission import format as submission
 
 IDS = ["001", "NA", "1e5", "=cmd", "i4"]
@@ -97,7 +97,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_kaggle_would_refuse_is_refused_with_its_count(tmp_path, sample, name):
     content, message = REFUSED[name]
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         check(tmp_path, sample, content)
 
 
@@ -123,13 +123,13 @@ def test_what_kaggle_would_accept_is_mended_and_said(tmp_path, sample, name):
 
 
 def test_a_stale_sample_is_refused_although_the_submission_fits_it(tmp_path, sample):
-    with pytest.raises(Refusal, match=r"1 id \(new\) of the test images are not in it and 1 id \(NA\) of its rows"):
+    with pytest.raises(UserError, match=r"1 id \(new\) of the test images are not in it and 1 id \(NA\) of its rows"):
         check(tmp_path, sample, text(), index=["001", "1e5", "=cmd", "i4", "new"])
 
 
 def test_a_sample_of_another_competition_is_refused(tmp_path, sample):
     sample.write_text("image_id,label\n1,0\n")
-    with pytest.raises(Refusal, match="header image_id,label, the competition expects id,label"):
+    with pytest.raises(UserError, match="header image_id,label, the competition expects id,label"):
         check(tmp_path, sample, text())
 
 
@@ -143,7 +143,7 @@ def test_a_sample_of_another_competition_is_refused(tmp_path, sample):
 def test_probabilities_that_cannot_be_submitted_are_not_written(tmp_path, values, message):
     sample = tmp_path / "sample.csv"
     sample.write_text("id,rose,iris,lily,aster\n" + "".join(f"{i},0,0,0,0\n" for i in IDS))
-    with pytest.raises(Refusal, match=message):
+    with pytest.raises(UserError, match=message):
         submission.write(
             np.array(IDS), np.array(values, np.float32), competition("probabilities"), sample, tmp_path / "x.csv"
         )
@@ -153,10 +153,10 @@ def test_probabilities_that_cannot_be_submitted_are_not_written(tmp_path, values
 def test_probabilities_outside_0_to_1_are_refused(tmp_path):
     sample = tmp_path / "sample.csv"
     sample.write_text("id,rose,iris,lily,aster\na,0,0,0,0\n")
-    with pytest.raises(Refusal, match=r"numbers outside 0..1 in the rows of 1 id \(a\)"):
+    with pytest.raises(UserError, match=r"numbers outside 0..1 in the rows of 1 id \(a\)"):
         check(tmp_path, sample, "id,rose,iris,lily,aster\na,3.5,0,0,0\n", ["a"], competition("probabilities"))
 
 
 def test_a_prediction_for_an_unknown_id_is_refused(sample):
-    with pytest.raises(Refusal, match=r"1 id \(i4\) missing; 1 id \(other\) too many"):
+    with pytest.raises(UserError, match=r"1 id \(i4\) missing; 1 id \(other\) too many"):
         submission.render(np.array([*IDS[:4], "other"]), np.zeros(5, int), competition(), sample)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
+from competition.config.errors import UserError
 from competition.data.competition import Competition
-from competition.errors import Refusal
 from competition.submission import ledger
-from competition.submission.compare import compare
+from competition.submission.compare import compare_submissions
 from competition.submission.grading import grade
 
 CLASSES = ("rose", "iris", "lily")
@@ -61,7 +61,7 @@ def test_looks_are_counted_in_the_ledger_with_those_of_earlier_versions(world):
 
 def test_a_look_counts_even_when_grading_fails(world):
     path = submission(world / "a.csv", {"i0": 0})
-    with pytest.raises(Refusal, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
+    with pytest.raises(UserError, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
         grade(path, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
     assert len(ledger.read(world / "ledger.jsonl").looks) == 1
 
@@ -76,7 +76,7 @@ def test_probabilities_are_scored_as_such_and_a_loss_is_shown_as_a_loss(world):
 
 
 def test_without_a_solution_there_is_nothing_to_grade(world):
-    with pytest.raises(Refusal, match="only competitions made here have a solution"):
+    with pytest.raises(UserError, match="only competitions made here have a solution"):
         grade(
             submission(world / "a.csv", {"i0": 0}),
             world / "none.csv",
@@ -89,7 +89,7 @@ def test_without_a_solution_there_is_nothing_to_grade(world):
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
     a = submission(tmp_path / "a.csv", {"x": 0, "y": 0, "z": 1, "w": 2})
     b = submission(tmp_path / "b.csv", {"w": 2, "z": 1, "y": 1, "x": 1})
-    found = compare(a, b, competition())
+    found = compare_submissions(a, b, competition())
     assert found.changed == (("x", "rose", "iris"), ("y", "rose", "iris"))
     assert found.moves == (("rose", "iris", 2),)
     assert found.counts == (("iris", 1, 3), ("rose", 2, 0))
@@ -99,7 +99,7 @@ def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
 def test_probabilities_are_compared_by_their_best_class_and_their_gap(tmp_path):
     (tmp_path / "a.csv").write_text("id,rose,iris,lily\nx,.7,.2,.1\ny,.4,.35,.25\n")
     (tmp_path / "b.csv").write_text("id,rose,iris,lily\ny,.3,.45,.25\nx,.7,.2,.1\n")
-    found = compare(tmp_path / "a.csv", tmp_path / "b.csv", competition("probabilities"))
+    found = compare_submissions(tmp_path / "a.csv", tmp_path / "b.csv", competition("probabilities"))
     assert found.changed == (("y", "rose", "iris"),)
     assert found.largest_gap == pytest.approx(0.1)
     assert 0.9 < found.correlation < 1
@@ -107,5 +107,5 @@ def test_probabilities_are_compared_by_their_best_class_and_their_gap(tmp_path):
 
 def test_submissions_of_different_images_are_not_compared(tmp_path):
     a, b = submission(tmp_path / "a.csv", {"x": 0, "y": 1}), submission(tmp_path / "b.csv", {"x": 0, "z": 1})
-    with pytest.raises(Refusal, match=r"a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
-        compare(a, b, competition())
+    with pytest.raises(UserError, match=r"a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
+        compare_submissions(a, b, competition())

@@ -17,11 +17,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from competition.config.errors import UserError
+from competition.config.params import Member, Train
+from competition.config.params_file import load_params
 from competition.data.augment import Augmentation
-from competition.data.batches import Feeder, TrainingRows, in_order
-from competition.errors import Refusal
-from competition.params import Member, Train
-from competition.params_file import load_params
+from competition.data.batches import TrainingBatches, TrainingPlan, prediction_batches
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
@@ -79,8 +79,8 @@ def trained(
     pixels, labels = pictures()
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
-    feeder = Feeder(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
-    plan = TrainingRows(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
+    feeder = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
+    plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
 
     def told(*_: Any) -> None:
         after_step()
@@ -93,7 +93,7 @@ def trained(
 def held_out(engine: Engine) -> np.ndarray:
     """(rows, C) out-of-fold probabilities; the last batch is not full."""
     pixels, _ = pictures()
-    return engine.probabilities(in_order(pixels, HELD_OUT, engine.predict_batch), HELD_OUT, VIEWS)[:, 0]
+    return engine.probabilities(prediction_batches(pixels, HELD_OUT, engine.predict_batch), HELD_OUT, VIEWS)[:, 0]
 
 
 def everything(engine: Engine, history: list[loop.Epoch]) -> State:
@@ -159,10 +159,10 @@ def several_hosts(number: int) -> dict[str, State]:
         resumed = everything(engine, trained(engine, train, checkpoints))
     try:
         _resumed(engine, None, fold=number)
-        refusal = ""
-    except Refusal as error:
-        refusal = str(error)
-    return {"hosts": outcome(0), "whole": whole, "resumed": resumed, "refusal": {"said": np.array(refusal)}}
+        user_error = ""
+    except UserError as error:
+        user_error = str(error)
+    return {"hosts": outcome(0), "whole": whole, "resumed": resumed, "user_error": {"said": np.array(user_error)}}
 
 
 def all_outcomes(foreign: Path | None) -> dict[str, State]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from small_engines import PARAMS, TRAIN, engine_of, held_out
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 from competition.training.device import choose_backend, open_device, whole_batch
 
 pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
@@ -117,7 +117,7 @@ def test_two_hosts_agree_go_on_from_what_both_have_and_notice_that_they_differ(
         assert_same(found["hosts"], outcomes["jax"]["devices1"])
         for name in found["whole"]:
             np.testing.assert_array_equal(found["resumed"][name], found["whole"][name], err_msg=name)
-        assert f"this host trains fold {number} and others {1 - number}" in str(found["refusal"]["said"])
+        assert f"this host trains fold {number} and others {1 - number}" in str(found["user_error"]["said"])
 
 
 def test_training_learns_at_all(outcomes: dict[str, Cases]) -> None:
@@ -155,7 +155,7 @@ def test_the_backend_is_chosen_by_what_can_use_the_tpu(
     [("jax", {}, "JAX is not installed"), ("auto", {"KERAS_BACKEND": "torch"}, "KERAS_BACKEND is torch")],
 )
 def test_a_backend_that_cannot_be_had_is_refused(setting: str, environment: dict[str, str], told: str) -> None:
-    with pytest.raises(Refusal, match=told):
+    with pytest.raises(UserError, match=told):
         choose_backend(setting, environment, set().__contains__, set().__contains__)
 
 
@@ -163,7 +163,7 @@ def test_a_backend_that_cannot_be_had_is_refused(setting: str, environment: dict
     ("changes", "told"), [({"require": "tpu"}, "only a cpu"), ({"backend": "jax"}, "imported on tensorflow")]
 )
 def test_training_on_less_than_was_asked_for_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(Refusal, match=told):
+    with pytest.raises(UserError, match=told):
         open_device(replace(PARAMS.device, **changes))
 
 

@@ -11,12 +11,12 @@ from world import STILL, firsts, numbered, pixels_of
 from competition.data.augment import Augmentation
 from competition.data.batches import (
     FILLER,
-    Feeder,
-    TrainingRows,
+    TrainingBatches,
+    TrainingPlan,
     class_weights,
     epoch_order,
-    in_order,
-    smoothed,
+    prediction_batches,
+    smooth_labels,
     steps_per_epoch,
 )
 
@@ -25,20 +25,20 @@ UNTOUCHED = Augmentation(**STILL)
 LIVELY = replace(UNTOUCHED, flip="both", shift=0.3, brightness=0.3)
 
 
-def plan_of(rows: np.ndarray, **changes: Any) -> TrainingRows:
+def plan_of(rows: np.ndarray, **changes: Any) -> TrainingPlan:
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(N) % CLASSES]
-    plan = TrainingRows(rows, targets, np.arange(N, dtype=np.float32), seed=5, fold=1)
+    plan = TrainingPlan(rows, targets, np.arange(N, dtype=np.float32), seed=5, fold=1)
     return replace(plan, **changes)
 
 
 PLAN = plan_of(np.arange(0, N, 2))  # 12 rows
 
 
-def feeder_of(augmentation: Augmentation = UNTOUCHED, batch: int = 5, size: int = 4) -> Feeder:
-    return Feeder(numbered(N, 4), CLASSES, batch, augmentation, size)
+def feeder_of(augmentation: Augmentation = UNTOUCHED, batch: int = 5, size: int = 4) -> TrainingBatches:
+    return TrainingBatches(numbered(N, 4), CLASSES, batch, augmentation, size)
 
 
-def taken(feeder: Feeder, plan: TrainingRows, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
+def taken(feeder: TrainingBatches, plan: TrainingPlan, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
     return [tuple(part.numpy() for part in batch) for batch in islice(feeder.start(plan, first), steps)]
 
 
@@ -56,7 +56,7 @@ def test_an_epoch_of_fewer_rows_than_a_batch_repeats_them() -> None:
 
 
 def test_the_order_depends_on_seed_fold_and_epoch_and_on_nothing_else() -> None:
-    def order(plan: TrainingRows, epoch: int) -> list[int]:
+    def order(plan: TrainingPlan, epoch: int) -> list[int]:
         np.random.seed(epoch)  # must not matter
         return epoch_order(plan, 4, epoch).ravel().tolist()
 
@@ -103,7 +103,7 @@ def test_a_feeder_that_is_started_again_knows_nothing_of_the_fold_before() -> No
 
 def test_every_step_is_augmented_otherwise() -> None:
     one_row = plan_of(np.array([9]))
-    feeder = Feeder(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNTOUCHED, shift=0.4), 16)
+    feeder = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNTOUCHED, shift=0.4), 16)
     seen = {images.tobytes() for images, _, _ in taken(feeder, one_row, 8)}
     assert len(seen) == 8
 
@@ -118,7 +118,7 @@ def test_smaller_images_are_the_same_images() -> None:
 @pytest.mark.parametrize("count", [1, 11])
 def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batch: int) -> None:
     rows = np.arange(20, 20 - count, -1)
-    batches = list(in_order(numbered(21), rows, batch))
+    batches = list(prediction_batches(numbered(21), rows, batch))
     assert all(len(numbers) == len(images) == batch for numbers, images in batches)
     numbers = np.concatenate([numbers for numbers, _ in batches])
     images = np.concatenate([images for _, images in batches])
@@ -128,13 +128,13 @@ def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batc
 
 
 def test_in_order_of_no_rows_is_no_batch() -> None:
-    assert list(in_order(numbered(3), np.array([], int), 4)) == []
+    assert list(prediction_batches(numbered(3), np.array([], int), 4)) == []
 
 
 def test_smoothing_spreads_a_share_evenly_and_an_unknown_label_teaches_nothing() -> None:
-    targets = smoothed(np.array([1, -1]), 4, 0.2)
+    targets = smooth_labels(np.array([1, -1]), 4, 0.2)
     np.testing.assert_allclose(targets, [[0.05, 0.85, 0.05, 0.05], [0, 0, 0, 0]], rtol=1e-6)
-    np.testing.assert_array_equal(smoothed(np.array([2]), 3, 0.0), [[0, 0, 1]])
+    np.testing.assert_array_equal(smooth_labels(np.array([2]), 3, 0.0), [[0, 0, 1]])
 
 
 def test_class_weights_lift_rare_classes_and_have_mean_1() -> None:

@@ -107,7 +107,7 @@ def test_when_all_are_damaged_training_starts_anew(tmp_path: Path) -> None:
 
 
 def test_a_digest_that_is_right_does_not_save_a_file_that_is_no_archive(tmp_path: Path) -> None:
-    from competition.manifest import sha256
+    from competition.artifacts.manifest import sha256
 
     checkpoints, npz = saved(tmp_path, 5, 10), tmp_path / "step-00000010.npz"
     npz.write_bytes(b"PK\x03\x04 but no archive")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from small_engines import TRAIN, State, both_ways, engine_of, held_out, outcome, step_by_step, trained
 
-from competition.errors import Refusal
+from competition.config.errors import UserError
 from competition.training import loop
-from competition.training.optimizer import NO_LIMIT, StepValues, losses, rows
+from competition.training.optimizer import NO_LIMIT, StepValues, losses, step_table
 
 STEPS = 8
 
@@ -76,7 +76,7 @@ def test_only_the_head_learns_while_the_rest_is_frozen() -> None:
 
 def test_numbers_of_a_step_are_worked_out_on_the_host() -> None:
     values = StepValues(0.1, 0.0, 2.0, 1.0, 1e-7, 0.5, layer_decay=0.01, freeze_steps=1)
-    table = rows(
+    table = step_table(
         np.array([1e-3, 2e-3], np.float32), 0, values, np.array([0.0, 0.5, 1.0]), np.array([False, False, True])
     )
     first, second = table
@@ -115,7 +115,7 @@ def test_a_loss_that_is_no_number_stops_the_fold(driven_by: str) -> None:
 
 
 def test_a_trial_cannot_switch_the_average_on() -> None:
-    with pytest.raises(Refusal, match=r"train\.ema"):
+    with pytest.raises(UserError, match=r"train\.ema"):
         trained(engine_of(TRAIN), replace(TRAIN, ema=0.9))
 
 

@@ -11,7 +11,7 @@ from world import CLASSES, member, params, pixels_of
 from competition.training.device import open_device
 from competition.training.model import build
 from competition.training.probe import INVERSE_STRENGTH, linear_probe, pooled_features, with_head
-from competition.training.workshop import Images, Workshop
+from competition.training.trainer import Images, Trainer
 
 LABELS = np.arange(37) % CLASSES
 
@@ -60,6 +60,6 @@ def test_a_probed_member_begins_better_than_chance_on_rows_it_never_saw(devices)
     images = replace(images, ids=np.array([f"i{n}" for n in range(len(LABELS))]))
     recipe = member(probe=True, epochs=1, learning_rate=1e-9, warmup=0.0)
     device = open_device(params(f"device.logical_devices={devices}").device)
-    shop = Workshop(recipe, images, CLASSES, "accuracy", device, 8)
-    shop.train(0, recipe.train, None, lambda *_: None, lambda: False)
-    assert shop.score(0) > 0.6
+    trainer = Trainer(recipe, images, CLASSES, "accuracy", device, 8)
+    trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
+    assert trainer.score(0) > 0.6

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from world import ROOT, member
 
-from competition.params import Interval
-from competition.params_file import Override
+from competition.config.params import Interval
+from competition.config.params_file import Override
 from competition.training.tuning import mend_journal, search, with_values
 
 SPACE = {"x": Interval(low=-1.0, high=1.0, log=False), "y": Interval(low=1e-3, high=1.0, log=True)}

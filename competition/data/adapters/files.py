@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+from competition.config.errors import UserError, first
 from competition.data.competition import Part, Row
-from competition.errors import Refusal, first
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"}
 
@@ -32,7 +32,7 @@ class ImageFiles:
     def find(self, ids: Iterable[str], part: str) -> dict[str, str]:
         """id -> relative path. Where train and test use the same names, the folder named after the part decides.
 
-        Raises Refusal with the count and the first ids when images are missing, or when two files answer to one id.
+        Raises UserError with the count and the first ids when images are missing, or when two files answer to one id.
         """
         found: dict[str, str] = {}
         missing: list[str] = []
@@ -48,10 +48,12 @@ class ImageFiles:
             folded = {name.casefold() for name in self._called}
             near = [one for one in missing if one.casefold() in folded]
             hint = f"; {len(near):,} of them differ from a file name only in upper and lower case" if near else ""
-            raise Refusal(f"{len(missing):,} {part} images are listed but not there, {first(missing)}{hint}")
+            raise UserError(f"{len(missing):,} {part} images are listed but not there, {first(missing)}{hint}")
         if ambiguous:
             files = first(self._called[ambiguous[0]], 2)
-            raise Refusal(f"{len(ambiguous):,} {part} ids fit more than one file, {first(ambiguous, 3)} (e.g. {files})")
+            raise UserError(
+                f"{len(ambiguous):,} {part} ids fit more than one file, {first(ambiguous, 3)} (e.g. {files})"
+            )
         return found
 
     def rows(self, ids: list[str], labels: list[int], part: Part, groups: list[str] | None = None) -> Iterator[Row]:

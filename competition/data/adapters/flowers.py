@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from competition.config.errors import UserError
 from competition.data import records
-from competition.data.adapters.source import bring
+from competition.data.adapters.source import fetch_source
 from competition.data.competition import Competition, Part, Row, Settings, only_predicts
-from competition.errors import Refusal
 
 # Class n is the n-th name, as the competition numbers them.
 CLASSES = """
@@ -42,7 +42,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
         sizes = (settings.image_size,) if settings.image_size else SIZES
         drawn.flowers(raw, NAMES, settings.miniature, sizes, settings.seed)
     else:
-        bring(raw, settings, fetch)
+        fetch_source(raw, settings, fetch)
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
@@ -89,7 +89,7 @@ def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
     for part in parts:
         shards = sorted((folder / part).glob("*.tfrec"))
         if not shards and part != "val":
-            raise Refusal(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
+            raise UserError(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
         for shard in shards:
             counted_as: Part = "train" if part == "val" and settings.validation == "pool" else part
             for place, record in enumerate(records.read_shard(str(shard), labelled=part != "test")):
@@ -101,11 +101,11 @@ def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
 def _folder(raw: Path, size: int) -> Path:
     found = {int(named[1]): path for path in raw.iterdir() if (named := FOLDER.fullmatch(path.name))}
     if not found:
-        raise Refusal(
+        raise UserError(
             "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
         )
     if size and size not in found:
-        raise Refusal(
+        raise UserError(
             f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(found)} pixels; "
             "choose one of them, or 0 for the largest"
         )

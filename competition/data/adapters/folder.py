@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
+from competition.config.errors import UserError, first
 from competition.data.adapters.files import ImageFiles, image_paths
-from competition.data.adapters.source import bring
+from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
 from competition.data.competition import Competition, Row, Settings
-from competition.errors import Refusal, first
 
 SAMPLE = "sample_submission.csv"
 LABEL_METRIC = (
@@ -33,7 +33,7 @@ class Layout:
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
     """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission where there is none."""
-    bring(raw, settings, fetch)
+    fetch_source(raw, settings, fetch)
     _lift(raw)
     if not (raw / SAMPLE).exists():
         found = _layout(raw, settings)
@@ -75,7 +75,7 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     label = {path: number.get(name, number.get(_plain(name), -1)) for path, name in named.items()}
     left_out = sorted({named[path] for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
-        raise Refusal(
+        raise UserError(
             f"{source}: none of its folders ({first(left_out)}) is a class; "
             f"names like {first(competition.classes, 3)} were expected"
         )
@@ -110,7 +110,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
     sample = read_csv(raw / SAMPLE) if (raw / SAMPLE).exists() else None
     test = read_csv(raw / "test.csv") if (raw / "test.csv").exists() else sample
     if test is None:
-        raise Refusal(
+        raise UserError(
             "neither test.csv nor sample_submission.csv was found beside train.csv; one must list the test ids"
         )
     groups = _groups(train, settings.group_column)
@@ -127,7 +127,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         column = train[label_columns[0]]
         bare = train[id_column][column == ""]
         if len(bare):
-            raise Refusal(
+            raise UserError(
                 f"train.csv: {len(bare):,} rows have no {label_columns[0]}, {first(bare)}; every row needs one"
             )
         listed = read_csv(raw / "classes.csv") if (raw / "classes.csv").exists() else None
@@ -158,7 +158,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
 
 def _groups(train: pd.DataFrame, column: str) -> list[str]:
     if column and column not in train:
-        raise Refusal(f"prepare.group_column: train.csv has no column {column!r}, it has {first(train.columns)}")
+        raise UserError(f"prepare.group_column: train.csv has no column {column!r}, it has {first(train.columns)}")
     return list(train[column]) if column else [""] * len(train)
 
 
@@ -166,11 +166,11 @@ def _id_column(train: list[str], test: list[str], wanted: str) -> str:
     if wanted:
         for name, columns in (("train.csv", train), ("test.csv", test)):
             if wanted not in columns:
-                raise Refusal(f"competition.id_column: {name} has no column {wanted!r}, it has {first(columns)}")
+                raise UserError(f"competition.id_column: {name} has no column {wanted!r}, it has {first(columns)}")
         return wanted
     shared = [name for name in test if name in train]
     if not shared:
-        raise Refusal(
+        raise UserError(
             f"train.csv ({first(train)}) and test.csv ({first(test)}) share no column; set competition.id_column"
         )
     return shared[0]
@@ -179,14 +179,14 @@ def _id_column(train: list[str], test: list[str], wanted: str) -> str:
 def _label_columns(train: list[str], id_column: str, targets: list[str], wanted: str) -> list[str]:
     if wanted:
         if wanted not in train:
-            raise Refusal(f"competition.label_column: train.csv has no column {wanted!r}, it has {first(train)}")
+            raise UserError(f"competition.label_column: train.csv has no column {wanted!r}, it has {first(train)}")
         return [wanted]
     if targets and all(name in train for name in targets):
         return targets
     others = [name for name in train if name != id_column]
     if len(others) == 1 or (others and not targets):
         return others
-    raise Refusal(
+    raise UserError(
         f"train.csv has columns {first(others, 8)}: set competition.label_column to the one that is the label"
     )
 
@@ -195,21 +195,21 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
     inside = [PurePosixPath(path) for path in image_paths(raw)]
     top = {path.parts[0] for path in inside if len(path.parts) > 1}
     if not inside:
-        raise Refusal("neither train.csv nor any image was found in competition.source")
+        raise UserError("neither train.csv nor any image was found in competition.source")
     test = [str(path) for path in inside if path.parts[0] == "test"]
     train = [path for path in inside if (path.parts[0] == "train" if "train" in top else path.parts[0] != "test")]
     if not test:
-        raise Refusal(
+        raise UserError(
             f"class folders {first(sorted(top))} were found but no images under test/; "
             "put the images to be predicted there, or give train.csv and test.csv"
         )
     loose = [str(path) for path in train if len(path.parts) < (3 if "train" in top else 2)]
     if loose:
-        raise Refusal(
+        raise UserError(
             f"{len(loose):,} images lie outside the class folders, {first(loose)}; move each into train/<class>/"
         )
     if settings.group_column:
-        raise Refusal(
+        raise UserError(
             f"prepare.group_column: {settings.group_column!r} was asked for, but class folders have no train.csv to "
             "hold it; add a train.csv, or set prepare.group_by=embedding"
         )

@@ -9,11 +9,11 @@ sample_submission.csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from competition.config.errors import UserError
 from competition.data.adapters.files import ImageFiles
-from competition.data.adapters.source import bring
+from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import one_hot_labels, read_csv
 from competition.data.competition import Competition, Row, Settings, only_predicts
-from competition.errors import Refusal
 
 ID = "image_id"
 NAMES = ("healthy", "multiple_diseases", "rust", "scab")
@@ -27,14 +27,16 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
 
         drawn.plants(raw, NAMES, settings.miniature, settings.image_size or WIDTH, settings.seed)
     else:
-        bring(raw, settings, fetch)
+        fetch_source(raw, settings, fetch)
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
     for name in ("train.csv", "sample_submission.csv"):
         found = list(read_csv(raw / name))
         if found != [ID, *NAMES]:
-            raise Refusal(f"{name}: columns {found} were found, {[ID, *NAMES]} expected; is this another competition?")
+            raise UserError(
+                f"{name}: columns {found} were found, {[ID, *NAMES]} expected; is this another competition?"
+            )
     only_predicts(settings, "probabilities")
     return Competition(
         name=settings.name,

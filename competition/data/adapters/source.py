@@ -5,18 +5,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from competition.config.errors import UserError
 from competition.data.competition import Settings
-from competition.errors import Refusal
-from competition.remote import archive
+from competition.kaggle import archive
 
 MAX_RATIO = 200  # unpacked to packed: images hardly shrink, so far less than this is already odd
 
 
-def bring(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
     """Fill `raw`, an empty folder, from `source`, or by `fetch` of `slug` when there is none."""
     if not settings.source:
         if not settings.slug:
-            raise Refusal(
+            raise UserError(
                 f"competition.source and competition.slug are both empty: the {settings.adapter} adapter needs "
                 "a directory or a zip, or the name of a Kaggle competition"
             )
@@ -28,7 +28,7 @@ def bring(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> 
     elif source.suffix.lower() == ".zip" and source.is_file():
         archive.extract(source, raw, MAX_RATIO)
     else:
-        raise Refusal(f"competition.source: {source} was found, a directory or a .zip file expected")
+        raise UserError(f"competition.source: {source} was found, a directory or a .zip file expected")
 
 
 def _link_or_copy(source: str, target: str) -> None:

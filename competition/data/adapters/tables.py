@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from competition.errors import Refusal, first
+from competition.config.errors import UserError, first
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -23,7 +23,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     pandas would take an extra field for an index and rename a doubled header without a word; here both are refused.
     """
     if not path.is_file():
-        raise Refusal(f"{path.name}: no such file in the raw files; it was expected beside the images")
+        raise UserError(f"{path.name}: no such file in the raw files; it was expected beside the images")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file, strict=True)
@@ -31,18 +31,20 @@ def read_csv(path: Path) -> pd.DataFrame:
             rows = []
             for row in lines:
                 if row and len(row) != len(header):
-                    raise Refusal(f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns")
+                    raise UserError(
+                        f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns"
+                    )
                 if row:
                     rows.append(row)
     except UnicodeDecodeError as error:
-        raise Refusal(f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+        raise UserError(f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except csv.Error as error:
-        raise Refusal(f"{path.name}, line {lines.line_num}: {error}") from None
+        raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
     if not header:
-        raise Refusal(f"{path.name}: it is empty; a line of column names was expected")
+        raise UserError(f"{path.name}: it is empty; a line of column names was expected")
     doubled = sorted({name for name in header if header.count(name) > 1})
     if doubled:
-        raise Refusal(
+        raise UserError(
             f"{path.name}: column {doubled[0]!r} appears {header.count(doubled[0])} times; rename all but one"
         )
     return pd.DataFrame(rows, columns=header, dtype=str)
@@ -56,10 +58,10 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
     try:
         values = table[list(columns)].astype(float)
     except ValueError as error:
-        raise Refusal(f"{name}: {error}; columns {first(columns)} should hold 0 and 1") from None
+        raise UserError(f"{name}: {error}; columns {first(columns)} should hold 0 and 1") from None
     wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
     if wrong.any():
-        raise Refusal(
+        raise UserError(
             f"{name}: {wrong.sum():,} rows are not one-hot over {first(columns)}, "
             f"{first(table[id_column][wrong])}; every row needs exactly one 1, the rest 0"
         )
@@ -71,7 +73,7 @@ def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> l
     numbers = {value: number for number, value in enumerate(label_values)}
     unknown = ~values.isin(numbers.keys())
     if unknown.any():
-        raise Refusal(
+        raise UserError(
             f"{name}: {unknown.sum():,} rows have a label outside the {len(numbers)} classes, "
             f"{first(values[unknown].unique())}; classes.csv lists them all where there is one"
         )

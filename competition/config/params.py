@@ -1,0 +1,258 @@
+"""params.yaml as one frozen, typed tree: what keys there are, and in which range each value lies."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+LARGEST = 2**31 - 1  # seeds and counts go through 32-bit tensors
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+ExcludedFolds = int | tuple[int, int]  # the fold that a model does not learn from; two of them for a nested teacher
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # becomes a folder
+
+
+def _file_names(value: Any) -> Any:
+    """One file name stands for a list of one."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+FileNames = Annotated[tuple[str, ...], BeforeValidator(_file_names), Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class CompetitionParams:
+    name: Name
+    adapter: Literal["digits", "flowers", "plants", "folder"]
+    slug: str
+    source: str
+    image_size: Count
+    validation: Literal["pool", "apart"]
+    id_column: str
+    label_column: str
+    metric: str
+    predicts: Literal["", "label", "probabilities"]
+    miniature: Share
+
+
+@dataclass(frozen=True)
+class Prepare:
+    folds: Annotated[int, Field(ge=2, le=50)]
+    seed: Count
+    near_bits: Annotated[int, Field(ge=0, le=32)]
+    near_pixels: Annotated[float, Field(ge=0, le=255)]
+    bad_images: Literal["error", "drop"]
+    label_conflicts: Literal["error", "drop", "keep"]
+    group_by: Literal["hash", "embedding", "column"]
+    group_column: str
+    shard_megabytes: Positive
+    external: dict[Name, str]
+    fit: Literal["squash", "crop"]
+
+
+@dataclass(frozen=True)
+class CloudTpu:
+    name: str
+    zone: str
+    project: str
+
+
+@dataclass(frozen=True)
+class DeviceParams:
+    backend: Literal["auto", "tensorflow", "jax"]
+    require: Literal["any", "gpu", "tpu"]
+    logical_devices: Count
+    tpu: CloudTpu
+    hang_seconds: NonNegative
+    retries: Count
+
+
+@dataclass(frozen=True)
+class CacheParams:
+    ram_gigabytes: NonNegative
+    disk_gigabytes: NonNegative
+    folder: str
+
+
+@dataclass(frozen=True)
+class Train:
+    seed: Count
+    epochs: Positive
+    batch: Positive
+    learning_rate: AboveZero
+    warmup: Share
+    weight_decay: NonNegative
+    clip_norm: NonNegative
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)]
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    norm_momentum: Annotated[float, Field(ge=0, lt=1)]
+    flip: Literal["none", "horizontal", "both"]
+    shift: Annotated[float, Field(ge=0, le=0.5)]
+    zoom: Annotated[float, Field(ge=0, lt=1)]
+    rotate: Annotated[float, Field(ge=0, le=180)]
+    brightness: Annotated[float, Field(ge=0, le=1)]
+    contrast: Annotated[float, Field(ge=0, lt=1)]
+    saturation: Annotated[float, Field(ge=0, lt=1)]
+    rand_augment: Annotated[int, Field(ge=0, le=10)]
+    erase: Share
+    mixup: NonNegative
+    cutmix: NonNegative
+    class_weights: Literal["none", "sqrt", "balanced"]
+    sampling: Literal["natural", "balanced"]
+    patience: Count
+    patience_share: Annotated[float, Field(gt=0, le=0.5)]
+    probe: bool
+    freeze_norm: bool
+    small_epochs: Share
+    small_size: Annotated[float, Field(gt=0, le=1)]
+    precision: Literal["auto", "float32", "bfloat16"]
+    loop: Literal["auto", "custom", "fit"]
+    steps_per_call: Positive
+    accumulate: Positive
+    ema: Annotated[float, Field(ge=0, lt=1)]
+    focal_gamma: Annotated[float, Field(ge=0, le=10)]
+    clip_value: NonNegative
+    epsilon: AboveZero
+    freeze_epochs: Count
+    layer_decay: Annotated[float, Field(gt=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: Finite
+    high: Finite
+    log: bool
+
+
+@dataclass(frozen=True)
+class Tune:
+    trials: Count
+    folds: tuple[Count, ...]
+    trained_on: Literal["tune_folds", "all_folds"]
+    members: tuple[str, ...]
+    seed: Count
+    search: dict[str, Interval]
+
+
+@dataclass(frozen=True)
+class Member:
+    architecture: str
+    image_size: Annotated[int, Field(ge=8, le=4096)]
+    alpha: AboveZero
+    weights: str
+    train: Train
+    # The few keys that most members do not need; everything else must be said.
+    external: tuple[str, ...] = ()
+    teacher: tuple[str, ...] = ()
+    teacher_weight: Share = 0.3
+    teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
+    tuned_folds: tuple[Count, ...] = ()  # on whose held-out rows its hyperparameters were chosen; tuning adds to them
+
+
+@dataclass(frozen=True)
+class ExternalFiles:
+    """`predictions:` of a member that was made elsewhere, in place of everything that says how to train one."""
+
+    oof: str
+    test: FileNames  # the mean over fold models, or one file per fold model
+    folds: str = ""
+
+
+@dataclass(frozen=True)
+class Predict:
+    batch: Positive
+    views: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Policy:
+    method: Literal["identity", "mean", "greedy"]
+    by: Literal["log_likelihood", "metric"]
+    mixing: Literal["mean", "geometric", "rank"]
+    rounds: Positive
+    seconds_limit: NonNegative
+    same_below: NonNegative
+
+
+@dataclass(frozen=True)
+class Blend:
+    methods: Annotated[tuple[str, ...], Field(min_length=1)]
+    calibrations: Annotated[tuple[str, ...], Field(min_length=1)]
+    mixing: Literal["mean", "geometric", "rank"]
+    rounds: Positive
+    bags: Positive
+    trials: Positive
+    ridge: NonNegative
+    seed: Count
+
+
+@dataclass(frozen=True)
+class Decision:
+    rules: Annotated[tuple[str, ...], Field(min_length=1)]
+    passes: Positive
+    shrink_rows: NonNegative
+
+
+@dataclass(frozen=True)
+class Honest:
+    resamples: Positive
+    seed: Count
+    blocks: Annotated[int, Field(ge=2)]
+
+
+@dataclass(frozen=True)
+class KaggleParams:
+    submit: Literal["file", "notebook"]
+    tries: Positive
+    first_wait: AboveZero
+    longest_wait: AboveZero
+    stall: AboveZero
+    unpack_ratio: AboveZero
+    listing_lag: NonNegative
+    unlisted: Literal["leave_out", "unpack"]
+    score_wait: NonNegative
+    score_pause: AboveZero
+    public_share: Annotated[float, Field(gt=0, le=1)]
+
+
+@dataclass(frozen=True)
+class KernelParams:
+    owner: str
+    slug: str
+    machine: str
+    devices: Positive
+    internet: bool
+    hours: AboveZero
+    reserve: NonNegative
+    pause: AboveZero
+    datasets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StorageParams:
+    bucket: str
+    seconds: AboveZero
+
+
+@dataclass(frozen=True)
+class Params:
+    competition: CompetitionParams
+    prepare: Prepare
+    device: DeviceParams
+    cache: CacheParams
+    train: Train
+    tune: Tune
+    members: dict[Name, Member]  # trained here
+    foreign: dict[Name, ExternalFiles]  # the others that stand under `members` in the file
+    predict: Predict
+    policy: Policy
+    blend: Blend
+    decision: Decision
+    honest: Honest
+    kaggle: KaggleParams
+    kernel: KernelParams
+    storage: StorageParams

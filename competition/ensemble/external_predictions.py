@@ -1,0 +1,121 @@
+"""Members trained elsewhere (PyTorch/XLA, Lightning, fastai, Accelerate, ...): files of predictions with ids.
+
+A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,) and `probs`
+(N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or of its own
+`classes` (C,).
+Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
+(K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (foreign_check.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.ensemble.external_check import Confidence, confidence, leak_notes
+from competition.ensemble.predictions import Predictions, ViewPredictions, mean_over_folds
+
+GIVEN = "given"  # the one view of predictions that come without views
+
+
+@dataclass(frozen=True)
+class ExternalPredictions:
+    """oof: in the order of the training rows.  test: in the order of the test rows.  notes: what a reader must know."""
+
+    oof: ViewPredictions
+    test: ViewPredictions
+    notes: tuple[str, ...]
+
+
+def load_external(
+    oof: Path,
+    test: Path | Sequence[Path],
+    classes: Sequence[str],
+    train_ids: np.ndarray,
+    test_ids: np.ndarray,
+    folds_digest: str,
+    declared_digest: str,
+    labels: np.ndarray,
+    own: Sequence[Confidence] = (),
+) -> ExternalPredictions:
+    """Read, check and put in order.
+
+    test: one file, or one per fold model.  labels: (N,) int of the training rows.  own: of the members trained here.
+    folds_digest: sha256 of our file of folds.  declared_digest: of the one the member was trained with; "" = unknown.
+    """
+    test_files = [test] if isinstance(test, Path) else list(test)
+    oof_parts = _read(oof, classes, train_ids)
+    if len(oof_parts) > 1:
+        raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
+    by_fold = [part for file in test_files for part in _read(file, classes, test_ids)]
+    for part in by_fold:
+        if part.views != oof_parts[0].views:
+            raise UserError(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
+    mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
+    member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
+    notes = [*_fold_notes(folds_digest, declared_digest), *leak_notes(oof_parts[0], labels, member, own)]
+    return ExternalPredictions(oof_parts[0], mean, tuple(notes))
+
+
+def _fold_notes(ours: str, declared: str) -> list[str]:
+    if not declared:
+        return [
+            "folds unknown: whether each out-of-fold row was unseen rests on the maker's word; "
+            f"if they are those of data/index.csv, say predictions.folds: {ours}"
+        ]
+    if declared != ours:
+        return ["other folds than ours: duplicates may sit on both sides, honest scores may flatter"]
+    return []
+
+
+def _read(path: Path, classes: Sequence[str], ids: np.ndarray) -> list[ViewPredictions]:
+    """The rows of `ids`, in their order: one table, or one per fold model. Every user_error names the file."""
+    if not path.exists():
+        raise UserError(f"{path} is not there; expected the predictions of a foreign member (.csv or .npz)")
+    if path.suffix not in (".csv", ".npz"):
+        raise UserError(f"{path}: expected .csv or .npz")
+    try:
+        tables = [_read_csv(path, classes)] if path.suffix == ".csv" else _read_npz(path, classes)
+        return [table.at(ids) for table in tables]
+    except UserError as user_error:
+        text = str(user_error)
+        raise UserError(text if text.startswith(str(path)) else f"{path}: {text}") from user_error
+
+
+def _read_csv(path: Path, classes: Sequence[str]) -> ViewPredictions:
+    table = Predictions.load_csv(path, classes)
+    return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None].astype(np.float16))
+
+
+def _read_npz(path: Path, classes: Sequence[str]) -> list[ViewPredictions]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            have = {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise UserError(f"{path} is not a readable .npz without pickled objects ({error})") from error
+    if not {"ids", "probs"} <= have.keys():
+        raise UserError(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(have)}")
+    probs = have["probs"] if "folds" in have else have["probs"][None]  # (K, N, [V,] C)
+    if probs.ndim not in (3, 4) or ("folds" in have and len(probs) != len(have["folds"])) or not len(probs):
+        raise UserError(
+            f"{path}: probs has the shape {have['probs'].shape}; expected (N, C) or (N, V, C), "
+            "with the array 'folds' (K, N, C) or (K, N, V, C)"
+        )
+    probs = probs if probs.ndim == 4 else probs[:, :, None]
+    if probs.shape[-1] != len(classes):
+        raise UserError(f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}")
+    if "classes" in have:
+        probs = probs[..., _columns(path, have["classes"], classes)]
+    views = tuple(str(v) for v in have["views"]) if "views" in have else (GIVEN,)
+    return [ViewPredictions(have["ids"].astype(str), views, part.astype(np.float16)) for part in probs]
+
+
+def _columns(path: Path, theirs: np.ndarray, classes: Sequence[str]) -> list[int]:
+    place = {str(name): n for n, name in enumerate(theirs)}
+    missing = [name for name in classes if name not in place]
+    if missing:
+        raise UserError(f"{path}: {len(missing)} classes are missing, first {missing[:3]}")
+    return [place[name] for name in classes]

@@ -1,0 +1,98 @@
+"""The other end of the pipe: the `kaggle` package, alone in a process of its own.
+
+The parent (kaggle_client) starts this module, writes one JSON request to its stdin, reads JSON lines from its stdout:
+any number of events, then one {"event": "result"} or {"event": "error"}. Whatever the package itself prints goes to
+stderr. When the parent dies, stdin ends and this process leaves.
+"""
+
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from competition.kaggle import child_competition, child_download, child_kernel
+from competition.kaggle.child_failure import ReportedFailure, failure_of
+
+
+def main() -> None:
+    """One request, its events, one answer."""
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever is printed from here on goes to stderr, child processes included
+    sys.stdout = sys.stderr
+    guard = threading.Lock()
+
+    def emit(event: str, **values: Any) -> None:
+        with guard:
+            pipe.write(json.dumps({"event": event, **values}) + "\n")
+            pipe.flush()
+
+    parent = os.fdopen(os.dup(0), encoding="utf-8")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    request = json.loads(parent.readline())
+    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
+    code = 1
+    try:
+        api = _api()
+        emit("ready")  # on a busy machine the package alone takes seconds to import: that is no silence of Kaggle
+        emit("result", value=ACTIONS[request["action"]](api, emit, **request["arguments"]))
+        code = 0
+    except BaseException as error:  # the parent makes the sentence; nothing is swallowed
+        emit("error", **failure_of(error))
+    os._exit(code)  # the package leaves threads behind on some errors
+
+
+def _leave_with_parent(parent: TextIO) -> None:
+    """End this process when the parent's end of the pipe closes.
+
+    `parent` is this thread's own file. The package calls exit(), which closes sys.stdin, and closing a file waits for
+    whoever reads from it: with sys.stdin here, an expired token would hang the process.
+    """
+    while parent.readline():
+        pass
+    shutil.rmtree(os.environ.get("KAGGLE_CONFIG_DIR", ""), ignore_errors=True)  # a killed parent does not remove it
+    os._exit(1)
+
+
+def _api() -> Any:
+    """An authenticated KaggleApi. The import authenticates, but swallows why it could not: then ask again."""
+    import kaggle
+
+    try:
+        if not getattr(kaggle.api, "_authenticated", False):
+            kaggle.api.authenticate()
+    except SystemExit as error:
+        raise ReportedFailure("credentials", "it has expired, or it is wrong") from error
+    return kaggle.api
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {
+    action.__name__: action
+    for action in (
+        child_competition.whoami,
+        child_competition.competition,
+        child_competition.listing,
+        child_download.download,
+        child_download.download_files,
+        child_competition.submit,
+        child_competition.submit_kernel,
+        child_competition.submission,
+        child_competition.submissions,
+        child_competition.limits,
+        child_competition.leaderboard,
+        child_kernel.quota,
+        child_kernel.push,
+        child_kernel.kernel_status,
+        child_kernel.kernel_source,
+        child_kernel.kernel_log,
+        child_kernel.kernel_output,
+        child_kernel.dataset,
+    )
+}
+
+if __name__ == "__main__":
+    main()

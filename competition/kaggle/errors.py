@@ -1,0 +1,143 @@
+"""Failures of Kaggle: from an HTTP answer or a client error to one sentence with its fix."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.kaggle.credentials import SETTINGS_URL, Credential
+from competition.kaggle.redaction import redact
+
+SITE = "https://www.kaggle.com"
+PASSING = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}  # these may be gone next time
+# Messages that say no more than their status code.
+STANDARD = {
+    "bad request",
+    "forbidden",
+    "not found",
+    "too many requests",
+    "unauthenticated",
+    "unauthorized",
+    "internal server error",
+    "an internal server error occurred",
+    "service unavailable",
+    "bad gateway",
+    "gateway timeout",
+}
+
+
+class KaggleError(UserError):
+    """A failure of Kaggle in one sentence.
+
+    kind: rules, phone, access, missing, credentials, rate, server, connection, expired, stalled, answer, page, damaged,
+    disk, upload, notebooks, push, sources, dataset, name, interrupted or client.
+    retry_after: seconds that Kaggle asks to wait. status: of HTTP, 0 = there was none. reason: a few words without
+    advice, for a line about the next try.
+    """
+
+    def __init__(
+        self, kind: str, sentence: str, retry_after: float | None = None, status: int = 0, reason: str = ""
+    ) -> None:
+        super().__init__(sentence)
+        self.kind, self.retry_after, self.status, self.reason = kind, retry_after, status, reason or sentence
+
+
+@dataclass(frozen=True)
+class Failure:
+    kind: str
+    message: str  # the server's or the client's own words, without secrets
+    retry_after: float | None = None  # seconds
+    status: int = 0  # of HTTP
+
+
+def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
+    """A Failure from the "error" event of kaggle_child."""
+    message = redact(" ".join(str(event.get("message", "")).split())[:500], credential.secrets)
+    if event["kind"] != "http":
+        return Failure(event["kind"], message)
+    status, wait = int(event["status"]), retry_after_seconds(event.get("retry_after"))
+    message = re.sub(r"^\d{3} (Client|Server) Error: ", "", message)
+    lower = message.lower()
+    detail = "" if lower.strip(". ") in STANDARD or not message else f" ({message})"
+    if status == 429:
+        return Failure("rate", f"too many requests{detail}", wait, status)
+    if status >= 500:
+        return Failure("server", f"its server failed with status {status}{detail}", wait, status)
+    kinds = {401: "credentials", 404: "missing"}
+    if status in (400, 403) and re.search(r"only .*(notebook|kernel)|(notebook|kernel)s? only", lower):
+        return Failure("notebooks", message, wait, status)
+    if status == 403:
+        kind = "rules" if "rule" in lower else "phone" if "phone" in lower or "verif" in lower else "access"
+        return Failure(kind, message, wait, status)
+    return Failure(kinds.get(status, "client"), f"{status} {message}", wait, status)
+
+
+def retry_after_seconds(header: str | None) -> float | None:
+    """Seconds from a Retry-After header: a number of seconds or an HTTP date (RFC 9110, section 10.2.3)."""
+    if not header:
+        return None
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(header)
+        return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def retry_line(reason: str, attempt: int, tries: int, wait: float) -> str:
+    """The one line that announces another try. attempt: number of the next try, from 2. wait: seconds before it."""
+    return f"Kaggle: try {attempt} of {tries} in {wait:.0f} s: {reason.rstrip('.')}"
+
+
+def retry_time_text(seconds: float) -> str:
+    """When to try again, e.g. "in 15 minutes, after 14:32 UTC"."""
+    minutes = -(-seconds // 60)
+    amount = f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} minutes"
+    moment = datetime.now(UTC) + timedelta(seconds=seconds)
+    return f"in {amount}, after {moment:{'%H:%M' if seconds < 43200 else '%Y-%m-%d %H:%M'}} UTC"
+
+
+def error_from_failure(failure: Failure, action: str, slug: str, credential: Credential, tries: int) -> KaggleError:
+    """The sentence for the user. action: of kaggle_child; slug: the competition, kernel or dataset; tries: made."""
+    reason = failure.message.rstrip(".")
+    after = f" after {tries} tries" if tries > 1 else ""
+    again = "run this again later; it goes on where it stopped"
+    if failure.retry_after:
+        again = f"run this again {retry_time_text(failure.retry_after)}, as Kaggle asks; it goes on where it stopped"
+    sentences = {
+        "rules": f"the rules of {slug} are not accepted yet: accept them at {SITE}/competitions/{slug}/rules, then run "
+        "this again (only you can).",
+        "phone": f"Kaggle wants a verified phone number for this ({reason}): verify it at {SETTINGS_URL}, then run this "
+        "again.",
+        "access": f"Kaggle does not let this account see {slug} ({reason}): check the spelling (the last part "
+        "of the link), and that it is yours or that you have joined.",
+        "missing": f"Kaggle knows no {slug} ({reason}): check the spelling; the name is the last part of the link.",
+        "credentials": f"Kaggle does not accept the credential from {credential.source} ({reason}): make a token at "
+        f"{SETTINGS_URL}, or unset the old one.",
+        "rate": f"Kaggle refuses more requests for now{after} ({reason}): {again}.",
+        "server": f"Kaggle is in trouble{after} ({reason}): {again}.",
+        "expired": f"the link that Kaggle gave for {slug} had expired{after} ({reason}): {again}.",
+        "connection": f"the connection to Kaggle failed{after} ({reason}): check the network, then run this again.",
+        "stalled": f"Kaggle stopped answering{after} ({reason}): {again}.",
+        "answer": f"Kaggle's answer could not be understood{after} ({reason}): is a login page or a proxy in between?",
+        "page": f"{reason}: a login page or a proxy may be in between; log in at {SITE}, check the credential from "
+        f"{credential.source}, then run this again.",
+        "damaged": f"what came from Kaggle is damaged{after} ({reason}): run this again.",
+        "disk": f"the disk could not take what Kaggle sent ({reason}): make room, then run this again.",
+        "upload": f"the upload to {slug} was refused ({reason}): nothing was submitted; run this again.",
+        "notebooks": f"{slug} takes submissions from Kaggle notebooks only ({reason}): set kaggle.submit to notebook, "
+        "then `make kernel submit`; nothing was submitted.",
+        "push": f"Kaggle did not take the kernel {slug}: {reason}.",
+        "sources": f"Kaggle would run {slug} without its {reason}: join the competition and accept its rules, and check "
+        "the spelling of every source.",
+        "dataset": f"Kaggle did not take the dataset {slug}: {reason}.",
+        "name": f"the output of {slug} is refused, nothing of it was kept: {reason}.",
+    }
+    sentence = sentences.get(failure.kind, f"the Kaggle client failed at {action} of {slug}: {reason}.")
+    return KaggleError(failure.kind, sentence, failure.retry_after, failure.status, reason)

@@ -1,0 +1,130 @@
+"""Start a kernel at most once: the intent is noted before the push, and a version whose answer was lost is found again."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from competition.artifacts.manifest import write_json
+from competition.kaggle.attempts import (
+    UnknownOutcome,
+    look_for,
+    lost_reason,
+    pause_before_retry,
+    was_not_taken,
+    with_time_to_return,
+)
+from competition.kaggle.client import SITE, Client, KaggleError, ask
+from competition.kaggle.errors import retry_line
+from competition.kernels import api as kernels
+from competition.kernels.api import Kernel, KernelVersion
+
+
+@dataclass(frozen=True)
+class PushIntent:
+    """A run that was pushed, or was about to be. It is saved before the push and again after Kaggle's answer."""
+
+    run: str  # names the run; it stands in the pushed source and in the kernel's output
+    force: bool  # results replace those that are here
+    collect: tuple[str, ...]  # patterns of the result folders that it leaves
+    owner: str
+    slug: str
+    version: int  # 0: not known yet
+    url: str
+    previous: int = 0  # newest version before the push
+    source: str = ""  # sha256 of what is pushed
+    at: str = ""  # UTC, ISO 8601
+
+    @property
+    def pushed(self) -> KernelVersion:
+        return KernelVersion(self.owner, self.slug, self.version, self.url)
+
+
+def read_push_intent(path: Path) -> PushIntent:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    return PushIntent(**{**values, "collect": tuple(values["collect"])})
+
+
+def newest_version(client: Client, owner: str, slug: str) -> int:
+    """0 if the kernel does not exist yet (Kaggle answers 403 or 404 for it)."""
+    try:
+        return int(_source(client, owner, slug, 0, "")["version"])
+    except KaggleError as user_error:
+        if user_error.kind not in {"access", "missing"}:
+            raise
+        return 0
+
+
+def push_once(
+    client: Client, kernel: Kernel, text: str, as_notebook: bool, intent: PushIntent, state: Path, lag: float
+) -> PushIntent:
+    """Save the intent, push, save what Kaggle answered. Only what Kaggle surely did not take is pushed again.
+
+    lag: seconds for which a version whose answer was lost is looked for; raise UnknownOutcome if it does not appear,
+    and leave the intent in `state`.
+    """
+    write_json(state, intent)
+    for attempt in range(1, client.patience.tries + 1):
+        try:
+            pushed = kernels.push(client, kernel, text, as_notebook)
+            break
+        except KaggleError as error:
+            if not was_not_taken(error) and error.kind != "sources":
+                return find_lost_push(client, intent, state, lag, f" ({lost_reason(error)})")
+            pause = pause_before_retry(client.patience, error, attempt)
+            if pause is None:
+                state.unlink()  # nothing runs that could be of use
+                raise with_time_to_return(error, "make kernel") from None
+            client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
+            time.sleep(pause)
+    return _save(state, intent, pushed)
+
+
+def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, why: str = "") -> PushIntent:
+    """Attach to the version that runs although Kaggle's answer to its push was lost."""
+    name = f"{intent.owner}/{intent.slug}"
+    client.say(f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s")
+    reason = f"no version after {intent.previous} holds it"
+    try:
+        pushed = look_for(lambda: _version_of(client, intent), lag, client.patience.first_wait)
+    except KaggleError as error:
+        pushed, reason = None, f"its versions cannot be read, {str(error).rstrip('.')}"
+    if pushed is None:
+        raise UnknownOutcome(
+            f"it is unknown whether Kaggle runs {name} for run {intent.run}{why}: {reason}; look at {SITE}/code/{name}, "
+            "`make kernel` looks again, `make kernel AGAIN=1` pushes it once more (a second session if the first runs)"
+        )
+    return _save(state, intent, pushed)
+
+
+def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
+    """The version after `intent.previous` whose source names the run."""
+    owner, slug = intent.owner, intent.slug
+    try:
+        source = _source(client, owner, slug, 0, intent.run)
+        newest = int(source["version"])
+        if newest == 0 and source["holds"]:  # Kaggle does not number it: the newest one is meant
+            return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
+        for version in range(newest, intent.previous, -1):
+            if version != newest:
+                source = _source(client, owner, slug, version, intent.run)
+            if source["holds"]:
+                return KernelVersion(owner, slug, version, f"{SITE}/code/{owner}/{slug}")
+    except KaggleError as user_error:
+        if user_error.kind not in {"access", "missing"}:
+            raise
+    return None
+
+
+def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:
+    arguments = {"owner": owner, "slug": slug, "version": version, "text": text}
+    answer: Mapping[str, Any] = ask(client, "kernel_source", arguments, f"{owner}/{slug}")
+    return answer
+
+
+def _save(state: Path, intent: PushIntent, pushed: KernelVersion) -> PushIntent:
+    known = replace(intent, owner=pushed.owner, slug=pushed.slug, version=pushed.version, url=pushed.url)
+    write_json(state, known)
+    return known

@@ -1,0 +1,162 @@
+"""How long everything takes and what it costs, before it is begun: counts of the work, a speed, sessions and prices."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.config.params import Member, Params
+from competition.config.params_file import nested_teachers
+from competition.data.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
+from competition.training.device import whole_batch
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a competition: number of classes, of images with a label, of images to predict."""
+
+    classes: int
+    train: int
+    test: int
+
+
+# Of the real competitions, for a plan before anything is downloaded. Flowers: train and val pooled.
+KNOWN = {
+    "digits": Sizes(10, 1347, 450),
+    "flowers": Sizes(len(FLOWER_COUNTS), sum(FLOWER_COUNTS) + 3712, 7382),
+    "plants": Sizes(len(LEAF_COUNTS), sum(LEAF_COUNTS), 1821),
+}
+
+
+def sizes_of(data: Path, params: Params) -> Sizes:
+    """What was downloaded, or what is known of the real competition. Raises UserError when it is neither."""
+    if (data / "manifest.json").exists():
+        from competition.data.prepared import load_prepared
+
+        prepared = load_prepared(data)
+        return Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
+    wanted = params.competition
+    if wanted.adapter not in KNOWN or wanted.miniature:
+        raise UserError(
+            f"{wanted.name}: how many classes and images it has is known after `make download`; run it first"
+        )
+    return KNOWN[wanted.adapter]
+
+
+@dataclass(frozen=True)
+class Load:
+    """The work of one member: all folds, and its trials."""
+
+    runs: float  # trainings to the end: folds, trials times their folds, pairs of folds of a nested teacher
+    steps: int  # of one run
+    scored: int  # images of one run that are scored by the plain view: the held-out fold after every epoch
+    predicted: int  # images times views of all fold models together: out-of-fold and test
+    folds: int
+
+
+def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: int) -> Load:
+    train, folds = member.train, params.prepare.folds
+    held_out = sizes.train / folds
+    batch = whole_batch(train.batch, replicas * train.accumulate)
+    steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as data.batches.steps_per_epoch has it
+    tuned = not params.tune.members or name in params.tune.members
+    within = params.tune.trained_on == "tune_folds"  # a trial then sees the rows of these folds alone
+    share = max(len(params.tune.folds) - 1, 0) / (folds - 1) if within else 1.0
+    trials = round(params.tune.trials * len(params.tune.folds) * share) if tuned else 0
+    predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
+    pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
+    return Load(folds + trials + pairs, steps, round(held_out * train.epochs), predicted, folds)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of one member on one machine."""
+
+    ready: float  # once: building, compiling, the first step
+    step: float  # one training step
+    scored: float  # one image, plain view
+    predicted: float  # one image under one view
+    ready_to_predict: float  # once: compiling all views
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one member, and what compiling once for all folds saves."""
+
+    train: float
+    predict: float
+    saved: float
+
+    @property
+    def seconds(self) -> float:
+        return self.train + self.predict
+
+
+def cost_of(load: Load, speed: Speed) -> Cost:
+    train = speed.ready + load.runs * (load.steps * speed.step + load.scored * speed.scored)
+    predict = speed.ready_to_predict + load.predicted * speed.predicted
+    again = (load.runs - 1) * speed.ready + (load.folds - 1) * speed.ready_to_predict
+    return Cost(train, predict, again)
+
+
+def speed_by_preflight(train: Any, predict: Any, views: int, utilisation: float) -> Speed:
+    """From two preflight answers, as their JSON has them. utilisation: roofline time as a share of the real time.
+
+    Scoring the plain view is taken as one view's share of the prediction step.
+    """
+    each = predict["roofline"] / utilisation / predict["batch"] / views
+    ready, ready_to_predict = (a["lower_seconds"] + a["compile_seconds"] for a in (train, predict))
+    return Speed(ready, train["roofline"] / utilisation, each, each, ready_to_predict)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    sessions: int
+    hours: float  # of accelerator, what every session spends on getting started included
+    share_of_week: float  # of the weekly quota
+    weeks: int
+
+
+def sessions_for(seconds: float, session_hours: float, weekly_hours: float, setup_hours: float) -> Sessions:
+    """Work cut into sessions: it may be cut after any epoch, because checkpoints go on where they stopped.
+
+    setup_hours: spent at the start of every session (installing, decoding, compiling again).
+    """
+    if setup_hours >= session_hours:
+        raise UserError(f"a session of {session_hours} h has no room for {setup_hours} h of setting up")
+    sessions = math.ceil(seconds / HOUR / (session_hours - setup_hours))
+    hours = seconds / HOUR + sessions * setup_hours
+    return Sessions(sessions, hours, hours / weekly_hours, math.ceil(hours / weekly_hours))
+
+
+@dataclass(frozen=True)
+class Bill:
+    region: str
+    kind: str  # on demand | preemptible
+    dollars: float
+    as_of: str
+
+
+def bills(hours: float, topology: str, prices: Mapping[str, Any]) -> list[Bill]:
+    """The accelerator alone, billed by the second, in every region whose price is known, the cheapest first.
+
+    prices: topology -> list of {region, on_demand, preemptible, as_of}, dollars per hour of the whole slice.
+    """
+    found = [
+        Bill(row["region"], kind.replace("_", " "), hours * row[kind], str(row["as_of"]))
+        for row in prices.get(topology, ())
+        for kind in ("on_demand", "preemptible")
+        if row.get(kind) is not None
+    ]
+    return sorted(found, key=lambda bill: bill.dollars)
+
+
+def duration(seconds: float) -> str:
+    """As a person says it: 48 s, 12 min, 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"

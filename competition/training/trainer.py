@@ -1,0 +1,276 @@
+"""One member on one device: its compiled engine, its decoded images, its targets. Tuning, training and prediction share it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from competition.config.params import ExcludedFolds, Member, Train
+from competition.data.augment import Augmentation
+from competition.data.batches import TrainingBatches, TrainingPlan, class_weights, prediction_batches, smooth_labels
+from competition.data.cache import CacheBudget, ConcatenatedPixels, Pixels, decode_images
+from competition.data.images import Fit
+from competition.data.inner_part import inner_validation
+from competition.data.prepared import Prepared
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.predictions import Predictions, ViewPredictions
+from competition.ensemble.views import get_views
+from competition.training import loop
+from competition.training.checkpoint import Checkpoints
+from competition.training.device import Device, whole_batch
+from competition.training.engine import CompiledIn, State
+from competition.training.engines import make_engine
+from competition.training.input_stall import InputStallDetector
+from competition.training.model import build
+from competition.training.probe import linear_probe, pooled_features, with_head
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Images:
+    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels, folds: (N,) int.  readable: (N,) bool.
+
+    groups: (N,) int, equal for duplicates of one photo; None: no row has a duplicate.
+    """
+
+    ids: np.ndarray
+    pixels: Pixels
+    labels: np.ndarray
+    folds: np.ndarray
+    readable: np.ndarray
+    groups: np.ndarray | None = None
+
+
+def load_images(
+    prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, budget: CacheBudget, progress: Progress
+) -> Images:
+    """All images of some parts (train, external, test) at one size, decoded once and kept as `budget` allows."""
+    pixels: list[Pixels] = []
+    for part in parts:
+        rows = prepared.part(part)
+        ids, unreadable = rows["id"].to_numpy(str), (rows["problem"] != "").to_numpy()
+        files = prepared.records(part)
+        pixels.append(decode_images(files, ids, unreadable, size, fit, budget, prepared.digest, progress))
+    rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
+    return Images(
+        rows["id"].to_numpy(str),
+        pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels),
+        rows["label"].to_numpy(),
+        rows["fold"].to_numpy(),
+        (rows["problem"] == "").to_numpy(),
+        rows["group"].to_numpy(),
+    )
+
+
+class Trainer:
+    """Built once for a member; then any number of folds, trials and predictions without compiling again."""
+
+    def __init__(
+        self,
+        member: Member,
+        images: Images,
+        classes: int,
+        metric: str,
+        device: Device,
+        predict_batch: int,
+        soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """images: train rows, and external ones behind them.
+
+        soft_labels: the fold left out -> probabilities by teachers that learned nothing from it, for all other train rows.
+        alive: called before every batch that is asked for its probabilities.
+        """
+        self.member, self.images, self.metric = member, images, metric_named(metric)
+        self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
+        train = member.train
+        batch = whole_batch(train.batch, device.replicas * train.accumulate)
+        auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
+        precision = auto if train.precision == "auto" else train.precision
+        built = replace(member, train=replace(train, precision=precision))
+        self.engine = make_engine(
+            lambda: build(built, classes),
+            batch,
+            whole_batch(predict_batch, device.replicas),
+            device,
+            CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit"),
+        )
+        self._feeders: dict[tuple[Augmentation, int], TrainingBatches] = {}
+        self._features: np.ndarray | None = None  # (N, F) of the initial weights
+        self._scored: dict[int, ViewPredictions] = {}  # the last epoch of this training that was scored
+
+    def train(
+        self,
+        fold: ExcludedFolds,
+        train: Train,
+        checkpoints: Checkpoints | None,
+        progress: Callable[[int, int, str], None],
+        stop: Callable[[], bool],
+        watch: bool = True,
+        pace: InputStallDetector | None = None,
+    ) -> loop.Trained:
+        """Train on every fold but `fold` (one or two); the weights are then in the engine.
+
+        train: this member's, or a trial's, with the same batch, dropout and precision (what is compiled in).
+        watch: score the held-out fold after every epoch, not only after the last.
+        pace: is told how long the steps take and wait for data.
+        """
+        size = self.member.image_size
+        small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
+
+        def feeder_at(epoch: int) -> TrainingBatches:
+            return self.feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
+
+        def held_out(epoch: int) -> float | None:
+            if not (watch or epoch == train.epochs):
+                return None
+            self._scored = {epoch: self.held_out(fold)}
+            return self._score_of(self._scored[epoch], fold)
+
+        self._scored = {}
+        plan, sign = self.plan(fold, train), self.metric.sign
+        aside = self.set_aside(fold, train)
+
+        def inner() -> float:
+            probs = self._probabilities(self.images, aside, ["identity"])[:, 0]
+            return self.metric.display(self.metric.score(self.images.labels[aside], probs))
+
+        start = (lambda: self._probed(plan)) if train.probe else None
+        return loop.train_fold(
+            self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start, pace, inner
+        )
+
+    def _probed(self, plan: TrainingPlan) -> State:
+        """The initial weights, with a last layer fitted to what they make of this fold's training rows."""
+        if self._features is None:
+            rows = np.arange(len(self.images.ids))
+            self._features = pooled_features(self.engine.model, self.images.pixels, rows, self.engine.predict_batch)
+        rows = plan.rows
+        labels, weights = self.images.labels[rows], plan.weights[rows]
+        head = linear_probe(self._features[rows], labels, weights, self._classes)
+        return with_head(self.engine.weights(), *head)
+
+    def plan(self, fold: ExcludedFolds, train: Train) -> TrainingPlan:
+        """What a fold model learns from: all other folds but its inner validation part, and the external images the member
+        names. Nothing in it depends on a label of the fold left out.
+        """
+        images, count = self.images, len(self.images.ids)
+        rows = np.setdiff1d(self._learnable(fold), self.set_aside(fold, train))
+        labels = images.labels[rows]
+        targets, weights = np.zeros((count, self._classes), np.float32), np.zeros(count, np.float32)
+        targets[rows] = smooth_labels(labels, self._classes, train.label_smoothing)
+        weights[rows] = class_weights(labels, self._classes, train.class_weights)
+        if self._soft_labels is not None:
+            share, own = self.member.teacher_weight, rows[images.folds[rows] >= 0]
+            targets[own] = (1 - share) * targets[own] + share * self._soft_labels(fold).rows(images.ids[own])
+        balance = labels if train.sampling == "balanced" else None
+        return TrainingPlan(rows, targets, weights, train.seed, model_number(fold), balance)
+
+    def set_aside(self, fold: ExcludedFolds, train: Train) -> np.ndarray:
+        """(n,) rows of the inner validation part of this fold model; none without patience."""
+        if not train.patience:
+            return np.zeros(0, int)
+        images = self.images
+        rows = self._learnable(fold)
+        rows = rows[images.folds[rows] >= 0]
+        groups = np.arange(len(images.ids)) if images.groups is None else images.groups
+        seed, number = train.seed, model_number(fold)
+        chosen = inner_validation(images.labels[rows], groups[rows], train.patience_share, seed, number, self._classes)
+        return rows[chosen]
+
+    def _learnable(self, fold: ExcludedFolds) -> np.ndarray:
+        return np.flatnonzero(~np.isin(self.images.folds, fold) & self.images.readable & self._wanted())
+
+    def _wanted(self) -> np.ndarray:
+        """(N,) bool: the competition's own rows, and external ones from the sources of this member."""
+        sources = tuple(f"external/{name}/" for name in self.member.external)
+        return (self.images.folds >= 0) | np.array([name.startswith(sources) for name in self.images.ids], bool)
+
+    def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
+        images, targets, weights = next(iter(self.feeder(train, self.member.image_size).start(self.plan(fold, train))))
+        return images.numpy(), targets.numpy(), weights.numpy()
+
+    def score(self, fold: ExcludedFolds) -> float:
+        """The competition's metric on the held-out fold by the weights in the engine, plain view."""
+        return self._score_of(self.held_out(fold), fold)
+
+    def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
+        labels = self.images.labels[self._held_out_rows(fold)]
+        return self.metric.display(self.metric.score(labels, probs.view("identity")))
+
+    def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
+        """Of what `train` has just left in the engine: the predictions it was scored by, or new ones."""
+        if trained.kept_epoch not in self._scored:
+            self._scored = {trained.kept_epoch: self.held_out(fold)}
+        return self._scored[trained.kept_epoch]
+
+    def kept_score(self, fold: ExcludedFolds, trained: loop.Trained) -> float:
+        """The metric on the held-out fold by the weights that are kept: what the fold model's predictions score."""
+        return self._score_of(self.out_of_fold(fold, trained), fold)
+
+    def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
+        """Out-of-fold probabilities by the weights in the engine, plain view."""
+        rows = self._held_out_rows(fold)
+        probs = self._probabilities(self.images, rows, ["identity"])
+        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(np.float16))
+
+    def _held_out_rows(self, fold: ExcludedFolds) -> np.ndarray:
+        return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
+
+    def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
+        """Every row of `rows` under every view. A row that cannot be read gets the mean of the others: the prior."""
+        self.engine.load_weights(weights)
+        readable = rows[images.readable[rows]]
+        probs = np.zeros((len(rows), len(views), self._classes), np.float32)
+        known = images.readable[rows]
+        if len(readable):
+            probs[known] = self._probabilities(images, readable, views)
+        probs[~known] = probs[known].mean(0) if len(readable) else 1 / self._classes
+        return ViewPredictions(images.ids[rows], tuple(views), probs.astype(np.float16))
+
+    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+        def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for batch in prediction_batches(images.pixels, rows, self.engine.predict_batch):
+                self._alive()
+                yield batch
+
+        return self.engine.probabilities(batches(), rows, get_views(views))
+
+    def feeder(self, train: Train, size: int) -> TrainingBatches:
+        """Training batches at one size; the same object for the same augmentation."""
+        key = (augmentation_of(train), size)
+        if key not in self._feeders:
+            self._feeders[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
+        return self._feeders[key]
+
+
+def model_number(fold: ExcludedFolds) -> int:
+    """Different for every fold model of a member: what its random numbers start from, beside the seed."""
+    return fold if isinstance(fold, int) else 1_000 + 50 * fold[0] + fold[1]
+
+
+def augmentation_of(train: Train) -> Augmentation:
+    return Augmentation(**{field.name: getattr(train, field.name) for field in fields(Augmentation)})
+
+
+def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
+    """The same images, of which training and scoring use only the rows of these folds, and external rows (fold -1)."""
+    return replace(images, readable=images.readable & ((images.folds < 0) | np.isin(images.folds, folds)))
+
+
+def sample_rows(images: Images, most: int, seed: int) -> Images:
+    """A seeded choice of at most `most` rows, for a look inside."""
+    rows = np.sort(np.random.default_rng(seed).permutation(len(images.ids))[:most])
+    return replace(
+        images,
+        ids=images.ids[rows],
+        pixels=images.pixels[rows],
+        labels=images.labels[rows],
+        folds=images.folds[rows],
+        readable=images.readable[rows],
+        groups=None if images.groups is None else images.groups[rows],
+    )

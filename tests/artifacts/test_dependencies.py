@@ -1,0 +1,216 @@
+"""A changed parameter redoes what depends on it, and no more."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from world import ROOT, params
+
+from competition.artifacts.dependencies import (
+    fold_model_dependencies,
+    fold_model_manifest,
+    member_with_tuned_values,
+    model_manifest,
+    study_differences,
+    teacher_models,
+    tuning_dependencies,
+    tuning_result_path,
+    views_dependencies,
+)
+from competition.artifacts.manifest import digest_of, write_json, write_manifest
+from competition.config.params import Params
+from competition.config.params_file import load_params, parse_overrides
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared, data_digest
+
+DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
+PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
+
+
+def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> dict[str, str]:
+    found = params(overrides)
+    depends = {
+        "fold model": fold_model_dependencies(work, prepared, found, found.members["cnn"], 0),
+        "views": views_dependencies(work, prepared, found, "cnn", 0),
+        "study": tuning_dependencies(prepared, found, "cnn"),
+    }
+    return {name: digest_of(value) for name, value in depends.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "redone"),
+    [
+        ("train.epochs=3", {"fold model", "study"}),
+        ("members.cnn.alpha=0.75", {"fold model", "study"}),
+        ("members.cnn.train.dropout=0.1", {"fold model", "study"}),
+        ("prepare.fit=crop", {"fold model", "study", "views"}),
+        ("predict.views=[identity]", {"views"}),
+        ("tune.trials=9", {"study"}),
+        ("tune.seed=9", {"study"}),
+        ("members.mobilenet.alpha=1.0", set()),
+        ("predict.batch=7", set()),
+        ("policy.rounds=3", set()),
+        ("blend.rounds=3 blend.methods=[best]", set()),
+        ("decision.rules=[argmax]", set()),
+        ("honest.seed=3", set()),
+        ("device.logical_devices=2", set()),
+    ],
+)
+def test_each_parameter_redoes_what_depends_on_it(tmp_path: Path, change: str, redone: set[str]) -> None:
+    before, after = digests(tmp_path), digests(tmp_path, change)
+    assert {name for name in before if before[name] != after[name]} == redone
+
+
+def test_other_data_redoes_everything(tmp_path: Path) -> None:
+    other = Prepared(Path("data"), DIGITS, pd.DataFrame(), "e" * 64)
+    before, after = digests(tmp_path), digests(tmp_path, prepared=other)
+    assert all(before[name] != after[name] for name in before)
+
+
+def test_a_remark_in_the_file_redoes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("# said differently\n" + (ROOT / "params.yaml").read_text().replace("  #", "    # "))
+    assert digest_of(load_params(path)) == digest_of(params())
+
+
+def test_every_fold_is_a_model_of_its_own(tmp_path: Path) -> None:
+    found = params()
+    depends = [
+        digest_of(fold_model_dependencies(tmp_path, PREPARED, found, found.members["cnn"], fold)) for fold in range(5)
+    ]
+    assert len(set(depends)) == 5
+
+
+def test_predictions_depend_on_the_weights_however_they_came_about(tmp_path: Path) -> None:
+    before = digests(tmp_path)["views"]
+    manifest = fold_model_manifest(tmp_path, "cnn", 0)
+    for content, seen in ((b"one", set()), (b"two", {before})):
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        manifest.with_name("weights.npz").write_bytes(content)
+        write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})
+        after = digests(tmp_path)["views"]
+        assert after not in {before, *seen}
+
+
+def test_pretrained_weights_count_by_their_content_not_their_name(tmp_path: Path) -> None:
+    weights = tmp_path / "w.weights.h5"
+    weights.write_bytes(b"one")
+    first = digests(tmp_path, f"members.cnn.weights={weights}")
+    weights.write_bytes(b"two")
+    assert digests(tmp_path, f"members.cnn.weights={weights}")["fold model"] != first["fold model"]
+
+
+def finish_study(work: Path, found: Params, values: dict[str, float], folds: list[int], name: str = "cnn") -> None:
+    """As `make tune` leaves it."""
+    best = tuning_result_path(work, name)
+    write_json(best, {"values": values, "folds": folds})
+    write_manifest(best.with_name("manifest.json"), tuning_dependencies(prepared_in(work), found, name), [best], {}, {})
+
+
+def prepared_in(work: Path) -> Prepared:
+    (work / "data").mkdir(exist_ok=True)
+    for file in ("index.csv", "competition.json"):
+        if not (work / "data" / file).exists():
+            (work / "data" / file).write_text(file)
+    return replace(PREPARED, digest=data_digest(work / "data"))
+
+
+def test_tuned_values_are_used_when_their_file_is_whole_and_not_else(tmp_path: Path) -> None:
+    best = tuning_result_path(tmp_path, "cnn")
+    assert member_with_tuned_values(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
+    write_json(best, {"values": {"learning_rate": 0.25}, "folds": [0]})
+    assert member_with_tuned_values(tmp_path, params(), "cnn", ())[1] == {}  # no manifest: not finished
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
+    member, origins = member_with_tuned_values(tmp_path, params(), "cnn", ())
+    assert member.train.learning_rate == 0.25 and origins == {"learning_rate": "0.25 (tuned)"}
+    best.write_text("{}")
+    assert member_with_tuned_values(tmp_path, params(), "cnn", ())[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "used"),
+    [
+        ("tune.trials=7 tune.seed=9 tune.folds=[2,3]", True),
+        ("tune.search.learning_rate.high=0.5", True),
+        ("train.learning_rate=0.125", True),  # a searched value: the trials never used it
+        ("members.mobilenet.alpha=1.0", True),
+        ("members.cnn.architecture=MobileNetV2", False),
+        ("members.cnn.image_size=48", False),
+        ("train.epochs=3", False),
+        ("members.cnn.train.dropout=0.1", False),
+        ("prepare.fit=crop", False),
+    ],
+)
+def test_tuned_values_hold_for_the_member_and_data_they_were_tuned_with(
+    tmp_path: Path, change: str, used: bool
+) -> None:
+    finish_study(tmp_path, params("tune.trials=3"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
+    member, _ = member_with_tuned_values(tmp_path, params(change), "cnn", ())
+    assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
+    assert bool(study_differences(tmp_path, params(change), "cnn")) != used
+
+
+def test_tuned_values_of_other_data_are_not_used(tmp_path: Path) -> None:
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
+    (tmp_path / "data" / "index.csv").write_text("other rows")
+    assert member_with_tuned_values(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
+
+
+def test_a_fold_model_says_on_which_rows_its_values_and_those_of_its_teachers_were_chosen(tmp_path: Path) -> None:
+    taught = "members.mobilenet.teacher=[cnn] members.mobilenet.tuned_folds=[4]"
+    found = params(taught)
+    finish_study(tmp_path, found, {"learning_rate": 0.25}, [0, 2])
+    member, _ = member_with_tuned_values(tmp_path, found, "cnn", ())
+    train(tmp_path, "cnn", 1, fold_model_dependencies(tmp_path, PREPARED, found, member, 1), b"w")
+    assert fold_model_dependencies(tmp_path, PREPARED, found, member, 1)["tuned_folds"] == [0, 2]
+    student = fold_model_dependencies(tmp_path, PREPARED, found, found.members["mobilenet"], 1)
+    assert student["tuned_folds"] == [0, 2, 4]
+    train(tmp_path, "mobilenet", 1, student, b"w")
+    assert views_dependencies(tmp_path, PREPARED, found, "mobilenet", 1)["tuned_folds"] == [0, 2, 4]
+
+
+def test_values_that_were_all_set_by_hand_were_not_tuned(tmp_path: Path) -> None:
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
+    overrides = parse_overrides("members.cnn.train.learning_rate=0.125")
+    member, _ = member_with_tuned_values(tmp_path, params("members.cnn.train.learning_rate=0.125"), "cnn", overrides)
+    assert member.train.learning_rate == 0.125 and member.tuned_folds == ()
+
+
+def train(work: Path, name: str, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
+    """A fold model as `make train` leaves it, as far as others depend on it."""
+    manifest = model_manifest(work, name, fold)
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.with_name("weights.npz").write_bytes(weights)
+    write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
+
+
+def students(work: Path, scheme: str) -> list[str]:
+    """Digest of every fold model of a student of cnn."""
+    found = params(f"prepare.folds=3 members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}")
+    one = found.members["mobilenet"]
+    return [digest_of(fold_model_dependencies(work, PREPARED, found, one, fold)) for fold in range(3)]
+
+
+def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
+    models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
+    for model in models:
+        train(tmp_path, "cnn", model, {}, b"one")
+    same, nested = students(tmp_path, "same_fold"), students(tmp_path, "nested")
+    for model in models:
+        train(tmp_path, "cnn", model, {}, b"other")
+        now_same, now_nested = students(tmp_path, "same_fold"), students(tmp_path, "nested")
+        changed = {fold for fold in range(3) if now_same[fold] != same[fold]}
+        changed_nested = {fold for fold in range(3) if now_nested[fold] != nested[fold]}
+        assert (changed, changed_nested) == (({model}, set()) if isinstance(model, int) else (set(), set(model)))
+        same, nested = now_same, now_nested
+
+
+@pytest.mark.parametrize("scheme", ["same_fold", "nested"])
+def test_no_teacher_of_a_fold_model_has_learned_from_its_held_out_fold(scheme: str) -> None:
+    student = params(f"members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}").members["mobilenet"]
+    for fold in range(5):
+        models = teacher_models(student, 5, fold)
+        assert all(fold == model or fold in model for model in models)  # type: ignore[operator]
+        assert len(models) == (1 if scheme == "same_fold" else 4)
+    assert teacher_models(student, 5, (1, 3)) == [(1, 3)]

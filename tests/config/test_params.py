@@ -1,0 +1,415 @@
+"""A wrong parameter is refused before anything runs, in a sentence that says where and what instead."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from competition.config.errors import UserError
+from competition.config.params import ExternalFiles, Params
+from competition.config.params_file import file_tree, load_params, parse_overrides
+
+PROJECT = Path(__file__).resolve().parents[2] / "params.yaml"
+TEXT = PROJECT.read_text(encoding="utf-8")
+
+
+def line_of(start: str) -> int:
+    return next(n for n, line in enumerate(TEXT.splitlines(), 1) if line.startswith(start))
+
+
+EPOCHS = line_of("  epochs:")
+
+
+def changed(old: str, new: str) -> str:
+    """params.yaml with one place changed; a test whose place is gone must not pass."""
+    assert TEXT.count(old) >= 1, f"{old!r} stands in params.yaml no more"
+    return TEXT.replace(old, new, 1)
+
+
+def load(folder: Path, content: str | bytes, overrides: str = "") -> Params:
+    path = folder / "params.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return load_params(path, parse_overrides(overrides))
+
+
+def user_error(folder: Path, content: str | bytes, overrides: str = "") -> str:
+    with pytest.raises(UserError) as caught:
+        load(folder, content, overrides)
+    told = str(caught.value)
+    assert "\n" not in told
+    return told
+
+
+def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
+    files = [PROJECT, *sorted(PROJECT.parent.glob("recipes/*.yaml"))]
+    assert all(load_params(file).members for file in files)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("  epochs: 12", "  epoch: 12", f"params.yaml line {EPOCHS}: train.epoch: unknown key; did you mean 'epochs'?"),
+        ("train:  ", "trian:  ", "trian: unknown key; did you mean 'train'?"),
+        ("learning_rate: {low", "learning_rte: {low", "did you mean 'learning_rate'?"),
+        (
+            "epochs: 12",
+            "epochs: many",
+            f'line {EPOCHS}: train.epochs: "many" was found; input should be a valid integer',
+        ),
+        ("epochs: 12", "epochs: 12.5", "train.epochs: 12.5 was found"),
+        ("epochs: 12", "epochs: true", "train.epochs: true was found"),
+        ("epochs: 12", "epochs: [12]", "train.epochs: [12] was found"),
+        ("epochs: 12", 'epochs: "12"', 'train.epochs: "12" was found'),
+        ("epochs: 12", "epochs:", "train.epochs: null was found"),
+        ("epochs: 12", "epochs: 0", "train.epochs: 0 was found; input should be greater than or equal to 1"),
+        ("epochs: 12", "epochs: 3000000000", "train.epochs: 3000000000 was found; input should be less than"),
+        ("probe: false", "probe: 1", "train.probe: 1 was found; input should be a valid boolean"),
+        ("probe: false", "probe: yes", 'train.probe: "yes" was found'),
+        ("blocks: 10", "blocks: 1", "honest.blocks: 1 was found; input should be greater than or equal to 2"),
+        ("  calibrations:", "  temperature:", "blend.temperature: unknown key"),
+        ("weight_decay: 0.05", "weight_decay: -0.05", "train.weight_decay: -0.05 was found; input should be greater"),
+        ("dropout: 0.2", "dropout: 1.0", "train.dropout: 1.0 was found; input should be less than 1"),
+        ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found"),
+        ("learning_rate: 4.0e-3", "learning_rate: .inf", "train.learning_rate: Infinity was found"),
+        ("learning_rate: 4.0e-3", "learning_rate: 1e999", "train.learning_rate: Infinity was found"),
+        (
+            "flip: none",
+            "flip: horizontl",
+            "train.flip: \"horizontl\" was found; input should be 'none', 'horizontal' or",
+        ),
+        ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
+        ("  mobilenet:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
+        ("  mobilenet:", "  7:", "members.7: the name 7 is no text; write it in quotes"),
+        ("  epochs: 12", "", "train.epochs: missing"),
+        ("    weights: none", "", "members.cnn.weights: missing"),
+        (
+            "    weights: none",
+            "    weights: none\n    train: {epoch: 3}",
+            "members.cnn.train.epoch: unknown key; did you",
+        ),
+        ("    weights: none", "    weights: none\n    train: {epochs: 3.5}", "members.cnn.train.epochs: 3.5 was found"),
+        ("    weights: none", "    weights: none\n    train: 5", "members.cnn.train: 5 was found; a block of keys"),
+        ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
+        ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
+        ("members: []", "members: [cn]", "tune.members.0: no member 'cn'; did you mean 'cnn'?"),
+        ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are no interval"),
+        (
+            "learning_rate: {low: 5.0e-4",
+            "shift: {low: -0.5",
+            "tune.search.shift: low -0.5 and high 0.008 are no interval",
+        ),
+        ("learning_rate: {low", "dropout: {low", "tune.search.dropout: not a number of train that a trial can change"),
+        ("learning_rate: {low", "epochs: {low", "tune.search.epochs: not a number of train that a trial can change"),
+        ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_key_and_what_was_expected(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    assert told in user_error(tmp_path, changed(old, new))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "a mapping of blocks (competition:, train:, ...) was expected, nothing was found"),
+        (b"# only a remark\n", "nothing was found"),
+        (b"- a\n- b\n", "a list was found"),
+        (b"name: \xe9", "byte 6 is not UTF-8"),
+        (TEXT.encode("utf-16"), "is not UTF-8"),
+        (b"a: \x00", "special characters are not allowed"),
+        (TEXT.encode() + b"---\na: 1\n", "found another document"),
+        (changed("  epochs: 12", "  epochs: 12\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
+        (changed("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
+        (changed("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
+        (changed('slug: ""', "slug: !!python/object/apply:os.system [ls]"), "the YAML tag tag:yaml.org,2002:python"),
+        (changed('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not read"),
+        (changed("epochs: 12", "epochs: &n 12"), f"line {EPOCHS}: YAML anchors and aliases"),
+        (b"a: &.a [x, x]\nb: [*.a, *.a]\n", "YAML anchors and aliases"),
+        (b"a: " + b"[" * 30_000, "more than 20 blocks stand in one another"),
+        (b"#" * 1_000_001, "1,000,001 bytes were found, at most 1,000,000 are read"),
+        (changed("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
+    ],
+    ids=lambda value: "" if isinstance(value, bytes) else None if len(value) < 80 else "",
+)
+def test_a_file_that_is_no_plain_yaml_is_refused(tmp_path: Path, content: str | bytes, told: str) -> None:
+    assert told in user_error(tmp_path, content)
+
+
+def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere.yaml: no such file; PARAMS= names"):
+        load_params(tmp_path / "nowhere.yaml")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_params(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("no", "no"), ("on", "on"), ("y", "y"), ("off", "off"),  # booleans of YAML 1.1 only
+        ("2024-01-02", "2024-01-02"), ("1:30", "1:30"), ("a#b", "a#b"), ("'no # remark'", "no # remark"),
+        ('"\\u00e9"', "é"), ("a &b *c", "a &b *c"),
+    ],
+)  # fmt: skip
+def test_a_text_is_a_text_as_in_yaml_1_2(tmp_path: Path, written: str, read: str) -> None:
+    assert load(tmp_path, changed('slug: ""', f"slug: {written}")).competition.slug == read
+
+
+@pytest.mark.parametrize(("written", "read"), [("1e-3", 1e-3), ("1E+1", 10.0), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
+def test_a_number_is_a_number_as_in_yaml_1_2(tmp_path: Path, written: str, read: float) -> None:
+    assert load(tmp_path, changed("learning_rate: 4.0e-3", f"learning_rate: {written}")).train.learning_rate == read
+
+
+@pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t + "# end"])
+def test_byte_order_marks_line_ends_and_remarks_change_nothing(tmp_path: Path, change) -> None:
+    assert load(tmp_path, change(TEXT)) == load_params(PROJECT)
+
+
+def test_line_numbers_are_right_whatever_the_line_ends(tmp_path: Path) -> None:
+    told = user_error(tmp_path, "\ufeff" + changed("epochs: 12", "epochs: 0").replace("\n", "\r\n"))
+    assert told.startswith(f"params.yaml line {EPOCHS}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("train.epochs=3", "train.epochs", 3),
+        ("train.learning_rate=1e-3", "train.learning_rate", 1e-3),
+        ("predict.views=[identity,flip_lr]", "predict.views", ["identity", "flip_lr"]),
+        ("'predict.views=[identity, flip_lr]'", "predict.views", ["identity", "flip_lr"]),
+        ('predict.views="[identity, flip_lr]"', "predict.views", ["identity", "flip_lr"]),
+        ('competition.slug="a b"', "competition.slug", "a b"),
+        ("competition.slug=a=b", "competition.slug", "a=b"),
+        ("competition.slug=", "competition.slug", ""),
+        ("competition.slug=''", "competition.slug", ""),
+        ("competition.slug='\"7\"'", "competition.slug", "7"),
+        ("competition.slug=no", "competition.slug", "no"),
+        ("tune.search='{shift: {low: 0}}'", "tune.search", {"shift": {"low": 0}}),
+    ],
+)  # fmt: skip
+def test_a_word_of_set_is_a_key_path_and_a_yaml_value(text: str, path: str, value: object) -> None:
+    (found,) = parse_overrides(text)
+    assert (".".join(found.path), found.value) == (path, value)
+
+
+def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
+    params = load(tmp_path, TEXT, "  train.epochs=3   members.cnn.image_size=16\n train.epochs=4 ")
+    assert (params.train.epochs, params.members["cnn"].image_size) == (4, 16)
+    assert load(tmp_path, TEXT, "   ") == load_params(PROJECT)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("train.epochs", "SET: 'train.epochs' was found where key.path=value was expected"),
+        ("=3", "key.path=value was expected"),
+        ("train.=3", "key.path=value was expected"),
+        ("train.epochs = 3", "key.path=value was expected"),
+        ('train.epochs="3', "SET: 'train.epochs=\"3' cannot be read (no closing quotation)"),
+        ("predict.views=[identity, flip_lr]", "a text with blanks or special characters stands in quotes"),
+        ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
+        ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
+        ("train.epochs=", 'SET train.epochs: "" was found'),
+        ("train.epochs=0", "SET train.epochs: 0 was found"),
+        ("train.epochs.x=3", "SET train.epochs.x: train.epochs is a value, not a block"),
+        ("train=5", "SET train: 5 was found; a block of keys was expected"),
+        ("members=5", "SET members: 5 was found; a block of keys was expected"),
+        ("members=5 train.epochs=3", "SET members: 5 was found"),
+        (
+            "members.cnn.teacher=[mobilenet] members.cnn.teacher_scheme=nested prepare.folds=2",
+            "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
+        ),
+        ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),
+        ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
+        (
+            "tune.trials=2 tune.folds=[0,5]",
+            "SET tune.folds.1: fold 5 was found, folds are 0 to 4",
+        ),
+        (
+            "tune.trials=2 tune.folds=[1]",
+            "SET tune.folds: [1] was found; with tune.trained_on: tune_folds a trial needs two",
+        ),
+        ("train.patience_share=0", "SET train.patience_share: 0 was found"),
+        ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
+        ("members.cnn.train.epoch=1", "SET members.cnn.train.epoch: unknown key; did you mean 'epochs'?"),
+        ("prepare.folds=1", "SET prepare.folds: 1 was found; input should be greater than or equal to 2"),
+        ("competition.source=*.jpg", "SET competition.source line 1: YAML anchors and aliases"),
+    ],
+)
+def test_a_wrong_set_is_refused_and_named_as_set(tmp_path: Path, text: str, told: str) -> None:
+    assert told in user_error(tmp_path, TEXT, text)
+
+
+OWN = changed("    weights: none", "    weights: none\n    train: {epochs: 3, batch: 8}")
+
+
+def test_a_member_s_own_train_states_only_what_differs(tmp_path: Path) -> None:
+    params = load(tmp_path, OWN)
+    assert (params.members["cnn"].train.epochs, params.members["mobilenet"].train.epochs) == (3, 12)
+    assert params.members["cnn"].train.learning_rate == params.train.learning_rate
+
+
+def test_train_said_by_hand_wins_over_a_member_s_own(tmp_path: Path) -> None:
+    params = load(tmp_path, OWN, "train.epochs=5")
+    assert [(m.train.epochs, m.train.batch) for m in params.members.values()] == [(5, 8), (5, 64)]
+    params = load(tmp_path, OWN, "train.epochs=5 members.cnn.train.epochs=6")
+    assert [m.train.epochs for m in params.members.values()] == [6, 5]
+    params = load(tmp_path, TEXT, "members.mobilenet.train.epochs=2")  # a member without a train of its own
+    assert [m.train.epochs for m in params.members.values()] == [12, 2]
+
+
+def test_a_recipe_states_only_what_differs_from_what_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    block = TEXT[TEXT.index("  cnn:\n") : TEXT.index("  mobilenet:\n")].replace("cnn:", "one:")
+    recipe = f"extends: base.yaml\ntrain: {{epochs: 3}}\nmembers:\n{block}"
+    params = load(tmp_path, recipe)
+    assert (params.train.epochs, params.train.batch, list(params.members)) == (3, 64, ["one"])
+    assert "params.yaml line 2: train.epoch: unknown key" in user_error(tmp_path, recipe.replace("epochs", "epoch"))
+    (tmp_path / "base.yaml").write_text(changed("folds: 5", "folds: 1"))
+    assert f"base.yaml line {line_of('  folds:')}: prepare.folds: 1 was found" in user_error(tmp_path, recipe)
+    (tmp_path / "base.yaml").write_text("extends: other.yaml")
+    assert "cannot extend another one" in user_error(tmp_path, recipe)
+    (tmp_path / "base.yaml").unlink()
+    assert "base.yaml: no such file" in user_error(tmp_path, recipe)
+    assert "7 was found where a file's path was expected" in user_error(tmp_path, "extends: 7")
+
+
+def test_params_cannot_be_changed_by_accident(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError):
+        load(tmp_path, TEXT).train.epochs = 3  # type: ignore[misc]
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+PLACES = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(place=st.sampled_from(PLACES), value=PLAIN)
+def test_whatever_stands_anywhere_gives_params_or_a_refusal(tmp_path_factory, place, value) -> None:
+    from ruamel.yaml import YAML
+
+    tree = YAML(typ="safe", pure=True).load(TEXT)
+    block = tree
+    *above, last = place.split(".")
+    for key in above:
+        block = block[key]
+    block[last] = value
+    path = tmp_path_factory.mktemp("any") / "params.yaml"
+    with path.open("w", encoding="utf-8") as file:
+        YAML(typ="safe", pure=True).dump(tree, file)
+    try:
+        assert isinstance(load_params(path), Params)
+    except UserError as user_error:
+        assert "params.yaml" in str(user_error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(max_size=30) | st.from_regex(r"(train|members)\.[a-z]{1,6}=[\[\]{}'\"a-z0-9,: &*!]{0,12}", fullmatch=True)
+)
+def test_any_text_of_set_gives_overrides_or_a_refusal(text: str) -> None:
+    try:
+        assert all(override.path for override in parse_overrides(text))
+    except UserError as user_error:
+        assert str(user_error).startswith("SET")
+
+
+ELSEWHERE = "extends: base.yaml\nmembers:\n  torch:\n    predictions: {oof: a.csv, test: b.csv}\n"
+TRAINED = "  own: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}\n"
+
+
+def recipe(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    (tmp_path / "recipe.yaml").write_text(text)
+    return tmp_path / "recipe.yaml"
+
+
+def test_a_member_made_elsewhere_is_one_with_predictions(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED), parse_overrides("members.torch.predictions.oof=c.csv"))
+    assert list(params.members) == ["own"] and params.foreign == {"torch": ExternalFiles("c.csv", ("b.csv",), "")}
+    alone = load_params(recipe(tmp_path, ELSEWHERE))
+    assert not alone.members and list(alone.foreign) == ["torch"]
+
+
+def test_test_predictions_may_be_one_file_per_fold_model(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, ELSEWHERE.replace("b.csv", "[b.csv, c.csv]")))
+    assert params.foreign["torch"].test == ("b.csv", "c.csv")
+
+
+TEACHERS = ELSEWHERE + TRAINED.replace("weights: none}", "weights: none, teacher: [own]}")
+
+
+@pytest.mark.parametrize(
+    ("teacher", "problem"),
+    [
+        ("own", "members.own.teacher.0: 'own' was found; a member cannot teach itself"),
+        ("torch", "members.own.teacher.0: 'torch' was found; only a member that is trained here can be a teacher"),
+        ("owm", "members.own.teacher.0: no other member 'owm'"),
+    ],
+)
+def test_no_suggestion_repeats_the_word_that_was_refused(tmp_path: Path, teacher: str, problem: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_params(recipe(tmp_path, TEACHERS.replace("[own]", f"[{teacher}]")))
+    assert problem in str(refused.value) and "did you mean" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("a.csv, test: b.csv}", "a.csv}", "recipe.yaml line 4: members.torch.predictions.test: missing"),
+        ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
+        ("oof: a.csv", "oof: 5", "members.torch.predictions.oof: 5 was found"),
+        ("{oof: a.csv, test: b.csv}", "a.csv", "members.torch.predictions: a text was found; a block of keys"),
+        (
+            "b.csv}",
+            "b.csv}\n    image_size: 32",
+            "recipe.yaml line 5: members.torch.image_size: stands beside predictions; a member is trained here or made",
+        ),
+        ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
+        ("test: b.csv", "test: [b.csv, 5]", "members.torch.predictions.test.1: 5 was found"),
+        ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member made elsewhere stands under members"),
+        (
+            "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n",
+            "  {}\n",
+            "members: {} was found; at least one member",
+        ),
+    ],
+)
+def test_a_member_is_trained_here_or_made_elsewhere(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in ELSEWHERE
+    with pytest.raises(UserError) as refused:
+        load_params(recipe(tmp_path, ELSEWHERE.replace(old, new)))
+    assert told in str(refused.value)
+
+
+def test_parameters_written_as_a_file_are_read_back_the_same(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED))
+    (tmp_path / "written.json").write_text(json.dumps(file_tree(params)))
+    assert load_params(tmp_path / "written.json") == params
+
+
+THREE = """extends: base.yaml
+members:
+  a: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}
+  b: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [a], teacher_scheme: B}
+  c: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [b], teacher_scheme: C}
+"""
+
+
+@pytest.mark.parametrize(("b", "c"), [("same_fold", "same_fold"), ("same_fold", "nested"), ("nested", "same_fold")])
+def test_chains_of_teachers_are_taken_where_they_can_be_kept_honest(tmp_path: Path, b: str, c: str) -> None:
+    params = load_params(recipe(tmp_path, THREE.replace("B}", f"{b}}}").replace("C}", f"{c}}}")))
+    assert params.members["c"].teacher_scheme == c
+
+
+def test_a_nested_student_of_a_nested_student_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested student"
+    ):
+        load_params(recipe(tmp_path, THREE.replace("B}", "nested}").replace("C}", "nested}")))

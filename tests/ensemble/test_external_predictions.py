@@ -1,0 +1,93 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from competition.config.errors import UserError
+from competition.ensemble.external_predictions import load_external
+from competition.ensemble.predictions import ViewPredictions
+
+CLASSES = ["cat", "dog", "eel"]
+TRAIN, TEST = np.array([f"a{n}" for n in range(40)]), np.array([f"t{n}" for n in range(30)])
+
+
+def probs(rows, sure, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(3) / sure, rows).astype(np.float32)
+
+
+def csv(path, ids, table):
+    pd.DataFrame(table, columns=CLASSES).assign(id=ids)[["eel", "id", "cat", "dog"]].to_csv(path, index=False)
+    return path
+
+
+def load(oof, test, declared="f" * 64):
+    return load_external(oof, test, CLASSES, TRAIN, TEST, "f" * 64, declared, np.zeros(len(TRAIN), int))
+
+
+def test_csv_and_npz_say_the_same_whatever_the_order_of_rows_and_columns(tmp_path):
+    one, two = probs(40, 1), probs(30, 1, 1)
+    turn = np.random.default_rng(0).permutation(40)
+    by_csv = load(csv(tmp_path / "o.csv", TRAIN[turn], one[turn]), csv(tmp_path / "t.csv", TEST, two))
+    np.savez(
+        tmp_path / "o.npz", ids=TRAIN[turn], probs=one[turn][:, [2, 0, 1]], classes=np.array(["eel", "cat", "dog"])
+    )
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=two)
+    by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
+    for found in (by_csv, by_npz):
+        assert found.oof.ids.tolist() == TRAIN.tolist()
+        assert np.allclose(found.oof.view("given"), one, atol=1e-3)
+        assert np.allclose(found.test.view("given"), two, atol=1e-3)
+        assert found.notes == ()
+
+
+def test_views_are_kept(tmp_path):
+    for name, ids in (("o.npz", TRAIN), ("t.npz", TEST)):
+        table = np.stack([probs(len(ids), 1, 0), probs(len(ids), 1, 1)], 1).astype(np.float16)
+        ViewPredictions(ids, ("identity", "flip_lr"), table).save(tmp_path / name)
+    assert load(tmp_path / "o.npz", tmp_path / "t.npz").oof.views == ("identity", "flip_lr")
+
+
+def test_folds_that_are_unknown_or_others_are_said(tmp_path):
+    files = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
+    assert "folds unknown" in load(*files, declared="").notes[0]
+    assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
+
+
+def test_the_mean_of_one_file_per_fold_model_is_what_is_blended(tmp_path):
+    oof, folds = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [probs(30, 1, seed) for seed in range(3)]
+    files = [csv(tmp_path / f"t{k}.csv", TEST[::-1], table[::-1]) for k, table in enumerate(folds)]
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3))
+    for test in (files, [tmp_path / "t.npz"]):
+        assert np.allclose(load(oof, test).test.view("given"), np.mean(folds, 0), atol=1e-3)
+    np.savez(tmp_path / "o.npz", ids=TRAIN, probs=np.stack([probs(40, 1)] * 2), folds=np.arange(2))
+    with pytest.raises(UserError, match=r"o\.npz has the array 'folds'; expected one out-of-fold prediction"):
+        load(tmp_path / "o.npz", files)
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(2))
+    with pytest.raises(UserError, match=r"t\.npz: probs has the shape \(3, 30, 3\); expected"):
+        load(oof, tmp_path / "t.npz")
+
+
+def test_what_is_wrong_with_the_files_is_said_with_their_names(tmp_path):
+    good, test = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
+    with pytest.raises(UserError, match=r"o\.csv: 30 of 30 ids have no prediction, first t0"):
+        load(good, good)
+    with pytest.raises(UserError, match=r"gone\.csv is not there"):
+        load(tmp_path / "gone.csv", test)
+    with pytest.raises(UserError, match=r"expected \.csv or \.npz"):
+        (tmp_path / "o.pkl").write_text("")
+        load(tmp_path / "o.pkl", test)
+    csv(tmp_path / "few.csv", TRAIN[2:], probs(38, 1))
+    with pytest.raises(UserError, match="2 of 40 ids have no prediction, first a0, a1"):
+        load(tmp_path / "few.csv", test)
+    np.savez(tmp_path / "wide.npz", ids=TRAIN, probs=np.full((40, 4), 0.25))
+    with pytest.raises(UserError, match=r"wide\.npz has 4 classes; the competition has 3"):
+        load(tmp_path / "wide.npz", test)
+    np.savez(tmp_path / "bare.npz", ids=TRAIN)
+    with pytest.raises(UserError, match="expected the arrays 'ids' and 'probs', found"):
+        load(tmp_path / "bare.npz", test)
+    np.savez(tmp_path / "evil.npz", ids=np.array([{}], dtype=object), probs=np.full((1, 3), 1 / 3))
+    with pytest.raises(UserError, match=r"evil\.npz is not a readable \.npz without pickled objects"):
+        load(tmp_path / "evil.npz", test)
+    logits = csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1))
+    with pytest.raises(UserError, match=r"logits\.csv: 40 rows are not probabilities .* apply a softmax"):
+        load(logits, test)

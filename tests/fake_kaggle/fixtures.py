@@ -1,0 +1,35 @@
+"""Fixtures of the loopback Kaggle server, shared by the tests of `kaggle` and of `kernels`."""
+
+import pytest
+
+from competition.kaggle.client import Client
+from fake_kaggle.parts import Contest
+from fake_kaggle.server import FakeKaggle
+from fake_kaggle.world import FILES, QUICK
+
+
+@pytest.fixture
+def kaggle(tmp_path):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    with FakeKaggle(folder) as server:
+        server.contests["flowers"] = Contest(FILES)
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def said():
+    """What a client told its user."""
+    return []
+
+
+@pytest.fixture
+def client(kaggle, home, said):
+    return Client(kaggle.environment(home), QUICK, said.append)

@@ -1,0 +1,175 @@
+"""Four planted secrets: a key, a token, the Authorization header made of them, a signed link. None may be seen."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from fake_kaggle.parts import SIGNATURE
+
+from competition.config.errors import UserError
+from competition.kaggle import credentials
+from competition.kaggle.redaction import redact
+
+ROOT = Path(__file__).parents[2]
+
+TEXTS = [
+    "Authorization: Basic YWRhOnBsYW50ZWQtc2VjcmV0",
+    "{'Authorization': 'Bearer planted-secret-abc'}",
+    "GET https://storage.googleapis.com/a/b.zip?X-Goog-Algorithm=a&X-Goog-Signature=planted-secret&x=1",
+    "https://bucket.s3.amazonaws.com/a?X-Amz-Signature=planted-secret&X-Amz-Credential=planted-secret",
+    "https://account.blob.core.windows.net/a?sv=1&sig=planted-secret%3D",
+    "KAGGLE_KEY=planted-secret make download",
+    '{"username": "ada", "key": "planted-secret"}',
+    "export KAGGLE_API_TOKEN='KGAT_planted-secret'",
+    "the token KGAT_planted-secret1 was refused",
+    "https://ada:planted-secret@proxy.example:8080/",
+    "refresh_token: planted-secret",
+    "X-Kaggle-Authorization: Bearer planted-secret",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_looks_like_a_secret_is_hidden(text):
+    shown = redact(text)
+    assert "planted" not in shown
+    assert "YWRhOnBsYW50" not in shown
+    assert "[hidden]" in shown
+
+
+@pytest.mark.parametrize("form", [str, lambda s: base64.b64encode(s.encode()).decode(), lambda s: quote(s, safe="")])
+def test_a_known_secret_is_hidden_in_every_form(form):
+    secret = "Un+usual/key=42"
+    assert redact(f"before {form(secret)} after", [secret]) == "before [hidden] after"
+
+
+@pytest.mark.parametrize(
+    "text", ["macro-F1 0.98 +- 0.01", "the key 'epoch' is unknown", "tokens: 12", "sha256 9f86d081884c7d65"]
+)
+def test_plain_sentences_stay_as_they_are(text):
+    assert redact(text) == text
+
+
+def test_the_clients_environment_has_one_credential_and_no_strays(tmp_path):
+    environment = {
+        "PATH": "/bin",
+        "HOME": str(tmp_path),
+        "KAGGLE_USERNAME": "ada",
+        "KAGGLE_KEY": "k-1234",
+        "VERBOSE": "1",
+        "VERBOSE_OUTPUT": "1",
+        "KAGGLE_TOKEN": "junk",
+        "KAGGLE_PATH": "/x",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "KAGGLE_API_ENVIRONMENT": "TEST",
+        "PYTHONPATH": "/evil",
+    }
+    found = credentials.find(environment)
+    assert (found.kind, found.source, found.username) == ("key", "KAGGLE_USERNAME and KAGGLE_KEY", "ada")
+    clean = credentials.child_environment(environment, found)
+    assert clean.keys() == {"PATH", "HOME", "KAGGLE_USERNAME", "KAGGLE_KEY", "PYTHONIOENCODING", "PYTHONUNBUFFERED"}
+    assert "k-1234" not in repr(found)
+
+
+def test_a_token_decides_alone_and_says_so(tmp_path):
+    environment = {
+        "HOME": str(tmp_path),
+        "KAGGLE_API_TOKEN": "KGAT_abcdefgh",
+        "KAGGLE_USERNAME": "ada",
+        "KAGGLE_KEY": "k-1234",
+    }
+    found = credentials.find(environment)
+    assert (found.source, found.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is not used beside it",))
+    assert "KAGGLE_KEY" not in credentials.child_environment(environment, found)
+
+
+def test_every_place_of_a_credential_is_known_in_the_clients_order(tmp_path):
+    def put(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+        return str(path)
+
+    environment = {"HOME": str(tmp_path)}
+    with pytest.raises(UserError, match="no Kaggle credential was found: make a token"):
+        credentials.find(environment)
+    xdg = put(".config/kaggle/kaggle.json", json.dumps({"username": "ada", "key": "k-1"}))
+    assert credentials.find(environment).source == xdg
+    oauth = put(".kaggle/credentials.json", json.dumps({"username": "ada", "refresh_token": "r"}))
+    assert credentials.find(environment).source == oauth  # ~/.kaggle now hides the folder under .config
+    key = put(".kaggle/kaggle.json", json.dumps({"username": "ada", "key": "k-2"}))
+    assert credentials.find(environment).source == key
+    token = put(".kaggle/access_token", "KGAT_abcdefgh\n")
+    assert credentials.find(environment).source == token
+    assert credentials.find({**environment, "KAGGLE_API_TOKEN": token}).source == f"KAGGLE_API_TOKEN (the file {token})"
+    Path(token).chmod(0o644)
+    assert credentials.find(environment).warnings == (
+        f"{token} can be read by others on this machine: chmod 600 {token}",
+    )
+
+
+def test_a_kaggle_json_that_is_none_is_refused_by_name(tmp_path):
+    (tmp_path / "kaggle.json").write_text("{}")
+    with pytest.raises(UserError, match=r"kaggle.json is not \{\"username\""):
+        credentials.find({"HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(tmp_path)})
+
+
+CODE = """
+import os, pathlib, sys, traceback
+from competition.config.errors import UserError
+from competition.kaggle import download
+from competition.kaggle import submit
+from competition.kaggle.client import Client, Patience
+client = Client(dict(os.environ), Patience(2, 0.05, 1.0, 8.0), print)
+folder = pathlib.Path(sys.argv[1])
+try:
+    print(submit.limits(client, "flowers"), repr(client.patience))
+    download.fetch(client, "flowers", folder / "raw", folder / "cache", 200)
+    file = folder / "s.csv"
+    file.write_text("id,label\\n")
+    print(submit.submit(client, "flowers", submit.by_file(file, "s.csv"), "0" * 64, "note", False, 1.0))
+except UserError:
+    traceback.print_exc()
+"""
+
+
+@pytest.mark.parametrize(
+    ("faults", "with_token"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"archive": ["expired"] * 20}, True),
+        ({"upload": ["500"] * 20}, False),
+        ({"GetSubmissionLimits": ["401"]}, False),
+        ({"GetSubmissionLimits": ["401"]}, True),
+    ],
+)
+def test_no_planted_secret_is_seen_whatever_happens(kaggle, home, tmp_path, faults, with_token):
+    kaggle.faults.update({method: list(queue) for method, queue in faults.items()})
+    more = {"KAGGLE_API_TOKEN": kaggle.token} if with_token else {}
+    strays = {
+        "VERBOSE": "1",
+        "VERBOSE_OUTPUT": "true",
+        "KAGGLE_TOKEN": "junk",
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(tmp_path),
+    }
+    environment = kaggle.environment(home, **more, **strays)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, tmp_path / "run"], env=environment, capture_output=True, text=True
+    )
+    basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
+    planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
+    files = [path for folder in (tmp_path / "run", home) for path in folder.rglob("*") if path.is_file()]
+    files += [path for path in tmp_path.iterdir() if path.is_file()]
+    seen = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in files)
+    assert [secret for secret in planted if secret in seen or quote(secret) in seen] == []
+    assert ("Traceback" in done.stderr) == bool(faults), done.stderr
+    if with_token and not faults:
+        assert ("Bearer " + kaggle.token) in {headers.get("Authorization") for _, headers in kaggle.headers}
+    assert os.environ.get("KAGGLE_KEY") is None

@@ -1,0 +1,280 @@
+import dataclasses
+import hashlib
+
+import pytest
+from fake_kaggle.parts import Run
+
+from competition.config.errors import UserError
+from competition.kaggle import delivery, submit
+from competition.kaggle.attempts import UnknownOutcome
+from competition.kaggle.client import KaggleError
+from competition.submission.ledger import Event, already_sent, append, read, refs
+
+CSV = b"id,label\na,1\nb,2\n"
+DIGEST = hashlib.sha256(CSV).hexdigest()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "submission.csv"
+    path.write_bytes(CSV)
+    return path
+
+
+LAG = 300.0  # seconds; a test that finds the submission ends long before
+
+
+def send(client, file, again=False, lag=LAG):
+    way = submit.by_file(file, file.name)
+    return submit.submit(client, "flowers", way, DIGEST, "two members", again, lag)
+
+
+def follow(client, ref, seconds=20.0):
+    waited = []
+    return delivery.follow(client, "flowers", ref, seconds, 0.01, 0.05, waited.append), waited
+
+
+def test_a_file_is_submitted_and_followed_to_its_score(kaggle, client, file):
+    kaggle.contests["flowers"].score = lambda data: (
+        ("COMPLETE", "0.91234", "", "") if data == CSV else ("ERROR", "", "", "?")
+    )
+    ref = send(client, file)
+    scored, waited = follow(client, ref)
+    assert (scored.ref, scored.status, scored.public, scored.private, scored.error) == (
+        ref,
+        "COMPLETE",
+        0.91234,
+        None,
+        "",
+    )
+    assert scored.message == f"two members | goldfold {DIGEST[:16]}"
+    assert len(waited) >= 1  # it was PENDING at first
+    assert submit.limits(client, "flowers").left == 4
+
+
+def test_kaggles_own_words_come_back_when_it_refuses_the_file(kaggle, client, file):
+    kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Submission must have 7382 rows")
+    scored, _ = follow(client, send(client, file))
+    assert (scored.status, scored.error, scored.public) == ("ERROR", "Submission must have 7382 rows", None)
+
+
+def test_the_same_file_is_not_sent_twice_unless_asked_for(kaggle, client, file):
+    first = send(client, file)
+    assert send(client, file) == first
+    assert len(kaggle.submissions) == 1
+    assert send(client, file, again=True) != first
+    assert len(kaggle.submissions) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "faults"),
+    [
+        ("upload", ["500"]),
+        ("upload", ["404"]),
+        ("upload", ["drop"] * 3),
+        ("StartSubmissionUpload", ["429:1"]),
+        ("StartSubmissionUpload", ["503"]),
+        ("CreateSubmission", ["429"]),
+    ],
+)
+def test_what_kaggle_surely_did_not_take_is_sent_again(kaggle, client, file, method, faults):
+    kaggle.faults[method] = list(faults)
+    ref = send(client, file)
+    assert [(made["ref"], made["sha256"]) for made in kaggle.submissions] == [(ref, DIGEST)]
+
+
+@pytest.mark.parametrize("fault", ["after:504", "lost"])
+def test_a_lost_answer_is_waited_for_in_a_list_that_lags_and_nothing_is_sent_twice(kaggle, client, file, fault):
+    kaggle.faults["CreateSubmission"] = [fault]
+    kaggle.unlisted_looks = 3  # the first three lists after the submission do not show it
+    ref = send(client, file)
+    assert [made["ref"] for made in kaggle.submissions] == [ref]
+    assert kaggle.count("CreateSubmission") == 1
+
+
+@pytest.mark.parametrize("fault", ["500", "html"])  # 500 before anything happened, which nobody here can know
+def test_an_outcome_that_stays_unknown_ends_with_what_to_do_and_sends_nothing(kaggle, client, file, fault):
+    kaggle.faults["CreateSubmission"] = [fault]
+    with pytest.raises(UnknownOutcome, match=r"unknown whether Kaggle took .* look at .* `make submit AGAIN=1` sends"):
+        send(client, file, lag=0.1)
+    assert (kaggle.submissions, kaggle.count("CreateSubmission")) == ([], 1)
+
+
+@pytest.mark.parametrize("method", ["StartSubmissionUpload", "CreateSubmission"])
+def test_a_long_retry_after_ends_at_once_with_the_time_to_come_back(kaggle, client, file, tmp_path, method):
+    kaggle.faults[method] = ["429:900"] * 9
+    with pytest.raises(KaggleError, match=r"nothing was sent; run `make submit` again in 15 minutes, after \d\d:"):
+        deliver(client, file, tmp_path / "ledger.jsonl")
+    assert (kaggle.count(method), kaggle.submissions) == (1, [])
+    assert [event.what for event in read(tmp_path / "ledger.jsonl").events] == ["sending", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "kind", "message"),
+    [
+        ("upload", "500", "upload", "upload to flowers was refused .*: nothing was submitted"),
+        (
+            "CreateSubmission",
+            "400:Submission not allowed: daily limit",
+            "client",
+            "400 Submission not allowed: daily limit",
+        ),
+        ("StartSubmissionUpload", "403:You must accept this competition's rules", "rules", "accept them at"),
+        (
+            "CreateSubmission",
+            "400:This competition only accepts Submissions from Notebooks",
+            "notebooks",
+            "set kaggle.submit to notebook, then `make kernel submit`; nothing was submitted",
+        ),
+        ("StartSubmissionUpload", "404", "missing", "Kaggle knows no flowers"),
+        ("ListSubmissions", "401", "credentials", "does not accept the credential"),
+    ],
+)
+def test_what_fails_for_good_is_a_sentence_and_no_submission(kaggle, client, file, method, fault, kind, message):
+    kaggle.faults[method] = [fault] * 20
+    with pytest.raises(KaggleError, match=message) as user_error:
+        send(client, file)
+    assert user_error.value.kind == kind
+    assert kaggle.submissions == []
+
+
+def test_the_daily_limit_is_known_before_the_upload(kaggle, client, file):
+    kaggle.contests["flowers"].daily = 1
+    assert submit.refuse_when_used_up(client, "flowers").left == 1
+    send(client, file)
+    with pytest.raises(UserError, match=r"no submission to flowers is left today \(1 were made\)"):
+        submit.refuse_when_used_up(client, "flowers")
+
+
+def test_a_submission_that_stays_pending_is_not_called_done(kaggle, client, file):
+    kaggle.pending_polls = 10**9
+    scored, _ = follow(client, send(client, file), seconds=1.0)
+    assert (scored.status, scored.public) == ("PENDING", None)
+
+
+def test_not_yet_known_counts_as_pending(kaggle, client, file):
+    ref = send(client, file)
+    kaggle.faults["GetSubmission"] = ["404"]
+    assert follow(client, ref)[0].status == "COMPLETE"
+
+
+def deliver(client, file, ledger, again=False, lag=LAG):
+    def record(what, ref, public, private, error):
+        append(ledger, Event(DIGEST, what, ref, public, private, error, "2026-01-01T00:00:00Z"))
+
+    before = already_sent(read(ledger), DIGEST)
+    earlier = delivery.Earlier(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
+    way, timing = submit.by_file(file, file.name), delivery.Timing(20, 0.01, 0.05, lag)
+    return delivery.deliver(client, "flowers", way, DIGEST, "", again, earlier, record, timing, lambda waited: None)
+
+
+def events(ledger):
+    return [(event.what, event.public_score, event.error) for event in read(ledger).events]
+
+
+def test_every_step_is_in_the_ledger(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    deliver(client, file, ledger)
+    assert events(ledger) == [("sending", None, ""), ("submitted", None, ""), ("scored", 0.9, "")]
+    assert already_sent(read(ledger), DIGEST).ref == str(kaggle.submissions[0]["ref"])
+    kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Required column 'label' could not be found")
+    deliver(client, file, ledger, again=True)
+    assert events(ledger)[-1] == ("failed", None, "Required column 'label' could not be found")
+
+
+def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    kaggle.faults["upload"] = ["500"] * 3
+    with pytest.raises(KaggleError, match="nothing was submitted"):
+        deliver(client, file, ledger)
+    assert already_sent(read(ledger), DIGEST) is None
+    deliver(client, file, ledger)
+    assert [what for what, _, _ in events(ledger)] == ["sending", "failed", "sending", "submitted", "scored"]
+
+
+def test_an_attempt_without_an_outcome_is_looked_for_and_sent_again_only_when_asked(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    deliver(client, file, ledger)
+    kaggle.faults["CreateSubmission"] = ["after:504"]
+    kaggle.unlisted_looks = 10**9
+    with pytest.raises(UnknownOutcome):
+        deliver(client, file, ledger, again=True, lag=0.1)
+    with pytest.raises(UnknownOutcome):  # the first submission of this file is not taken for the second
+        deliver(client, file, ledger, lag=0.1)
+    assert ([what for what, _, _ in events(ledger)][3:], len(kaggle.submissions)) == (["sending"], 2)
+    kaggle.submissions[1]["unlisted"] = 2
+    found = deliver(client, file, ledger)
+    assert (found.ref, len(kaggle.submissions)) == (kaggle.submissions[1]["ref"], 2)
+    assert [what for what, _, _ in events(ledger)][3:] == ["sending", "submitted", "scored"]
+
+
+def test_a_search_that_fails_leaves_the_outcome_open(kaggle, client, file, tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    append(ledger, Event(DIGEST, "sending", "", None, None, "", ""))
+    kaggle.faults["ListSubmissions"] = ["401"]
+    with pytest.raises(UnknownOutcome, match="cannot be read, Kaggle does not accept the credential"):
+        deliver(client, file, ledger)
+    assert already_sent(read(ledger), DIGEST).what == "sending"
+
+
+@pytest.fixture
+def left(kaggle):
+    """Two versions of a kernel, each with a submission among its outputs."""
+    for version, text in enumerate((b"id,label\na,9\nb,9\n", CSV), 1):
+        folder = kaggle.folder / f"ada_goldfold-flowers_v{version}"
+        (folder / "working").mkdir(parents=True)
+        (folder / "working" / "submission.csv").write_bytes(text)
+        (folder / "working" / "weights.pack").write_bytes(b"large")
+        kaggle.kernels["ada/goldfold-flowers"].append(Run({}, folder, "COMPLETE"))
+    kaggle.contests["flowers"].kernels_only = True
+    return submit.Made("ada/goldfold-flowers", 2, "submission.csv", DIGEST, "")
+
+
+def hand_in(client, made, again=False):
+    submit.refuse_another_output(client, made)
+    return submit.submit(client, "flowers", submit.by_kernel(made), DIGEST, "two members", again, LAG)
+
+
+def test_what_a_kernel_left_is_submitted_and_followed_to_its_score(kaggle, client, left):
+    ref = hand_in(client, left)
+    (made,) = kaggle.submissions
+    assert (made["ref"], made["sha256"], made["name"]) == (ref, DIGEST, "submission.csv")
+    assert made["message"] == f"two members | goldfold {DIGEST[:16]}"
+    assert follow(client, ref)[0].status == "COMPLETE"
+    assert kaggle.count("upload") == 0
+    (asked,) = [ask for method, ask in kaggle.calls if method == "CreateCodeSubmission"]
+    assert (asked["kernelOwner"], asked["kernelSlug"], asked["kernelVersion"]) == ("ada", "goldfold-flowers", 2)
+
+
+def test_of_a_kernels_outputs_only_the_submission_is_fetched(kaggle, client, left):
+    submit.refuse_another_output(client, left)
+    assert sum(name == "GET outputs" for name, _ in kaggle.headers) == 1
+
+
+@pytest.mark.parametrize("fault", ["after:504", "lost"])
+def test_a_lost_answer_for_a_kernel_never_costs_a_second_submission(kaggle, client, left, fault):
+    kaggle.faults["CreateCodeSubmission"] = [fault]
+    kaggle.unlisted_looks = 2
+    ref = hand_in(client, left)
+    assert [made["ref"] for made in kaggle.submissions] == [ref]
+    assert hand_in(client, left) == ref
+    assert len(kaggle.submissions) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 1}, "submission.csv of version 1 of ada/goldfold-flowers is not the submission in hand"),
+        ({"file": "other.csv"}, r"other.csv of version 2 of ada/goldfold-flowers is not there \(any more\)"),
+    ],
+)
+def test_another_output_than_the_one_in_hand_is_refused(kaggle, client, left, changes, message):
+    with pytest.raises(UserError, match=message):
+        hand_in(client, dataclasses.replace(left, **changes))
+    assert kaggle.submissions == []
+
+
+def test_a_record_that_is_damaged_is_none(tmp_path):
+    assert submit.read_made(tmp_path / "absent.json") is None
+    (tmp_path / "torn.json").write_text('{"kernel": "a/b"')
+    assert submit.read_made(tmp_path / "torn.json") is None

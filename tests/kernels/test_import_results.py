@@ -1,0 +1,86 @@
+"""What a submission made in a notebook is made from, and how it becomes one of ours."""
+
+import hashlib
+
+import pytest
+from world import params
+
+from competition.artifacts.dependencies import fold_model_manifest
+from competition.artifacts.manifest import write_manifest
+from competition.config.errors import UserError
+from competition.kaggle.submit import read_made
+from competition.kernels import request as kernel_work
+from competition.kernels.api import KernelVersion
+from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, import_submission
+from competition.submission.ledger import Entry, append, read
+
+CSV = b"id,label\na,1\n"
+PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
+
+
+def train(work, name, fold, weights):
+    manifest = fold_model_manifest(work, name, fold)
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.with_name("weights.npz").write_bytes(weights)
+    write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})
+
+
+def left(folder, content):
+    """What a kernel left: the file, and the ledger's line of CSV."""
+    folder.mkdir()
+    (folder / SUBMISSION).write_bytes(content)
+    numbers = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 1}
+    names = {
+        "competition": "digits",
+        "members": ("cnn",),
+        "weights": (1.0,),
+        "views": ("identity",),
+        "metric": "macro_f1",
+    }
+    digest = hashlib.sha256(CSV).hexdigest()
+    entry = Entry(
+        digest=digest, file="there.csv", params_digest="", git_commit="", partial="", made="", **names, **numbers
+    )
+    append(folder / LEDGER, entry)
+
+
+def home(folder):
+    return ImportTarget(folder / "work" / "digits", folder / "submissions", params(), (), None, lambda line: None)
+
+
+def test_the_file_its_line_of_the_ledger_and_where_it_is_on_kaggle_come_home(tmp_path):
+    left(tmp_path / "output", CSV)
+    import_submission(home(tmp_path), PUSHED, tmp_path / "output")
+    (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
+    assert (tmp_path / "submissions" / entry.file).read_bytes() == CSV
+    made = read_made(tmp_path / "work/digits/kernel/submission.json")
+    assert (made.kernel, made.version, made.file) == ("ada/goldfold-digits", 3, "submission.csv")
+    assert made.digest == entry.digest == hashlib.sha256(CSV).hexdigest()
+
+
+def test_a_file_that_is_not_the_one_of_its_ledger_stays_out(tmp_path):
+    left(tmp_path / "output", b"id,label\na,2\n")
+    with pytest.raises(UserError, match="is not what its ledger says"):
+        import_submission(home(tmp_path), PUSHED, tmp_path / "output")
+    assert not (tmp_path / "submissions").exists()
+    assert not (tmp_path / "work").exists()
+
+
+def test_another_model_or_another_choice_asks_for_another_submission(tmp_path):
+    here = params("prepare.folds=2")
+    for fold in range(2):
+        train(tmp_path, "cnn", fold, b"one")
+    first = kernel_work.submission_request_digest(tmp_path, here)
+    assert (
+        kernel_work.submission_request_digest(tmp_path, params("prepare.folds=2 kaggle.tries=2 device.retries=1"))
+        == first
+    )
+    assert kernel_work.submission_request_digest(tmp_path, params("prepare.folds=2 blend.rounds=3")) != first
+    train(tmp_path, "cnn", 1, b"other")
+    assert kernel_work.submission_request_digest(tmp_path, here) != first
+
+
+def test_a_member_made_elsewhere_cannot_be_part_of_it(tmp_path):
+    here = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
+    with pytest.raises(UserError, match=r"members.torch.predictions are files of this machine"):
+        kernel_work.submission_request_digest(tmp_path, here)

@@ -1,0 +1,112 @@
+"""What XLA can express on the TensorFlow route. The TPU's own registry of operations gave the same verdicts."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+    pytest.skip("about TensorFlow's programs", allow_module_level=True)
+
+import keras
+import tensorflow as tf
+
+from competition.ensemble.views import VIEWS
+from competition.preflight.answers import REMEDIES
+from competition.preflight.lowering import Unsupported, lowered
+
+IMAGES = [((2, 16, 16, 3), "float32")]
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Another test of this process may have asked for the same bits every time: then nothing random goes without a seed."""
+    tf.random.set_seed(1)
+
+
+# name -> (function, its arguments, the operation that is refused)
+FAIL: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "decode a JPEG": (lambda: tf.io.decode_jpeg(tf.constant(b"bytes"), channels=3), [], "DecodeJpeg"),
+    "change JPEG quality": (
+        lambda x: tf.image.adjust_jpeg_quality(x[0] / 255, 50),
+        IMAGES,
+        "EncodeJpegVariableQuality",
+    ),
+    "read a file": (lambda: tf.io.decode_raw(tf.io.read_file("name"), tf.uint8), [], "ReadFile"),
+    "write numbers as text": (lambda x: tf.strings.length(tf.strings.as_string(x)), IMAGES, "AsString"),
+    "call Python": (lambda x: tf.py_function(lambda y: y, [x], tf.float32), IMAGES, "EagerPyFunc"),
+    "call NumPy": (lambda x: tf.numpy_function(np.sin, [x], tf.float32), IMAGES, "PyFunc"),
+    "resize with antialias": (lambda x: tf.image.resize(x, (8, 8), antialias=True), IMAGES, "ScaleAndTranslate"),
+    "resize bicubic": (lambda x: tf.image.resize(x, (8, 8), "bicubic"), IMAGES, "ResizeBicubic"),
+    "crop and resize": (
+        lambda x: tf.image.crop_and_resize(x, [[0.0, 0.0, 0.5, 0.5]], [0], (8, 8)),
+        IMAGES,
+        "CropAndResize",
+    ),
+    "mix by a gamma": (
+        lambda x: x * tf.random.stateless_gamma((2, 1, 1, 1), [1, 2], 0.2),
+        IMAGES,
+        "StatelessRandomGammaV3",
+    ),
+}
+
+# Made in the test: a layer has variables, and devices are cut before the first of them.
+LAYERS_FAIL: dict[str, tuple[Callable[[], Any], str]] = {
+    "rotation": (lambda: keras.layers.RandomRotation(0.1, seed=1), "ImageProjectiveTransformV3"),
+    "zoom": (lambda: keras.layers.RandomZoom(0.1, seed=1), "ImageProjectiveTransformV3"),
+}
+
+PASS: dict[str, Callable[..., Any]] = {
+    "resize bilinear": lambda x: tf.image.resize(x, (8, 8)),
+    "resize nearest": lambda x: tf.image.resize(x, (8, 8), "nearest"),
+    "quarter turn": lambda x: tf.image.rot90(x),
+    "uniform noise": lambda x: x + tf.random.stateless_uniform(x.shape, [1, 2]),
+    "shuffle": lambda x: tf.random.shuffle(x, seed=1),
+    "hue": lambda x: tf.image.stateless_random_hue(x, 0.1, [1, 2]),
+    "contrast": lambda x: tf.image.stateless_random_contrast(x, 0.5, 1.5, [1, 2]),
+    "best five": lambda x: tf.math.top_k(tf.reshape(x, (2, -1)), 5),
+    "order": lambda x: tf.argsort(tf.reshape(x, (2, -1))),
+    "confusion matrix": lambda x: tf.math.confusion_matrix(tf.cast(x[:, 0, 0, 0], tf.int32), [0, 1], 3),
+    "map": lambda x: tf.map_fn(lambda y: y * 2, x),
+    "bfloat16": lambda x: tf.cast(tf.cast(x, tf.bfloat16) * 2, tf.float32),
+    **{f"view {name}": VIEWS[name] for name in ("flip_lr", "rot270", "crop_top_left", "shift_up")},
+}
+
+
+@pytest.mark.parametrize("name", FAIL)
+def test_what_a_tpu_cannot_do_is_refused_by_its_name(name: str) -> None:
+    function, specs, operation = FAIL[name]
+    with pytest.raises(Unsupported) as refused:
+        lowered(function, specs)
+    assert operation in refused.value.operations
+
+
+@pytest.mark.parametrize("name", LAYERS_FAIL)
+def test_a_layer_that_warps_is_refused(name: str) -> None:
+    make, operation = LAYERS_FAIL[name]
+    layer = make()
+    with pytest.raises(Unsupported) as refused:
+        lowered(lambda x: layer(x, training=True), IMAGES)
+    assert operation in refused.value.operations
+
+
+def test_dropout_becomes_a_program() -> None:
+    layer = keras.layers.Dropout(0.5, seed=1)
+    assert len(lowered(lambda x: layer(x, training=True), IMAGES)) > 100
+
+
+@pytest.mark.parametrize("name", PASS)
+def test_what_a_tpu_can_do_becomes_a_program(name: str) -> None:
+    assert len(lowered(PASS[name], IMAGES)) > 100
+
+
+def test_the_operations_that_people_meet_have_a_remedy_of_their_own() -> None:
+    own = {operation for _, _, operation in FAIL.values()} | {operation for _, operation in LAYERS_FAIL.values()}
+    assert own & REMEDIES.keys() >= {
+        "DecodeJpeg",
+        "ImageProjectiveTransformV3",
+        "ScaleAndTranslate",
+        "StatelessRandomGammaV3",
+    }

@@ -1,0 +1,77 @@
+"""Hours, sessions, dollars: arithmetic one can check by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from competition.config.errors import UserError
+from competition.config.params_file import load_params
+from competition.preflight.planning import KNOWN, Load, Sizes, Speed, bills, cost_of, load_of, sessions_for, sizes_of
+
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+
+
+def test_compiling_once_for_all_folds_is_paid_once_and_said() -> None:
+    load = Load(runs=5, steps=100, scored=10, predicted=1000, folds=5)
+    cost = cost_of(load, Speed(ready=60, step=0.1, scored=0.01, predicted=0.002, ready_to_predict=20))
+    assert cost.train == pytest.approx(60 + 5 * (10 + 0.1))
+    assert cost.predict == pytest.approx(20 + 2)
+    assert cost.saved == pytest.approx(4 * 60 + 4 * 20)
+    assert cost.seconds == cost.train + cost.predict
+
+
+def test_the_load_counts_folds_epochs_views_and_trials() -> None:
+    member = PARAMS.members["cnn"]
+    member = replace(member, train=replace(member.train, epochs=3, batch=10))
+    params = replace(
+        PARAMS,
+        prepare=replace(PARAMS.prepare, folds=5),
+        predict=replace(PARAMS.predict, views=("identity", "flip_lr")),
+        tune=replace(PARAMS.tune, trials=4, folds=(0, 1), members=()),
+    )
+    load = load_of(member, params, "cnn", Sizes(10, 100, 50), replicas=4)
+    assert load.steps == 3 * (80 // 12)  # a batch of 10 becomes 12 on 4 replicas
+    assert load.scored == 3 * 20
+    assert load.runs == 5 + 4 * 2 // 4  # a trial is trained twice, each time on one fold where a fold model has four
+    whole = replace(params, tune=replace(params.tune, trained_on="all_folds"))
+    assert load_of(member, whole, "cnn", Sizes(10, 100, 50), replicas=4).runs == 5 + 4 * 2
+    assert load.predicted == 2 * (100 + 5 * 50)
+
+
+def test_the_load_of_a_nested_teacher_counts_a_model_for_each_pair_of_folds() -> None:
+    student = replace(PARAMS.members["mobilenet"], teacher=("cnn",), teacher_scheme="nested")
+    params = replace(PARAMS, members={**PARAMS.members, "mobilenet": student})
+    runs = {name: load_of(member, params, name, Sizes(10, 100, 50), 1).runs for name, member in params.members.items()}
+    assert runs == {"cnn": 5 + 10, "mobilenet": 5}
+
+
+@pytest.mark.parametrize(("hours", "sessions"), [(0.5, 1), (8.75, 1), (8.8, 2), (20, 3)])
+def test_work_is_cut_into_sessions_that_leave_room_for_setting_up(hours: float, sessions: int) -> None:
+    cut = sessions_for(hours * 3600, session_hours=9, weekly_hours=20, setup_hours=0.25)
+    assert cut.sessions == sessions
+    assert cut.hours == pytest.approx(hours + sessions * 0.25)
+    assert cut.share_of_week == pytest.approx(cut.hours / 20)
+    assert cut.weeks == (2 if cut.hours > 20 else 1)
+
+
+def test_bills_are_sorted_and_a_price_nobody_knows_is_left_out() -> None:
+    rows = [
+        {"region": "here", "on_demand": 4.5, "preemptible": 1.35, "as_of": "2020-06-01"},
+        {"region": "there", "on_demand": 4.0, "preemptible": None, "as_of": "2020-06-01"},
+    ]
+    found = bills(2, "v2-8", {"v2-8": rows})
+    assert [(bill.region, bill.kind, bill.dollars) for bill in found] == [
+        ("here", "preemptible", 2.7),
+        ("there", "on demand", 8.0),
+        ("here", "on demand", 9.0),
+    ]
+    assert bills(2, "v9-8", {"v2-8": rows}) == []
+
+
+def test_before_the_download_the_real_competitions_are_known_and_others_are_not(tmp_path: Path) -> None:
+    assert KNOWN["flowers"] == Sizes(104, 16465, 7382)
+    assert sizes_of(tmp_path, PARAMS) == Sizes(10, 1347, 450)
+    mini = replace(PARAMS, competition=replace(PARAMS.competition, adapter="flowers", miniature=0.1))
+    with pytest.raises(UserError, match="known after `make download`"):
+        sizes_of(tmp_path, mini)

@@ -1,0 +1,169 @@
+"""A hang ends the process so that it can go on; a lost device is opened again; nothing else is tried twice."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from stages import Place
+from world import CLASSES, ROOT, member, params, pixels_of
+
+from competition.training.checkpoint import Checkpoints
+from competition.training.device import open_device
+from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
+from competition.training.trainer import Images, Trainer
+
+GONE = tf.errors.UnavailableError(None, None, "Socket closed")
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GONE,
+        RuntimeError("UNAVAILABLE: TPU initialization failed"),
+        tf.errors.InternalError(None, None, "failed to connect to all addresses"),
+        caused(ValueError("the step failed"), GONE),
+    ],
+)
+def test_a_lost_device_is_known_by_what_the_frameworks_say(error) -> None:
+    assert is_device_loss(error)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("shapes differ"), tf.errors.ResourceExhaustedError(None, None, "out of memory"), None]
+)
+def test_nothing_else_is_a_lost_device(error) -> None:
+    assert not is_device_loss(error)
+
+
+def test_work_is_done_again_a_bounded_number_of_times() -> None:
+    tries: list[int] = []
+
+    def work() -> None:
+        tries.append(0)
+        if len(tries) < 3:
+            raise GONE
+
+    again: list[int] = []
+    retry_on_device_loss(work, 2, lambda number, error: again.append(number))
+    assert len(tries) == 3 and again == [1, 2]
+    tries.clear()
+    with pytest.raises(tf.errors.UnavailableError):
+        retry_on_device_loss(work, 1, lambda *_: None)
+    assert len(tries) == 2
+
+
+def test_another_error_is_not_tried_again() -> None:
+    tries: list[int] = []
+
+    def work() -> None:
+        tries.append(0)
+        raise ValueError("shapes differ")
+
+    with pytest.raises(ValueError, match="shapes differ"):
+        retry_on_device_loss(work, 5, lambda *_: None)
+    assert len(tries) == 1
+
+
+def test_a_watch_calls_out_once_when_nothing_is_heard_and_never_while_something_is() -> None:
+    called: list[float] = []
+    with Watchdog(1.0, lambda: called.append(time.monotonic())) as alive:
+        for _ in range(15):
+            time.sleep(0.1)
+            alive()
+        assert called == []
+        time.sleep(2.5)
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 0.2])
+def test_a_watch_that_is_off_or_over_says_nothing(seconds) -> None:
+    called: list[int] = []
+    with Watchdog(seconds, lambda: called.append(0)):
+        time.sleep(0 if seconds else 0.4)
+    time.sleep(0.5)
+    assert called == []
+
+
+def test_a_hang_that_stops_all_of_python_ends_the_process_too() -> None:
+    code = """
+    import ctypes, faulthandler
+    from competition.training import fault_tolerance as survival
+    later = faulthandler.dump_traceback_later
+    survival.faulthandler.dump_traceback_later = lambda seconds, exit: later(seconds - 60, exit=exit)
+    with survival.Watchdog(0.5, lambda: None):
+        ctypes.PyDLL(None).sleep(30)  # holds the interpreter's lock
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=25
+    )
+    assert ran.returncode == 1 and "Timeout" in ran.stderr and 'File "<string>"' in ran.stderr
+
+
+def test_a_member_rebuilt_on_a_new_device_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    labels = np.arange(40) % CLASSES
+    ids, folds = labels.astype(str), np.arange(40) // CLASSES % 2
+    images = Images(np.char.add(ids, np.arange(40).astype(str)), pixels_of(labels), labels, folds, np.ones(40, bool))
+    recipe = member(batch=4, dropout=0.3, steps_per_call=1)
+
+    def train(steps_until_lost: int) -> dict[str, np.ndarray]:
+        trainer = Trainer(recipe, images, CLASSES, "macro_f1", open_device(params().device), 7)
+
+        def progress(step: int, *_: object) -> None:
+            if step == steps_until_lost:
+                raise GONE
+
+        trainer.train(0, recipe.train, Checkpoints(tmp_path, "x"), progress, lambda: False)
+        Checkpoints(tmp_path, "x").clear()
+        return trainer.engine.state()
+
+    undisturbed, left, found = train(-1), [3, 6, -1], []
+    retry_on_device_loss(lambda: found.append(train(left.pop(0))), 2, lambda *_: reset_devices())
+    assert left == [] and len(found) == 1 and found[0].keys() == undisturbed.keys()
+    for name, value in undisturbed.items():
+        np.testing.assert_array_equal(found[0][name], value, err_msg=name)
+
+
+@pytest.mark.timeout(900)  # the world it is trained in may have to be made first
+def test_training_goes_on_after_a_lost_device_and_ends_itself_when_it_hangs(finished: Place, tmp_path: Path) -> None:
+    place = finished.copy_to(tmp_path)
+    shutil.rmtree(place.work / "members")
+    code = """
+    import time
+    import tensorflow as tf
+    from competition.training.engine_tensorflow import TensorFlowEngine
+    from pipelines import train
+    train.FIRST_PAUSE = 0.1
+    calls, real = [], TensorFlowEngine.train
+    def unsteady(engine, *arguments):
+        calls.append(id(engine))
+        if len(calls) == 4:
+            raise tf.errors.UnavailableError(None, None, "Socket closed")
+        if len(calls) == 6:
+            assert len(set(calls)) == 2  # another engine
+            time.sleep(600)
+        return real(engine, *arguments)
+    TensorFlowEngine.train = unsteady
+    train.main(train.run, train.add_selection)
+    """
+    command = place.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *command[3:]],
+        cwd=ROOT, capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ran.returncode == 5, ran.stderr
+    assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in ran.stdout
+    assert "goldfold: no step for 30 s (device.hang_seconds)" in ran.stderr
+    assert "in unsteady" in ran.stderr and "in train_fold" in ran.stderr  # where it stands
+    assert any(place.work.glob("members/slim/fold0/checkpoints/*.json"))
