@@ -32,14 +32,14 @@ class Job:
     options: argparse.Namespace
     work: Path  # work/<competition>
     submissions: Path
-    said: list[str] = field(default_factory=list)
+    echoed: list[str] = field(default_factory=list)
 
     @property
     def debug(self) -> bool:
         return bool(self.options.debug)
 
     def echo(self, line: str) -> None:
-        self.said.append(line)
+        self.echoed.append(line)
         print(line, flush=True)
 
     def path(self, *parts: str) -> Path:

@@ -69,7 +69,7 @@ def test_tuned_folds_are_those_of_the_models_whatever_params_say_now(work: Path)
     assert tuned_folds(work, FOUND) == ()
     leave_model(work, FOUND, "cnn", 1, tuned_folds=(2,))
     leave_model(work, FOUND, "mobilenet", 0, tuned_folds=(0,))
-    for now in ("tune.trials=0", "tune.trials=9 tune.folds=[1]"):
+    for now in ("tune.trials=0", "tune.trials=9 tune.folds=[0,1]"):
         assert tuned_folds(work, params(f"prepare.folds=3 predict.views=[identity] {now}")) == (0, 2)
 
 
