@@ -66,8 +66,8 @@ def train_fold(
     pace: is told how long the steps take and wait for data.
     Raises Diverged, Stopped.
     """
-    if engine.averaged != (train.ema > 0):
-        own = "above 0" if engine.averaged else "0"
+    if engine.keeps_average != (train.ema > 0):
+        own = "above 0" if engine.keeps_average else "0"
         raise UserError(
             f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side"
         )
@@ -82,7 +82,7 @@ def train_fold(
     run = _resumed(engine, checkpoints, plan.fold)
     feeder: TrainingBatches | None = None
     while run.step < len(rates) and not run.out_of_patience(train.patience):
-        if engine.fits or feeder is not feeder_at(run.step // per_epoch):
+        if engine.uses_fit or feeder is not feeder_at(run.step // per_epoch):
             feeder = feeder_at(run.step // per_epoch)
             batches = engine.distributed(feeder.start(plan, run.step))
         ahead = min(train.steps_per_call, per_epoch - run.step % per_epoch)
