@@ -27,7 +27,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
-from competition.training.loop import _resumed
+from competition.training.loop import _resume
 from competition.training.model import build
 
 MOST = 8  # devices
@@ -79,15 +79,11 @@ def trained(
     pixels, labels = pictures()
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
-    feeder = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
+    batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
-
-    def told(*_: Any) -> None:
-        after_step()
-
-    return loop.train_fold(
-        engine, lambda _: feeder, plan, train, checkpoints, lambda _: float(held_out(engine).std()), 1, told, stop
-    ).history
+    run = loop.FoldRun(plan, train, lambda _: batches, checkpoints)
+    callbacks = loop.Callbacks(lambda *_: after_step(), stop, lambda _: float(held_out(engine).std()))
+    return loop.train_fold(engine, run, callbacks).history
 
 
 def held_out(engine: Engine) -> np.ndarray:
@@ -158,7 +154,7 @@ def several_hosts(number: int) -> dict[str, State]:
             newest.unlink()
         resumed = everything(engine, trained(engine, train, checkpoints))
     try:
-        _resumed(engine, None, fold=number)
+        _resume(engine, None, fold=number)
         user_error = ""
     except UserError as error:
         user_error = str(error)

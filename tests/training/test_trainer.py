@@ -206,7 +206,7 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     scores = [epoch.inner for epoch in found.history]
     assert found.kept_epoch == 1 + int(np.argmax(scores)) and len(set(scores)) > 1
     train = replace(trainer.member.train, **settings)  # type: ignore[arg-type]
-    aside, learned = trainer.set_aside(0, train), trainer.plan(0, train).rows
+    aside, learned = trainer.inner_validation_rows(0, train), trainer.plan(0, train).rows
     assert sorted([*aside, *learned]) == np.flatnonzero(IMAGES.folds != 0).tolist()
     best = trainer.engine.probabilities(_batches(aside), aside, _views("identity"))[:, 0]
     assert trainer.metric.score(LABELS[aside], best) == pytest.approx(max(scores))
