@@ -12,7 +12,7 @@ from world import ROOT, member
 
 from competition.config.params import Interval
 from competition.config.params_file import Override
-from competition.training.tuning import mend_journal, search, with_values
+from competition.training.tuning import repair_journal, search, with_values
 
 SPACE = {"x": Interval(low=-1.0, high=1.0, log=False), "y": Interval(low=1e-3, high=1.0, log=True)}
 
@@ -77,11 +77,11 @@ def test_a_torn_last_line_is_cut_and_kept_beside(tmp_path: Path, torn: bytes) ->
 
 def test_a_whole_journal_is_not_touched(tmp_path: Path) -> None:
     journal = tmp_path / "study.log"
-    mend_journal(journal)
+    repair_journal(journal)
     assert not journal.exists()
     searched(journal, 1)
     before = journal.read_bytes()
-    mend_journal(journal)
+    repair_journal(journal)
     assert journal.read_bytes() == before and not journal.with_suffix(".torn").exists()
 
 
