@@ -233,9 +233,9 @@ def test_reading_from_disk_does_not_become_the_memory_of_this_process(tmp_path) 
     import resource, sys
     from pathlib import Path
     import numpy as np
-    from competition.data.cache import OnDisk
+    from competition.data.cache import PixelFile
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pixels = OnDisk(Path(sys.argv[1]), (100, 512, 512, 3))
+    pixels = PixelFile(Path(sys.argv[1]), (100, 512, 512, 3))
     for start in range(0, 100, 10):
         pixels[np.arange(start, start + 10)]
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
