@@ -1,6 +1,6 @@
-"""Images decoded once per size for all folds, members, trials and views: on disk, in memory, or both, as the budget allows.
+"""Cache of decoded images, one per size for all folds, members, trials and views: on disk, in memory or both.
 
-What fits neither is decoded again whenever it is asked for (data/stream.py). All three give the same pixels.
+Images that fit neither are decoded on each access (data/stream.py). All three give the same pixels.
 """
 
 import errno
@@ -24,25 +24,25 @@ from competition.config.errors import UserError
 from competition.data import records, stream
 from competition.data.images import BadImage, Fit, decode
 
-LEFT_FREE = 1_000_000_000  # bytes of the disk that stay free, for checkpoints and results
-NO_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
+DISK_UNUSABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @dataclass(frozen=True)
 class CacheBudget:
-    folder: Path  # of decoded images on disk
-    ram: int  # bytes; images of one part at one size that need no more are held in memory
-    disk: int  # bytes of all that is in `folder`
+    folder: Path  # decoded images on disk
+    ram: int  # bytes; the images of one part at one size are held in memory up to this size
+    disk: int  # bytes; limit for all files in `folder`
 
 
 class Pixels(Protocol):
-    """(N, H, W, 3) uint8, asked for by numbers of rows. A NumPy array is one."""
+    """Images (N, H, W, 3) uint8, indexed by row numbers. A NumPy array is one."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
     def __getitem__(self, rows: np.ndarray, /) -> np.ndarray:
-        """rows: (n,) int, 0 to N - 1 -> (n, H, W, 3) uint8. Several threads may ask at once."""
+        """rows: (n,) int, 0 .. N - 1.  Returns (n, H, W, 3) uint8.  Thread-safe."""
 
 
 def decode_images(
@@ -55,12 +55,14 @@ def decode_images(
     source: str,
     progress: Callable[[int, int], None],
 ) -> Pixels:
-    """(N, size, size, 3) uint8 in the order of `ids`; decoded now when they are not on disk.
+    """Images (N, size, size, 3) uint8 in the order of `ids`, decoded now unless they are on disk.
 
-    files: record files, local or gs://.  ids: (N,) str.  unreadable: (N,) bool, rows whose image cannot be decoded: they
-    stay black and are never predicted from.
-    source: digest of what is in the files; with ids, size, fit and the decoder it names the file in budget.folder, so stale
-    pixels are never found.
+    files: record files, local or gs://.  ids: (N,) str.  unreadable: (N,) bool, rows whose image cannot be decoded; they
+    stay black and are never predicted.
+    source: digest of the files' content. With ids, size, fit and the decoder's version it names the file in budget.folder,
+    so stale pixels are never used.
+    progress: called with (images decoded, N).
+    Raises UserError for images that are missing or cannot be decoded.
     """
     shape = (len(ids), size, size, 3)
     key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
@@ -70,35 +72,35 @@ def decode_images(
     def fill(put: Callable[[int, np.ndarray], None]) -> None:
         _fill(put, records.read(files), ids, unreadable, size, fit, progress)
 
-    kept = _on_disk(path, shape) or _made_on_disk(path, shape, budget, fill)
-    if kept is not None:
-        return kept[np.arange(len(ids))] if in_ram else kept
+    cached = _open_cached(path, shape) or _write_cached(path, shape, budget, fill)
+    if cached is not None:
+        return cached[np.arange(len(ids))] if in_ram else cached
     if in_ram:
         pixels = np.zeros(shape, np.uint8)
         fill(pixels.__setitem__)
         return pixels
-    local = [_copied(file, budget) for file in files]
-    return stream.Stream(local, ids, unreadable, size, fit)
+    local_files = [_local_copy(file, budget) for file in files]
+    return stream.Stream(local_files, ids, unreadable, size, fit)
 
 
 class PixelFile:
-    """An .npy file read row by row: mapped into memory, what was read would count as this process's memory."""
+    """An .npy file read row by row. A memory map would count the pages read as memory of this process."""
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        """Raises ValueError where the file is not a whole array of that shape."""
+        """Raises ValueError unless the file is a complete uint8 array of this shape."""
         self._file = path.open("rb")
         np.lib.format.read_magic(self._file)
-        found, by_column, kind = np.lib.format.read_array_header_1_0(self._file)
-        self._start, self._each, self.shape = self._file.tell(), prod(shape[1:]), shape
-        whole = self._start + prod(shape)
-        if (found, by_column, kind) != (shape, False, np.uint8) or os.fstat(self._file.fileno()).st_size != whole:
-            raise ValueError(f"{path.name} is no whole array of shape {shape}")
+        header = np.lib.format.read_array_header_1_0(self._file)
+        self._start, self._image_bytes, self.shape = self._file.tell(), prod(shape[1:]), shape
+        file_bytes = self._start + prod(shape)
+        if header != (shape, False, np.uint8) or os.fstat(self._file.fileno()).st_size != file_bytes:
+            raise ValueError(f"{path.name} is not a complete array of shape {shape}")
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         pixels = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        for place, row in zip(pixels, stream.checked(rows, len(self)), strict=True):
-            found = os.pread(self._file.fileno(), self._each, self._start + row * self._each)
-            place[:] = np.frombuffer(found, np.uint8).reshape(self.shape[1:])
+        for image, row in zip(pixels, stream.check_rows(rows, len(self)), strict=True):
+            data = os.pread(self._file.fileno(), self._image_bytes, self._start + row * self._image_bytes)
+            image[:] = np.frombuffer(data, np.uint8).reshape(self.shape[1:])
         return pixels
 
     def __len__(self) -> int:
@@ -106,7 +108,7 @@ class PixelFile:
 
 
 class ConcatenatedPixels:
-    """Several parts, the rows of each behind those of the one before."""
+    """The rows of several parts, one part after the other."""
 
     def __init__(self, parts: Sequence[Pixels]) -> None:
         self._parts = parts
@@ -115,77 +117,78 @@ class ConcatenatedPixels:
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         pixels = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        rows = np.asarray(stream.checked(rows, self.shape[0]), int)
+        rows = np.asarray(stream.check_rows(rows, self.shape[0]), int)
         owner = np.searchsorted(self._ends, rows, side="right")
         for number in np.unique(owner):
-            part, here = self._parts[number], owner == number
-            pixels[here] = part[rows[here] - (self._ends[number] - part.shape[0])]
+            part, is_own = self._parts[number], owner == number
+            pixels[is_own] = part[rows[is_own] - (self._ends[number] - part.shape[0])]
         return pixels
 
 
 def is_streamed(pixels: Pixels) -> bool:
-    """Are some of these images decoded anew each time?"""
+    """Return True if some of these images are decoded on each access."""
     return isinstance(pixels, stream.Stream) or (
         isinstance(pixels, ConcatenatedPixels) and any(map(is_streamed, pixels._parts))
     )
 
 
-def _on_disk(path: Path, shape: tuple[int, ...]) -> PixelFile | None:
+def _open_cached(path: Path, shape: tuple[int, ...]) -> PixelFile | None:
+    """The cached file, or None if it is missing or not complete."""
     try:
-        found = PixelFile(path, shape)
+        cached = PixelFile(path, shape)
     except (OSError, ValueError):
         return None
     with suppress(OSError):
-        os.utime(path)  # the longest unused makes room first
-    return found
+        os.utime(path)  # marks it as recently used
+    return cached
 
 
-def _made_on_disk(
+def _write_cached(
     path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Callable[[int, np.ndarray], None]], None]
 ) -> PixelFile | None:
-    """None where there is no room. A second process that wants the same waits, and takes what the first has made."""
+    """Write the images to disk; None if there is no space. A second process waits and uses the file of the first."""
     try:
-        with _alone(budget.folder):
-            found = _on_disk(path, shape)
-            if found is None and _made_room(budget, prod(shape)):
+        with _exclusive(budget.folder):
+            cached = _open_cached(path, shape)
+            if cached is None and _make_space(budget, prod(shape)):
                 with atomic_write(path) as temporary, temporary.open("wb") as file:
                     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
                     file.flush()
-                    start, each, handle = file.tell(), prod(shape[1:]), file.fileno()
+                    start, image_bytes, handle = file.tell(), prod(shape[1:]), file.fileno()
                     file.truncate(start + prod(shape))
-                    fill(lambda row, image: _write(handle, np.ascontiguousarray(image), start + row * each))
-                found = _on_disk(path, shape)
-            return found
+                    fill(lambda row, image: _write(handle, np.ascontiguousarray(image), start + row * image_bytes))
+                cached = _open_cached(path, shape)
+            return cached
     except OSError as error:
-        if error.errno not in NO_DISK:
+        if error.errno not in DISK_UNUSABLE:
             raise
         return None
 
 
-def _write(handle: int, image: np.ndarray, where: int) -> None:
-    if os.pwrite(handle, image.data, where) != image.nbytes:
+def _write(handle: int, image: np.ndarray, offset: int) -> None:
+    if os.pwrite(handle, image.data, offset) != image.nbytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Only one process writes here at a time, so temporary files found now were left behind by a killed one."""
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Lock the folder for one writing process. Temporary files in it are then left-overs of a killed process: remove them."""
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "images.lock"):
-        for left in [*folder.glob(".*.npy"), *folder.glob(".*.tfrec")]:
-            left.unlink(missing_ok=True)
+        for leftover in [*folder.glob(".*.npy"), *folder.glob(".*.tfrec")]:
+            leftover.unlink(missing_ok=True)
         yield
 
 
-def _made_room(budget: CacheBudget, needed: int) -> bool:
-    """Remove what was not used for the longest time until `needed` bytes fit; nothing where they never would."""
+def _make_space(budget: CacheBudget, needed: int) -> bool:
+    """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
 
-    def kept() -> list[Path]:
+    def cached_files() -> list[Path]:
         files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
         return sorted(files, key=lambda file: file.stat().st_mtime)
 
     def used() -> int:
-        return sum(file.stat().st_size for file in kept())
+        return sum(file.stat().st_size for file in cached_files())
 
     def free() -> int:
         return shutil.disk_usage(budget.folder).free - LEFT_FREE
@@ -193,14 +196,14 @@ def _made_room(budget: CacheBudget, needed: int) -> bool:
     if needed > budget.disk or needed > free() + used():
         return False
     while used() + needed > budget.disk or free() < needed:
-        if not kept():
+        if not cached_files():
             return False
-        kept()[0].unlink()
+        cached_files()[0].unlink()
     return True
 
 
-def _copied(file: str, budget: CacheBudget) -> str:
-    """Where a record file can be read at any place: itself, or a local copy of a remote one."""
+def _local_copy(file: str, budget: CacheBudget) -> str:
+    """A path of the record file that allows random access: its own, or that of a local copy of a remote file."""
     if "://" not in file:
         return file
     import tensorflow as tf
@@ -208,11 +211,11 @@ def _copied(file: str, budget: CacheBudget) -> str:
     status = tf.io.gfile.stat(file)
     name = digest_of([file, status.length, status.mtime_nsec])[:16]
     copy = budget.folder / f"{name}.tfrec"
-    with _alone(budget.folder):
+    with _exclusive(budget.folder):
         if not copy.exists():
-            if not _made_room(budget, status.length):
+            if not _make_space(budget, status.length):
                 raise UserError(
-                    f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no room for "
+                    f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no space for "
                     f"a copy of {file} ({status.length / 1e9:.2f} GB) to read them from; raise cache.disk_gigabytes, or "
                     "cache.folder: a larger disk"
                 )
@@ -224,38 +227,44 @@ def _copied(file: str, budget: CacheBudget) -> str:
 
 def _fill(
     put: Callable[[int, np.ndarray], None],
-    found: Iterable[tuple[str, int, bytes]],
+    examples: Iterable[tuple[str, int, bytes]],
     ids: np.ndarray,
     unreadable: np.ndarray,
     size: int,
     fit: Fit,
     progress: Callable[[int, int], None],
 ) -> None:
-    """put(row, image) for every readable row, from several threads."""
-    place = {str(name): n for n, name in enumerate(ids)}
-    filled = unreadable.copy()
+    """Decode the images and call put(row, image) for every readable row, from several threads.
 
-    def one(record: tuple[str, int, bytes]) -> int:
-        row = place[record[0]]
+    examples: (id, label, encoded image).
+    """
+    row_of = {str(name): n for n, name in enumerate(ids)}
+    is_done = unreadable.copy()
+
+    def decode_example(example: tuple[str, int, bytes]) -> int:
+        row = row_of[example[0]]
         if not unreadable[row]:
             try:
-                put(row, decode(record[2], size, fit))
+                put(row, decode(example[2], size, fit))
             except BadImage as bad:
-                raise UserError(f"image {record[0]}: {bad}; `make download` lists such images and what to do") from None
+                raise UserError(
+                    f"image {example[0]}: {bad}; `make download` lists such images and the remedies"
+                ) from None
         return row
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        for some in _batched((r for r in found if r[0] in place), 512):
-            for row in pool.map(one, some):
-                filled[row] = True
-            done += len(some)
+        for chunk in _chunks((e for e in examples if e[0] in row_of), 512):
+            for row in pool.map(decode_example, chunk):
+                is_done[row] = True
+            done += len(chunk)
             progress(done, len(ids))
-    if not filled.all():
-        raise UserError(stream.missing(ids[~filled], len(ids)))
+    if not is_done.all():
+        raise UserError(stream.missing_images_message(ids[~is_done], len(ids)))
 
 
-def _batched(items: Iterable[tuple[str, int, bytes]], size: int) -> Iterator[list[tuple[str, int, bytes]]]:
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
+def _chunks(items: Iterable[tuple[str, int, bytes]], size: int) -> Iterator[list[tuple[str, int, bytes]]]:
+    """itertools.batched of Python 3.12."""
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size)):
+        yield chunk

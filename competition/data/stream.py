@@ -1,4 +1,4 @@
-"""Images read from the record files and decoded whenever they are asked for: slow, but in no more memory than a batch."""
+"""Images decoded from the record files on each access: slow, but in no more memory than a batch."""
 
 import os
 from collections.abc import Sequence
@@ -13,54 +13,58 @@ from competition.data.images import BadImage, Fit, decode
 
 
 class Stream:
-    """(N, size, size, 3) uint8 by numbers of rows, like an array. Where each image lies is found out once, at the start."""
+    """Images (N, size, size, 3) uint8, indexed by row numbers like an array. The record files are indexed once, at the start."""
 
     def __init__(self, files: Sequence[str], ids: np.ndarray, unreadable: np.ndarray, size: int, fit: Fit) -> None:
-        """files: local record files.  ids: (N,) str.  unreadable: (N,) bool, rows that stay black."""
+        """files: local record files.  ids: (N,) str.  unreadable: (N,) bool, rows that stay black.
+
+        Raises UserError if a readable image is in none of the files.
+        """
         self.shape = (len(ids), size, size, 3)
         self._ids, self._unreadable, self._fit = ids, unreadable, fit
-        self._files = [Path(file).open("rb") for file in files]  # noqa: SIM115  (open as long as this object lives)
-        # (N, 3) int: file, first byte, bytes of the encoded image; 0 bytes = not found.
-        self._where = np.zeros((len(ids), 3), np.int64)
+        self._files = [Path(file).open("rb") for file in files]  # noqa: SIM115  (open for the lifetime of this object)
+        # (N, 3) int: file number, offset and length in bytes of the encoded image; length 0 = missing.
+        self._locations = np.zeros((len(ids), 3), np.int64)
         row_of = {str(name): row for row, name in enumerate(ids)}
         for number, file in enumerate(files):
             for name, start, length in records.places(file):
                 if name in row_of:
-                    self._where[row_of[name]] = number, start, length
-        lost = (self._where[:, 2] == 0) & ~unreadable
-        if lost.any():
-            raise UserError(missing(ids[lost], len(ids)))
+                    self._locations[row_of[name]] = number, start, length
+        is_missing = (self._locations[:, 2] == 0) & ~unreadable
+        if is_missing.any():
+            raise UserError(missing_images_message(ids[is_missing], len(ids)))
         self._pool = ThreadPoolExecutor(os.cpu_count())  # Pillow decodes without holding the interpreter's lock
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         pixels = np.zeros((len(rows), *self.shape[1:]), np.uint8)
 
-        def put(place: int, row: int) -> None:
+        def put(position: int, row: int) -> None:
             if not self._unreadable[row]:
-                pixels[place] = self._decoded(row)
+                pixels[position] = self._decode(row)
 
-        for _ in self._pool.map(put, range(len(rows)), checked(rows, self.shape[0])):
+        for _ in self._pool.map(put, range(len(rows)), check_rows(rows, self.shape[0])):
             pass
         return pixels
 
-    def _decoded(self, row: int) -> np.ndarray:
-        number, start, length = map(int, self._where[row])
+    def _decode(self, row: int) -> np.ndarray:
+        number, start, length = map(int, self._locations[row])
         data = os.pread(self._files[number].fileno(), length, start)
         try:
             return decode(data, self.shape[1], self._fit)
         except BadImage as bad:
             raise UserError(
-                f"image {self._ids[row]}: {bad}; `make download` lists such images and what to do"
+                f"image {self._ids[row]}: {bad}; `make download` lists such images and the remedies"
             ) from None
 
 
-def checked(rows: np.ndarray, count: int) -> list[int]:
-    """Row numbers as Python's; one outside 0 to count - 1 is an error, as a wrong place in a file would not be."""
+def check_rows(rows: np.ndarray, count: int) -> list[int]:
+    """Row numbers as Python integers. Raises IndexError for one outside 0 .. count - 1: a file offset would not."""
     numbers = [int(row) for row in rows]
     if numbers and not (min(numbers) >= 0 and max(numbers) < count):
-        raise IndexError(f"rows from {min(numbers)} to {max(numbers)} of {count}")
+        raise IndexError(f"row numbers from {min(numbers)} to {max(numbers)} are outside the range of {count} rows")
     return numbers
 
 
-def missing(ids: np.ndarray, count: int) -> str:
+def missing_images_message(ids: np.ndarray, count: int) -> str:
+    """Error message for images that are in no record file.  ids: (n,) str.  count: number of images expected."""
     return f"{len(ids)} of {count} images are not in the record files, among {first(ids)}; run `make download FORCE=1`"

@@ -1,4 +1,4 @@
-"""The parts of training, each timed alone and then together, by the code that trains."""
+"""Measure the parts of training alone and together, by the code that trains."""
 
 import math
 import time
@@ -10,50 +10,50 @@ from typing import Any
 import numpy as np
 
 from competition.data.batches import steps_per_epoch
-from competition.training.input_stall import LONG_ENOUGH, Waiting, step_alone
+from competition.training.input_stall import MEASURED_SECONDS, Waiting, seconds_in_memory
 from competition.training.loop import step_values
 from competition.training.trainer import Trainer
 
-BEGINNING = 8  # batches: more than are made ahead, so what is timed is made while it is timed
+WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
 
 
 @dataclass(frozen=True)
 class Parts:
     """Seconds of one batch."""
 
-    batch: float  # reading, augmenting and batching it, with nothing learned from it
+    batch: float  # reading, augmenting and batching it, without training on it
     waiting: Waiting
 
 
 def parts(trainer: Trainer, fold: int) -> Parts:
-    """Trains a little from the initial weights on every fold but `fold`; what is then in the engine means nothing."""
+    """Train for some seconds from the initial weights on every fold but `fold`. The weights are meaningless afterwards."""
     train, engine = trainer.member.train, trainer.engine
-    feeder, plan = trainer.feeder(train, trainer.member.image_size), trainer.plan(fold, train)
-    batches = iter(feeder.start(plan))
-    for _ in islice(batches, BEGINNING):
+    source, plan = trainer.training_batches(train, trainer.member.image_size), trainer.plan(fold, train)
+    batches = iter(source.start(plan))
+    for _ in islice(batches, WARM_UP):
         pass
-    batch = seconds_each(batches)
+    batch_seconds = seconds_per_item(batches)
     engine.reset(train.seed)
-    there = engine.distributed(feeder.start(plan))
+    distributed = engine.distributed(source.start(plan))
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = np.full(min(train.steps_per_call, per_epoch), train.learning_rate)
     values = step_values(train, per_epoch)
 
     def calls() -> Iterator[Any]:
         while True:
-            yield engine.train(there, rates, 0, values)
+            yield engine.train(distributed, rates, 0, values)
 
-    learning = calls()
-    for _ in islice(learning, math.ceil(BEGINNING / len(rates))):
+    training = calls()
+    for _ in islice(training, math.ceil(WARM_UP / len(rates))):
         pass
-    step = seconds_each(learning) / len(rates)
-    return Parts(batch, Waiting(step, step_alone(engine, feeder, rates, values)))
+    step_seconds = seconds_per_item(training) / len(rates)
+    return Parts(batch_seconds, Waiting(step_seconds, seconds_in_memory(engine, source, rates, values)))
 
 
-def seconds_each(items: Iterator[Any]) -> float:
-    """Of one of the items that are taken in some seconds."""
-    started, taken = time.monotonic(), 0
-    while time.monotonic() - started < LONG_ENOUGH:
+def seconds_per_item(items: Iterator[Any]) -> float:
+    """Mean time of taking one item, over some seconds."""
+    started, count = time.monotonic(), 0
+    while time.monotonic() - started < MEASURED_SECONDS:
         next(items)
-        taken += 1
-    return (time.monotonic() - started) / taken
+        count += 1
+    return (time.monotonic() - started) / count

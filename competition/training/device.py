@@ -1,4 +1,4 @@
-"""What the training runs on: the backend, chosen before Keras is imported, and the devices, with the reasons said."""
+"""Choose the Keras backend, before Keras is imported, and open the devices. Each choice comes with its reason."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from competition.config.errors import UserError
 from competition.config.params import CloudTpu, DeviceParams
 
 TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
-TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # Kaggle's TPU machines; Cloud TPU machines
+TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # environment variables of Kaggle's and Cloud TPU machines
 
 
 @dataclass(frozen=True)
@@ -26,76 +26,78 @@ class Device:
 def choose_backend(
     setting: str, environment: Mapping[str, str], exists: Callable[[str], bool], installed: Callable[[str], bool]
 ) -> tuple[str, str]:
-    """(backend, reason) for device.backend `setting`; KERAS_BACKEND must be it before Keras is imported.
+    """(backend, reason) for device.backend `setting`. Set KERAS_BACKEND to it before Keras is imported.
 
-    exists: is there such a file?  installed: is there a distribution of this name?
-    TPU images of today give the TPU to JAX and bring a TensorFlow without TPU support.
+    exists: whether a file exists.  installed: whether a Python distribution is installed.
+    Kaggle's and Colab's TPU images give the TPU to JAX and contain a TensorFlow without TPU support.
     """
     if setting == "jax" and not installed("jax"):
         raise UserError(
             "device.backend is jax, but JAX is not installed; install goldfold[jax], or set device.backend: auto"
         )
     if setting != "auto":
-        return setting, f"device.backend says {setting}"
-    told = environment.get("KERAS_BACKEND")
-    if told:
-        if told not in ("tensorflow", "jax"):
-            raise UserError(f"KERAS_BACKEND is {told}; expected tensorflow or jax, or nothing: device.backend chooses")
-        return told, "KERAS_BACKEND says so"
+        return setting, f"device.backend is {setting}"
+    preset = environment.get("KERAS_BACKEND")
+    if preset:
+        if preset not in ("tensorflow", "jax"):
+            raise UserError(
+                f"KERAS_BACKEND is {preset}; expected tensorflow, jax or unset (device.backend then chooses)"
+            )
+        return preset, "KERAS_BACKEND is set"
     signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
     if not signs:
         return "tensorflow", "no TPU is attached to this machine"
-    here = f"a TPU is here ({signs[0]})"
+    tpu = f"a TPU is attached ({signs[0]})"
     if installed("tensorflow-tpu"):
-        return "tensorflow", f"{here} and tensorflow-tpu is installed"
+        return "tensorflow", f"{tpu} and tensorflow-tpu is installed"
     if installed("jax") and installed("libtpu"):
-        return "jax", f"{here} and only JAX can use it: libtpu is installed, tensorflow-tpu is not"
-    return "tensorflow", f"{here}, but nothing that can use it: neither libtpu with jax, nor tensorflow-tpu"
+        return "jax", f"{tpu} and only JAX can use it: libtpu is installed, tensorflow-tpu is not"
+    return "tensorflow", f"{tpu}, but nothing that can use it is installed: neither libtpu with jax, nor tensorflow-tpu"
 
 
-def open_device(wanted: DeviceParams, cache: Path | None = None) -> Device:
-    """TPU before GPUs before CPU, on the backend that Keras runs on.
+def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
+    """Open the TPU, else the GPUs, else the CPU, on the backend of Keras.
 
-    Raises UserError when less is here than `require` asks for.
-    cache: folder for compiled programs (JAX), so that the next process need not compile them again.
+    cache: folder for compiled programs (JAX), so that the next process does not compile them again.
+    Raises UserError if the device is below params.require.
     """
     import keras
 
     backend = keras.backend.backend()
-    if wanted.backend not in ("auto", backend):
+    if params.backend not in ("auto", backend):
         raise UserError(
-            f"device.backend is {wanted.backend}, but Keras was imported on {backend}; "
-            f"set KERAS_BACKEND={wanted.backend} before, or device.backend: auto"
+            f"device.backend is {params.backend}, but Keras was imported on {backend}; "
+            f"set KERAS_BACKEND={params.backend} before, or device.backend: auto"
         )
     if backend == "jax":
-        found = _jax(wanted.logical_devices, cache)
+        device = _jax(params.logical_devices, cache)
     else:
         import tensorflow as tf
 
-        found = _tpu(tf, wanted.tpu) or _gpus(tf) or _cpu(tf, wanted.logical_devices)
+        device = _tpu(tf, params.tpu) or _gpus(tf) or _cpu(tf, params.logical_devices)
     order = ("cpu", "gpu", "tpu")
-    if wanted.require != "any" and order.index(found.kind) < order.index(wanted.require):
+    if params.require != "any" and order.index(device.kind) < order.index(params.require):
         raise UserError(
-            f"device.require is {wanted.require}, but on {backend} only a {found.kind} was found ({found.reason}); "
-            + _remedy(wanted.require, backend)
+            f"device.require is {params.require}, but on {backend} only a {device.kind} was found ({device.reason}); "
+            + _remedy(params.require, backend)
         )
-    return found
+    return device
 
 
 def only_feeds(tensorflow: Any) -> None:
-    """Hide the GPUs from TensorFlow: what it took would be missing to JAX. Best before it computes anything."""
-    with suppress(RuntimeError):  # it has looked already
+    """Hide the GPUs from TensorFlow, which would take memory that JAX needs. Call it before TensorFlow computes anything."""
+    with suppress(RuntimeError):  # TensorFlow has already initialised its devices
         tensorflow.config.set_visible_devices([], "GPU")
 
 
 def whole_batch(batch: int, parts: int) -> int:
-    """The smallest global batch that is at least `batch` and that so many parts can share equally."""
+    """`batch` rounded up to a multiple of `parts`."""
     return -(-batch // parts) * parts
 
 
 def _remedy(required: str, backend: str) -> str:
     if required == "tpu" and backend == "tensorflow":
-        return "set device.backend: jax where libtpu is installed, or switch the TPU on, or set device.require: any"
+        return "set device.backend: jax if libtpu is installed, or switch the TPU on, or set device.require: any"
     return f"switch the accelerator on and install the packages for {required}, or set device.require: any"
 
 
@@ -105,14 +107,14 @@ def _tpu(tf: Any, cloud: CloudTpu) -> Device | None:
     if not name and not any(Path(path).exists() for path in TPU_FILES):
         return None
     try:
-        where = (name or "local", cloud.zone or None, cloud.project or None)
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(*where)
+        address = (name or "local", cloud.zone or None, cloud.project or None)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(*address)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
         if cloud.name:
-            why = " ".join(str(error).split())[:200]
-            raise UserError(f"device.tpu.name is {cloud.name}, which cannot be reached: {why}") from None
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"device.tpu.name is {cloud.name}, which cannot be reached: {reason}") from None
         return None
     cores = tf.config.list_logical_devices("TPU")
     if not cores:
@@ -136,7 +138,7 @@ def _gpus(tf: Any) -> Device | None:
 
 
 def _cpu(tf: Any, logical: int) -> Device:
-    # The same rows give the same bits on CPU, so that a resumed run can be compared with an uninterrupted one.
+    # Deterministic on CPU, so that a resumed run ends with the same bits as an uninterrupted one.
     tf.config.experimental.enable_op_determinism()
     cpu = tf.config.list_physical_devices("CPU")[0]
     if logical <= 1:
@@ -149,13 +151,13 @@ def _cpu(tf: Any, logical: int) -> Device:
             if len(tf.config.list_logical_devices("CPU")) < logical:
                 raise
     names = [device.name for device in tf.config.list_logical_devices("CPU")[:logical]]
-    # The default cross-device ops fail when strategy.run stands inside a TensorFlow loop.
+    # The default cross-device ops fail if strategy.run is called inside a TensorFlow loop.
     strategy = tf.distribute.MirroredStrategy(names, cross_device_ops=tf.distribute.ReductionToOneDevice())
-    return Device("cpu", logical, strategy, _cut_into(logical), "tensorflow")
+    return Device("cpu", logical, strategy, _split_reason(logical), "tensorflow")
 
 
-def _cut_into(logical: int) -> str:
-    return f"the CPU cut into {logical} logical devices (device.logical_devices)"
+def _split_reason(logical: int) -> str:
+    return f"the CPU split into {logical} logical devices (device.logical_devices)"
 
 
 def _jax(logical: int, cache: Path | None) -> Device:
@@ -165,24 +167,24 @@ def _jax(logical: int, cache: Path | None) -> Device:
     only_feeds(tf)
     tf.config.experimental.enable_op_determinism()
     if logical > 1:
-        _cut_cpu(jax, logical)
+        _split_cpu(jax, logical)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    if _several_hosts() and not jax.distributed.is_initialized():
-        jax.distributed.initialize(**_named_hosts())
+    if _is_multi_host() and not jax.distributed.is_initialized():
+        jax.distributed.initialize(**_host_addresses())
     kind = {"cpu": "cpu", "tpu": "tpu"}.get(jax.default_backend(), "gpu")
     devices = jax.devices()
     if kind == "cpu" and jax.process_count() == 1:
         devices = devices[: max(logical, 1)]
     mesh = jax.sharding.Mesh(devices, ("batch",))
     hosts = f" on {jax.process_count()} hosts" if jax.process_count() > 1 else ""
-    told = f"JAX lists {len(devices)} {devices[0].device_kind} devices{hosts}"
+    reason = f"JAX lists {len(devices)} {devices[0].device_kind} devices{hosts}"
     if kind == "cpu" and not hosts:
-        told = _cut_into(logical) if logical > 1 else "JAX found no TPU and no GPU"
-    return Device(kind, len(devices), mesh, told, "jax")
+        reason = _split_reason(logical) if logical > 1 else "JAX found no TPU and no GPU"
+    return Device(kind, len(devices), mesh, reason, "jax")
 
 
-def _cut_cpu(jax: Any, logical: int) -> None:
+def _split_cpu(jax: Any, logical: int) -> None:
     try:
         jax.config.update("jax_num_cpu_devices", logical)
     except RuntimeError:
@@ -190,13 +192,13 @@ def _cut_cpu(jax: Any, logical: int) -> None:
             raise
 
 
-def _several_hosts() -> bool:
+def _is_multi_host() -> bool:
     hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     return len(hosts) > 1 or "JAX_COORDINATOR_ADDRESS" in os.environ
 
 
-def _named_hosts() -> dict[str, Any]:
-    """Who is in it, from the environment; nothing where a TPU pod or a cluster tells JAX by itself."""
+def _host_addresses() -> dict[str, Any]:
+    """Arguments of jax.distributed.initialize from the environment; none if JAX detects the cluster itself (TPU pod, Slurm)."""
     if "JAX_NUM_PROCESSES" not in os.environ:
         return {}
     return {

@@ -1,7 +1,7 @@
 """The engine on JAX: one jitted step with donated state, data-parallel over all devices of all hosts.
 
-The state is one dict of arrays, by the same names as on TensorFlow, on every device whole; a batch is cut along its
-first axis. XLA sees one global program (SPMD): sums, clipping, batch statistics are those of the whole batch.
+The state is one dict of arrays with the same names as on TensorFlow, replicated on every device. Batches are sharded
+along their first axis. XLA sees one global program (SPMD): sums, clipping and batch statistics are those of the whole batch.
 """
 
 from collections import deque
@@ -44,162 +44,180 @@ from competition.training.optimizer import (
     variable_rates,
 )
 
-AHEAD = 2  # batches on their way to the devices, and steps in flight on them
+AHEAD = 2  # batches transferred to the devices in advance, and steps in flight on them
 Arrays = dict[str, Any]  # name -> jax.Array
 
 
 class JaxEngine:
+    """Implements `Engine`."""
+
     def __init__(
         self, build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
     ) -> None:
-        if compiled_in.fit:
+        if compiled_in.use_fit:
             raise UserError(
-                "train.loop is fit, but Keras fit on JAX keeps the state to itself between steps and feeds several "
-                "devices without looking ahead; set train.loop: auto"
+                "train.loop is fit, but Keras fit on JAX hides the state between steps and does not prefetch batches for "
+                "several devices; set train.loop: auto"
             )
         self.batch, self.predict_batch = batch, predict_batch
-        self.fits, self.averaged = False, compiled_in.averaged
-        self._pieces = compiled_in.accumulate
-        self._whole = NamedSharding(device.strategy, PartitionSpec())
-        self._cut = NamedSharding(device.strategy, PartitionSpec("batch"))
+        self.uses_fit, self.keeps_average = False, compiled_in.keep_average
+        self._micro_batches = compiled_in.accumulate
+        self._replicated = NamedSharding(device.strategy, PartitionSpec())
+        self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
         self._model = build()
         self._variables = dict(saved_variables(self._model))
         names = {id(variable): name for name, variable in self._variables.items()}
         random = [v for v in self._model.non_trainable_variables if is_random(v)]
         names |= {id(v): f"random/{n:04}" for n, v in enumerate(random)}
         self._trainable = [names[id(v)] for v in self._model.trainable_variables]
-        self._other = [names[id(v)] for v in self._model.non_trainable_variables]
+        self._non_trainable = [names[id(v)] for v in self._model.non_trainable_variables]
         self._moments = moment_names(len(self._trainable))
-        self._averages = {name: average_name(name) for name in self._variables if self.averaged}
+        self._averages = {name: average_name(name) for name in self._variables if self.keeps_average}
         self._random = {names[id(v)]: np.dtype(v.dtype) for v in random}
-        self._depths, self._head = layer_depths(self._model)
-        self._start = self._initial()
+        self._depths, self._is_head = layer_depths(self._model)
+        self._initial_state = self._initial()
         self._state: Arrays = {}
         self.reset(0)
-        self._run = jax.jit(self._step, donate_argnums=0, out_shardings=(self._whole, self._whole))
-        self._ask = jax.jit(self._probabilities, out_shardings=self._whole)
-        self._seen: dict[View, Any] = {}
+        replicated = self._replicated
+        self._compiled_step = jax.jit(self._step, donate_argnums=0, out_shardings=(replicated, replicated))
+        self._network = jax.jit(self._probabilities, out_shardings=replicated)
+        self._view_programs: dict[View, Any] = {}
 
     @property
     def model(self) -> keras.Model:
-        """The Keras model, with the weights of now."""
+        """The Keras model with the current weights."""
         for name, variable in self._variables.items():
-            variable.assign(_fetched(self._state[name]))
+            variable.assign(_fetch(self._state[name]))
         return self._model
 
     def reset(self, seed: int) -> None:
-        self.load(self._start)
+        self.load(self._initial_state)
         self.reseed(seed, 0)
 
     def reseed(self, seed: int, step: int) -> None:
-        for place, (name, dtype) in enumerate(self._random.items()):
-            self._state[name] = self._put(np.asarray(seed_state(seed, place, step * self._pieces), dtype), self._whole)
+        for layer, (name, dtype) in enumerate(self._random.items()):
+            state = np.asarray(seed_state(seed, layer, step * self._micro_batches), dtype)
+            self._state[name] = _put(state, self._replicated)
 
     def distributed(self, batches: Any) -> Iterator[Any]:
-        ready: deque[tuple[Any, ...]] = deque()
+        queue: deque[tuple[Any, ...]] = deque()
         for batch in batches.as_numpy_iterator():
-            ready.append(tuple(self._put(part, self._cut) for part in batch))
-            if len(ready) > AHEAD:
-                yield ready.popleft()
-        yield from ready
+            queue.append(tuple(_put(part, self._batch_sharding) for part in batch))
+            if len(queue) > AHEAD:
+                yield queue.popleft()
+        yield from queue
 
     def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, values: StepValues) -> float:
-        found: list[Any] = []
-        for row in step_table(rates, step, values, self._depths, self._head):
-            self._state, loss = self._run(self._state, next(batches), self._put(row, self._whole))
-            found.append(loss)
-            if len(found) > AHEAD:
-                found[-1 - AHEAD].block_until_ready()  # else the host runs ahead and its batches fill the memory
-        return float(np.mean([_fetched(loss) for loss in found], dtype=np.float64))
+        step_losses: list[Any] = []
+        for row in step_table(rates, step, values, self._depths, self._is_head):
+            self._state, loss = self._compiled_step(self._state, next(batches), _put(row, self._replicated))
+            step_losses.append(loss)
+            if len(step_losses) > AHEAD:
+                # Otherwise the host runs ahead and its batches fill the device memory.
+                step_losses[-1 - AHEAD].block_until_ready()
+        return float(np.mean([_fetch(loss) for loss in step_losses], dtype=np.float64))
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
         model = {name: self._state[self._averages.get(name, name)] for name in [*self._variables, *self._random]}
-        return collect_probabilities(
-            batches, rows, lambda images: self._under(views, model, self._put(images, self._cut))
-        )
+        return collect_probabilities(batches, rows, lambda images: self._predict_views(views, model, images))
 
     def state(self) -> State:
-        return {name: _fetched(value) for name, value in self._state.items() if name not in self._random}
+        return {name: _fetch(value) for name, value in self._state.items() if name not in self._random}
 
     def load(self, state: State) -> None:
-        check_state({name: value.shape for name, value in self._start.items()}, state)
+        check_state({name: value.shape for name, value in self._initial_state.items()}, state)
         random = {name: self._state[name] for name in self._random if name in self._state}
-        self._state = {name: self._put(value, self._whole) for name, value in state.items()} | random
+        self._state = {name: _put(value, self._replicated) for name, value in state.items()} | random
 
     def weights(self) -> State:
         return weights_of(self.state())
 
     def load_weights(self, weights: State) -> None:
-        self.load(with_weights(self._start, weights))
+        self.load(with_weights(self._initial_state, weights))
 
     def all_gather(self, number: int) -> list[int]:
         if jax.process_count() == 1:
             return [number]
         from jax.experimental.multihost_utils import process_allgather
 
-        return [int(said) for said in process_allgather(np.array(number, np.int32))]
+        return [int(value) for value in process_allgather(np.array(number, np.int32))]
 
     def _initial(self) -> State:
+        """The state before the first step: the built weights, zero moments, averages equal to the weights."""
         model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
-        empty = zip(self._moments, self._trainable, strict=True)
-        moments = {moment: np.zeros_like(model[name]) for pair, name in empty for moment in pair}
+        pairs = zip(self._moments, self._trainable, strict=True)
+        moments = {moment: np.zeros_like(model[name]) for pair, name in pairs for moment in pair}
         return {**model, **moments, **{average: model[name] for name, average in self._averages.items()}}
 
     def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
-        now = unpack_row(row)
-        gradients, other, loss = self._gradients(state, batch, now)
-        after = state | dict(zip(self._other, other, strict=True))
-        named = zip(self._trainable, self._moments, clip_gradients(gradients, now), variable_rates(now), strict=True)
-        for name, (m, v), gradient, rate in named:
-            after[name], after[m], after[v] = adamw(state[name], gradient, state[m], state[v], rate, now)
+        """(state after one step, loss)."""
+        scalars = unpack_row(row)
+        gradients, non_trainable, loss = self._gradients(state, batch, scalars)
+        new_state = state | dict(zip(self._non_trainable, non_trainable, strict=True))
+        clipped, rates = clip_gradients(gradients, scalars), variable_rates(scalars)
+        for name, (m, v), gradient, rate in zip(self._trainable, self._moments, clipped, rates, strict=True):
+            updated = adamw(state[name], gradient, state[m], state[v], rate, scalars)
+            new_state[name], new_state[m], new_state[v] = updated
         for name, average in self._averages.items():
-            after[average] = update_average(state[average], after[name], now)
-        return after, loss
+            new_state[average] = update_average(state[average], new_state[name], scalars)
+        return new_state, loss
 
-    def _gradients(self, state: Arrays, batch: tuple[Any, ...], now: StepScalars) -> tuple[list[Any], list[Any], Any]:
-        """(gradients, non-trainable variables afterwards, loss), summed over the pieces of the batch."""
+    def _gradients(
+        self, state: Arrays, batch: tuple[Any, ...], scalars: StepScalars
+    ) -> tuple[list[Any], list[Any], Any]:
+        """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches."""
 
-        def loss_of(trainable: list[Any], other: list[Any], piece: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-            images, targets, weights = piece
-            logits, other = self._model.stateless_call(trainable, other, images.astype("float32"), training=True)
-            return jnp.sum(losses(targets, logits, weights, now.focal_gamma)) / self.batch, other
+        def loss_of(trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+            images, targets, weights = batch
+            inputs = images.astype("float32")
+            logits, non_trainable = self._model.stateless_call(trainable, non_trainable, inputs, training=True)
+            return jnp.sum(losses(targets, logits, weights, scalars.focal_gamma)) / self.batch, non_trainable
 
-        def add(so_far: Any, piece: tuple[Any, ...]) -> tuple[Any, None]:
-            gradients, other, loss = so_far
-            (part, other), more = jax.value_and_grad(loss_of, has_aux=True)(trainable, other, piece)
-            return ([a + b for a, b in zip(gradients, more, strict=True)], other, loss + part), None
+        gradient_of = jax.value_and_grad(loss_of, has_aux=True)
 
-        trainable, other = [state[name] for name in self._trainable], [state[name] for name in self._other]
-        if self._pieces == 1:
-            (loss, other), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, other, batch)
-            return gradients, other, loss
-        # Every n-th image: the same pieces whatever the number of devices, and each within one device's share.
-        pieces = tuple(jnp.moveaxis(x.reshape(-1, self._pieces, *x.shape[1:]), 1, 0) for x in batch)
-        empty = [jnp.zeros_like(x) for x in trainable]
-        return jax.lax.scan(add, (empty, other, jnp.zeros(())), pieces)[0]
+        def add(carry: Any, micro_batch: tuple[Any, ...]) -> tuple[Any, None]:
+            total, non_trainable, loss = carry
+            (part, non_trainable), gradients = gradient_of(trainable, non_trainable, micro_batch)
+            return ([a + b for a, b in zip(total, gradients, strict=True)], non_trainable, loss + part), None
 
-    def _under(self, views: Sequence[View], model: Arrays, images: Any) -> np.ndarray:
-        """(B, V, C)"""
+        trainable, non_trainable = self._arguments(state)
+        if self._micro_batches == 1:
+            (loss, non_trainable), gradients = gradient_of(trainable, non_trainable, batch)
+            return gradients, non_trainable, loss
+        # Every n-th image: the same micro-batches whatever the number of devices, each within one device's shard.
+        count = self._micro_batches
+        micro_batches = tuple(jnp.moveaxis(x.reshape(-1, count, *x.shape[1:]), 1, 0) for x in batch)
+        zeros = [jnp.zeros_like(x) for x in trainable]
+        return jax.lax.scan(add, (zeros, non_trainable, jnp.zeros(())), micro_batches)[0]
+
+    def _arguments(self, arrays: Arrays) -> tuple[list[Any], list[Any]]:
+        """(trainable, non-trainable) values in the order that `stateless_call` expects."""
+        return [arrays[name] for name in self._trainable], [arrays[name] for name in self._non_trainable]
+
+    def _predict_views(self, views: Sequence[View], model: Arrays, images: np.ndarray) -> np.ndarray:
+        """(B, V, C) probabilities of (B, H, W, 3) uint8 images."""
+        distributed = _put(images, self._batch_sharding)
         for view in views:
-            if view not in self._seen:
-                self._seen[view] = jax.jit(apply_view(view), out_shardings=self._cut)
-        found = [self._ask(model, self._seen[view](images)) for view in views]
-        return np.stack([_fetched(probs) for probs in found], axis=1)
+            if view not in self._view_programs:
+                self._view_programs[view] = jax.jit(apply_view(view), out_shardings=self._batch_sharding)
+        probs = [self._network(model, self._view_programs[view](distributed)) for view in views]
+        return np.stack([_fetch(view_probs) for view_probs in probs], axis=1)
 
     def _probabilities(self, model: Arrays, images: Any) -> Any:
-        trainable, other = [model[name] for name in self._trainable], [model[name] for name in self._other]
-        logits, _ = self._model.stateless_call(trainable, other, images, training=False)
+        logits, _ = self._model.stateless_call(*self._arguments(model), images, training=False)
         return jax.nn.softmax(logits)
 
-    def _put(self, value: np.ndarray, how: NamedSharding) -> Any:
-        if jax.process_count() == 1:
-            return jax.device_put(value, how)
-        # Every host has the whole batch and gives its own devices their part.
-        return jax.make_array_from_callback(value.shape, how, lambda part: value[part])
+
+def _put(value: np.ndarray, sharding: NamedSharding) -> Any:
+    """The array on the devices, sharded or replicated."""
+    if jax.process_count() == 1:
+        return jax.device_put(value, sharding)
+    # Every host has the whole batch and gives its own devices their part.
+    return jax.make_array_from_callback(value.shape, sharding, lambda part: value[part])
 
 
-def _fetched(value: Any) -> np.ndarray:
+def _fetch(value: Any) -> np.ndarray:
     """A replicated array, from a device of this host."""
     return np.array(value.addressable_data(0))

@@ -1,9 +1,9 @@
-"""The engine on TensorFlow: one replica step under the device's strategy, driven by our own loop or by Keras `fit`.
+"""The engine on TensorFlow: one replica step under the device's strategy, run by our own loop or by Keras `fit`.
 
-Both run the same `_replica_step` and give the same weights. `loop: auto` is the own loop, by measurement: for a new
-MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time) the first step is done after 9.9 and each of the next
-takes 0.15; `fit` around the same step 10.0 and 0.22; `fit` with an optimizer of Keras 16.5 and 0.13; the own loop on JAX
-29.3 and 1.06 (benchmarks/first_step.py). Nearly all of the first is TensorFlow building and optimizing the graph.
+Both run the same `_replica_step` and give the same weights. `loop: auto` is our own loop, because of these measurements
+for a new MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time, benchmarks/first_step.py): until the end
+of the first step 9.9, then 0.15 per step; `fit` around the same step 10.0 and 0.22; `fit` with a Keras optimizer 16.5 and
+0.13; our loop on JAX 29.3 and 1.06. Nearly all of the first is TensorFlow building and optimizing the graph.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,169 +45,178 @@ from competition.training.optimizer import (
 
 
 class TensorFlowEngine:
-    """All state lives in TensorFlow variables under the device's strategy."""
+    """Implements `Engine`. All state lives in TensorFlow variables under the device's strategy."""
 
     def __init__(
         self, build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
     ) -> None:
         self.batch, self.predict_batch = batch, predict_batch
-        self.fits, self.averaged = compiled_in.fit, compiled_in.averaged
-        self._pieces, self._replicas, self._strategy = compiled_in.accumulate, device.replicas, device.strategy
-        self._one_device = device.replicas == 1 and device.kind != "tpu"
+        self.uses_fit, self.keeps_average = compiled_in.use_fit, compiled_in.keep_average
+        self._micro_batches, self._replicas, self._strategy = compiled_in.accumulate, device.replicas, device.strategy
+        self._is_single_device = device.replicas == 1 and device.kind != "tpu"
         with self._strategy.scope():
             self.model = build()
             self._saved = [(name, v.value) for name, v in saved_variables(self.model)]
-            self._averages = [tf.Variable(v, trainable=False) for _, v in self._saved if self.averaged]
+            self._averages = [tf.Variable(v, trainable=False) for _, v in self._saved if self.keeps_average]
             self._moments = [
                 (tf.Variable(tf.zeros_like(v), trainable=False), tf.Variable(tf.zeros_like(v), trainable=False))
                 for v in (w.value for w in self.model.trainable_variables)
             ]
-            self._fitted = _Fit(self._fit_step) if self.fits else None
+            self._fit_model = _FitModel(self._fit_step) if self.uses_fit else None
         self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
-        self._depths, self._head = layer_depths(self.model)
-        self._start = self.state()
-        # Autograph is for the loop over steps alone: it would go through all that is called from it.
-        self._one_step = tf.autograph.experimental.do_not_convert(self._replica_step)
-        self._run = tf.function(self._steps)
-        # A row for each step of a call. As a variable its length may change; as an argument each length is traced anew.
+        self._depths, self._is_head = layer_depths(self.model)
+        self._initial_state = self.state()
+        # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
+        self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
+        self._compiled_steps = tf.function(self._steps)
+        # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
-        self._numbers = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
+        self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
-        self._ask = tf.function(self._probabilities, autograph=False)
-        self._seen: dict[View, Any] = {}
+        self._network = tf.function(self._probabilities, autograph=False)
+        self._view_programs: dict[View, Any] = {}
 
     def reset(self, seed: int) -> None:
-        self.load(self._start)
+        self.load(self._initial_state)
         self.reseed(seed, 0)
 
     def reseed(self, seed: int, step: int) -> None:
-        for place, variable in enumerate(self._random):
-            variable.assign(np.asarray(seed_state(seed, place, step * self._pieces), variable.dtype.as_numpy_dtype))
+        for layer, variable in enumerate(self._random):
+            state = seed_state(seed, layer, step * self._micro_batches)
+            variable.assign(np.asarray(state, variable.dtype.as_numpy_dtype))
 
     def distributed(self, batches: tf.data.Dataset) -> Any:
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        batches = batches.with_options(options)
-        if self.fits:
+        batches = _without_sharding(batches)
+        if self.uses_fit:
             return batches  # Keras distributes it
-        return iter(batches if self._one_device else self._strategy.experimental_distribute_dataset(batches))
+        return iter(batches if self._is_single_device else self._strategy.experimental_distribute_dataset(batches))
 
     def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
-        """batches: what distributed() gave; where `fits`, from a dataset that starts at `step`."""
-        numbers = step_table(rates, step, values, self._depths, self._head)
-        if self._fitted is not None:
-            return self._fitted.take(batches, numbers, self.batch)
-        self._numbers.assign(numbers)
-        return float(self._run(batches)) / len(rates)
+        """batches: the result of distributed(); if `uses_fit`, of a dataset that starts at `step`."""
+        table = step_table(rates, step, values, self._depths, self._is_head)
+        if self._fit_model is not None:
+            return self._fit_model.run_steps(batches, table, self.batch)
+        self._step_table.assign(table)
+        return float(self._compiled_steps(batches)) / len(rates)
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        if self.averaged:
+        if self.keeps_average:
             self._exchange()
         try:
-            return collect_probabilities(batches, rows, lambda images: self._under(views, self._shared_out(images)))
+            return collect_probabilities(batches, rows, lambda images: self._predict_views(views, images))
         finally:
-            if self.averaged:
+            if self.keeps_average:
                 self._exchange()
 
     def state(self) -> State:
         return {name: variable.numpy() for name, variable in self._variables()}
 
     def load(self, state: State) -> None:
-        own = dict(self._variables())
-        check_state({name: tuple(variable.shape) for name, variable in own.items()}, state)
-        for name, variable in own.items():
+        variables = dict(self._variables())
+        check_state({name: tuple(variable.shape) for name, variable in variables.items()}, state)
+        for name, variable in variables.items():
             variable.assign(state[name])
 
     def weights(self) -> State:
         return weights_of(self.state())
 
     def load_weights(self, weights: State) -> None:
-        self.load(with_weights(self._start, weights))
+        self.load(with_weights(self._initial_state, weights))
 
     def all_gather(self, number: int) -> list[int]:
         return [number]
 
     def _variables(self) -> list[tuple[str, Any]]:
+        """(name, variable) of everything a checkpoint holds."""
         pairs = zip(moment_names(len(self._moments)), self._moments, strict=True)
-        moments = [named for names, both in pairs for named in zip(names, both, strict=True)]
-        averages = [(average_name(name), a) for (name, _), a in zip(self._saved, self._averages, strict=False)]
-        return [*self._saved, *moments, *averages]
+        moments = [named for names, variables in pairs for named in zip(names, variables, strict=True)]
+        return [*self._saved, *moments, *((average_name(name), average) for name, _, average in self._averaged())]
+
+    def _averaged(self) -> list[tuple[str, Any, Any]]:
+        """(name, variable, its moving average); empty where no average is kept."""
+        pairs = zip(self._saved, self._averages, strict=True) if self.keeps_average else ()
+        return [(name, variable, average) for (name, variable), average in pairs]
 
     def _steps(self, batches: Any) -> tf.Tensor:
-        total, numbers = tf.constant(0.0), self._numbers.read_value()
-        for n in tf.range(tf.shape(numbers)[0]):
-            parts = self._strategy.run(self._one_step, (*next(batches), numbers[n]))
+        """One step per row of the step table. Returns the sum of the losses."""
+        total, table = tf.constant(0.0), self._step_table.read_value()
+        for n in tf.range(tf.shape(table)[0]):
+            parts = self._strategy.run(self._unconverted_step, (*next(batches), table[n]))
             total += self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
         return total
 
     def _replica_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
-        """One step of one replica on its share of the batch. Returns its part of the loss."""
-        now = unpack_row(row)
-        gradients, loss = self._gradients(images, targets, weights, now)
+        """One step of one replica on its share of the batch. Returns its share of the loss."""
+        scalars = unpack_row(row)
+        gradients, loss = self._gradients(images, targets, weights, scalars)
         context = tf.distribute.get_replica_context()
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        # Clipped after the sum, by the norm of the whole gradient; Keras clips what each replica has.
-        context.merge_call(self._update, (clip_gradients(gradients, now), variable_rates(now), now))
+        # Clipped after the sum, by the norm of the whole gradient; Keras clips each replica's gradient.
+        context.merge_call(self._update, (clip_gradients(gradients, scalars), variable_rates(scalars), scalars))
         return loss
 
     def _gradients(
-        self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, now: StepScalars
+        self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, scalars: StepScalars
     ) -> tuple[list[Any], Any]:
-        """Summed over the pieces of the batch.
+        """Gradients and loss, summed over the micro-batches.
 
-        The pieces are unrolled, because batch norm cannot talk to the other replicas from within a TensorFlow loop, and
-        tied one behind the other, so that one at a time is in memory.
+        The loop over micro-batches is unrolled, because batch norm cannot reduce over replicas from within a TensorFlow
+        loop. Control dependencies make them run one after the other, so that one at a time is in memory.
         """
         trainable = [v.value for v in self.model.trainable_variables]
         total: list[Any] = []
         loss = tf.constant(0.0)
-        for piece in range(self._pieces):
+        for n in range(self._micro_batches):
             with tf.control_dependencies(total):
-                # Every n-th image: the same pieces whatever the number of replicas.
-                mine = [tf.identity(x[piece :: self._pieces]) for x in (images, targets, weights)]
+                # Every n-th image: the same micro-batches whatever the number of replicas.
+                inputs, labels, row_weights = (
+                    tf.identity(x[n :: self._micro_batches]) for x in (images, targets, weights)
+                )
             with tf.GradientTape() as tape:
-                logits = self.model(tf.cast(mine[0], tf.float32), training=True)
-                part = tf.reduce_sum(losses(mine[1], logits, mine[2], now.focal_gamma)) / self.batch
+                logits = self.model(tf.cast(inputs, tf.float32), training=True)
+                part = tf.reduce_sum(losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch
             gradients = tape.gradient(part, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             total = [a + b for a, b in zip(total, gradients, strict=True)] if total else gradients
             loss += part
         return total, loss
 
-    def _update(self, strategy: Any, gradients: list[Any], rates: list[Any], now: StepScalars) -> None:
-        """On every replica's own copy of each variable."""
+    def _update(self, strategy: Any, gradients: list[Any], rates: list[Any], scalars: StepScalars) -> None:
+        """Update every replica's copy of each variable."""
 
-        def step(x: Any, g: Any, m: Any, v: Any, rate: Any, now: StepScalars) -> None:
-            after = adamw(x.read_value(), g, m.read_value(), v.read_value(), rate, now)
-            for variable, value in zip((x, m, v), after, strict=True):
+        def step(x: Any, g: Any, m: Any, v: Any, rate: Any, scalars: StepScalars) -> None:
+            updated = adamw(x.read_value(), g, m.read_value(), v.read_value(), rate, scalars)
+            for variable, value in zip((x, m, v), updated, strict=True):
                 variable.assign(value)
 
-        def follow(average: Any, x: Any, now: StepScalars) -> None:
-            average.assign(update_average(average.read_value(), x.read_value(), now))
+        def follow(average: Any, x: Any, scalars: StepScalars) -> None:
+            average.assign(update_average(average.read_value(), x.read_value(), scalars))
 
         learned = zip(self.model.trainable_variables, gradients, self._moments, rates, strict=True)
         for variable, gradient, (m, v), rate in learned:
-            strategy.extended.update(variable.value, step, (gradient, m, v, rate, now), group=True)
-        for (_, variable), average in zip(self._saved, self._averages, strict=False):
-            strategy.extended.update(average, follow, (variable, now), group=True)
+            strategy.extended.update(variable.value, step, (gradient, m, v, rate, scalars), group=True)
+        for _, variable, average in self._averaged():
+            strategy.extended.update(average, follow, (variable, scalars), group=True)
 
     def _exchange_averages(self) -> None:
-        """The averages into the model and back: what evaluates the model need not know of them."""
+        """Swap the model's variables and their averages, before and after prediction."""
 
         def exchange(x: Any, average: Any) -> None:
-            before, after = tf.identity(x), tf.identity(average)
-            x.assign(after)
-            average.assign(before)
+            old, new = tf.identity(x), tf.identity(average)
+            x.assign(new)
+            average.assign(old)
 
-        for (_, variable), average in zip(self._saved, self._averages, strict=True):
+        for _, variable, average in self._averaged():
             self._strategy.extended.update(variable, exchange, (average,), group=True)
 
     def _fit_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, repeated: tf.Tensor) -> tf.Tensor:
+        """The replica step as Keras `fit` calls it. repeated: (B, 8 + T), the row of the step table once per image."""
         loss = self._replica_step(images, targets, weights, repeated[0])
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, loss)
 
-    def _shared_out(self, images: np.ndarray) -> Any:
+    def _distribute_images(self, images: np.ndarray) -> Any:
+        """Give each replica an equal share of (B, H, W, 3) images."""
         share = len(images) // self._replicas
         if self._replicas == 1:
             return tf.constant(images)
@@ -215,23 +224,24 @@ class TensorFlowEngine:
             lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
         )
 
-    def _under(self, views: Sequence[View], images: Any) -> np.ndarray:
-        """(B, V, C)"""
+    def _predict_views(self, views: Sequence[View], images: np.ndarray) -> np.ndarray:
+        """(B, V, C) probabilities of (B, H, W, 3) uint8 images."""
+        distributed = self._distribute_images(images)
         for view in views:
-            if view not in self._seen:
-                seen = apply_view(view)
-                self._seen[view] = tf.function(partial(self._strategy.run, seen), autograph=False)
-        return np.stack([self._ask(self._seen[view](args=(images,))).numpy() for view in views], axis=1)
+            if view not in self._view_programs:
+                self._view_programs[view] = tf.function(partial(self._strategy.run, apply_view(view)), autograph=False)
+        inputs = (self._view_programs[view](args=(distributed,)) for view in views)
+        return np.stack([self._network(x).numpy() for x in inputs], axis=1)
 
     def _probabilities(self, images: Any) -> tf.Tensor:
-        def ask(local: tf.Tensor) -> tf.Tensor:
+        def softmax(local: tf.Tensor) -> tf.Tensor:
             return tf.nn.softmax(self.model(local, training=False))
 
-        return self._strategy.gather(self._strategy.run(ask, (images,)), axis=0)
+        return self._strategy.gather(self._strategy.run(softmax, (images,)), axis=0)
 
 
-class _Fit(keras.Model):
-    """Keras `fit` around a step: its data, callbacks, distribution; none of its optimizers, which clip per replica."""
+class _FitModel(keras.Model):
+    """Runs our step by Keras `fit`: its data handling, callbacks and distribution, but not its optimizers."""
 
     def __init__(self, step: Callable[..., tf.Tensor]) -> None:
         super().__init__()
@@ -243,15 +253,23 @@ class _Fit(keras.Model):
         (images, targets, weights), repeated = data
         return {"loss": self._step(images, targets, weights, repeated)}
 
-    def take(self, batches: tf.data.Dataset, numbers: np.ndarray, batch: int) -> float:
-        """len(numbers) steps; returns the mean loss. A batch travels with its row of numbers, once per image, so that
-        Keras can share both out."""
-        repeated = tf.data.Dataset.from_tensor_slices(numbers).map(lambda row: tf.repeat(row[None], batch, axis=0))
-        found: list[float] = []
-        note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: found.append(float(logs["loss"])))
-        dataset = tf.data.Dataset.zip((batches, repeated))
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        dataset = dataset.with_options(options)
-        self.fit(dataset, steps_per_epoch=len(numbers), shuffle=False, verbose=0, callbacks=[note])
-        return float(np.mean(found))
+    def run_steps(self, batches: tf.data.Dataset, table: np.ndarray, batch: int) -> float:
+        """Take one step per row of the step table. Returns the mean loss.
+
+        Each batch travels with its row of the table, repeated once per image, so that Keras can distribute both.
+        """
+        repeated = tf.data.Dataset.from_tensor_slices(table).map(lambda row: tf.repeat(row[None], batch, axis=0))
+        step_losses: list[float] = []
+        record = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda _, logs: step_losses.append(float(logs["loss"]))
+        )
+        dataset = _without_sharding(tf.data.Dataset.zip((batches, repeated)))
+        self.fit(dataset, steps_per_epoch=len(table), shuffle=False, verbose=0, callbacks=[record])
+        return float(np.mean(step_losses))
+
+
+def _without_sharding(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without automatic sharding: batches are global, and replicas get equal shares of each."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)

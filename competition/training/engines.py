@@ -1,4 +1,4 @@
-"""Which engine is made: the only place that knows that there are two."""
+"""Create the engine of the selected backend. Only this module knows both."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ def make_engine(
     """The engine of the device's backend.
 
     batch: a multiple of replicas x accumulate.  predict_batch: a multiple of the replicas.
-    Raises UserError when the backend cannot do what is asked for.
+    Raises UserError if the backend does not support an option.
     """
     if device.backend == "jax":
         from competition.training.engine_jax import JaxEngine

@@ -1,62 +1,64 @@
-"""A device that hangs, and a device that is gone."""
+"""Recover from a device that hangs or is lost."""
 
 import faulthandler
 import threading
 from collections.abc import Callable
 from typing import Any
 
-LOST = ("UNAVAILABLE", "Socket closed", "failed to connect to all addresses", "Connection reset by peer")
+LOST_MESSAGES = ("UNAVAILABLE", "Socket closed", "failed to connect to all addresses", "Connection reset by peer")
 
 
 class Watchdog:
-    """Calls `hung` when nobody has said for `seconds` that it goes on; `with Watchdog(...) as alive:`, then alive().
+    """Calls `hung` after `seconds` without a heartbeat: `with Watchdog(...) as heartbeat:`, then heartbeat() regularly.
 
-    seconds: 0 = never.  hung: called in a thread of its own; it should end the process, which cannot be saved.
-    Time in which the whole process stands still (a closed laptop, Ctrl-Z) does not count.
+    seconds: 0 = never.  hung: called in a thread of its own; it should end the process, which cannot recover.
+    Time in which the whole process is suspended (closed laptop, Ctrl-Z) does not count.
     """
 
     def __init__(self, seconds: float, hung: Callable[[], None]) -> None:
         self._seconds, self._hung = seconds, hung
-        self._silent = 0.0
-        self._over = threading.Event()
+        self._silent_seconds = 0.0
+        self._stopped = threading.Event()
 
     def __call__(self) -> None:
-        self._silent = 0.0
+        self._silent_seconds = 0.0
         if self._seconds:
-            # For a hang in which no Python thread runs any more: the stacks are written, the process ends with code 1.
+            # In case the hang blocks all Python threads: print the stacks and end the process with code 1.
             faulthandler.dump_traceback_later(1.5 * self._seconds + 60, exit=True)
 
     def __enter__(self) -> "Watchdog":
         self()
         if self._seconds:
-            threading.Thread(target=self._look, daemon=True).start()
+            threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._over.set()
+        self._stopped.set()
         faulthandler.cancel_dump_traceback_later()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         pause = min(1.0, self._seconds / 10)
-        while not self._over.wait(pause):
-            self._silent += pause
-            if self._silent >= self._seconds:
+        while not self._stopped.wait(pause):
+            self._silent_seconds += pause
+            if self._silent_seconds >= self._seconds:
                 self._hung()
                 return
 
 
 def is_device_loss(error: BaseException | None) -> bool:
-    """Does it, or what caused it, say that the device or the way to it is gone?"""
+    """Return True if the error or one of its causes says that the device or the connection to it is lost."""
     if error is None:
         return False
-    said = type(error).__name__ == "UnavailableError" or any(word in str(error) for word in LOST)
-    return (isinstance(error, Exception) and said) or is_device_loss(error.__cause__)
+    is_lost = type(error).__name__ == "UnavailableError" or any(message in str(error) for message in LOST_MESSAGES)
+    return (isinstance(error, Exception) and is_lost) or is_device_loss(error.__cause__)
 
 
-def retry_on_device_loss(work: Callable[[], None], retries: int, again: Callable[[int, Exception], None]) -> None:
-    """work(), and once more each time the device was lost, at most `retries` times; any other error passes through.
+def retry_on_device_loss(
+    work: Callable[[], None], retries: int, before_retry: Callable[[int, Exception], None]
+) -> None:
+    """Call work(), and again after each loss of the device, at most `retries` times. Other errors are raised at once.
 
-    again(1, 2, ..., error) comes before every further try.  Raises the last error when there were too many.
+    before_retry: called with (number of the retry from 1, error).  Raises the last error after too many losses.
     """
     for number in range(1, retries + 2):
         try:
@@ -64,12 +66,12 @@ def retry_on_device_loss(work: Callable[[], None], retries: int, again: Callable
         except Exception as error:
             if number > retries or not is_device_loss(error):
                 raise
-            again(number, error)
+            before_retry(number, error)
     return None
 
 
 def reset_devices() -> None:
-    """Drop what Keras and JAX keep of devices that are gone, so that open_device finds them anew."""
+    """Clear the state that Keras and JAX hold on lost devices, so that open_device can open them again."""
     import keras
 
     keras.utils.clear_session()

@@ -1,4 +1,4 @@
-"""Initial weights drawn by NumPy: Keras draws others on every backend, and a member must begin the same on all."""
+"""Initial weights drawn by NumPy, because Keras draws different ones on each backend and a member must start alike on all."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,35 +6,35 @@ from typing import Any
 import keras
 import numpy as np
 
-KERNELS = {  # variable -> the layer's attribute that says how it is drawn
+INITIALIZERS = {  # name of a variable -> attributes of its layer that may hold its initializer
     "kernel": ("kernel_initializer", "depthwise_initializer"),
     "depthwise_kernel": ("depthwise_initializer",),
     "pointwise_kernel": ("pointwise_initializer",),
 }
-CUT_NORMAL = 0.87962566103423978  # standard deviation of a unit normal cut at two
+TRUNCATED_NORMAL_STD = 0.87962566103423978  # of a unit normal truncated at two
 
 
 def draw_initial_weights(layers: Iterable[Any], seed: int) -> None:
-    """Give every kernel that is drawn by variance scaling (Glorot, He, LeCun) new values of the same distribution."""
-    for place, layer in enumerate(layers):
+    """Draw every kernel with a variance-scaling initializer (Glorot, He, LeCun) again, from the same distribution."""
+    for position, layer in enumerate(layers):
         for variable in layer.trainable_variables:
-            how = [getattr(layer, name, None) for name in KERNELS.get(variable.name, ())]
-            scaling = next((each for each in how if isinstance(each, keras.initializers.VarianceScaling)), None)
+            initializers = [getattr(layer, name, None) for name in INITIALIZERS.get(variable.name, ())]
+            scaling = next((i for i in initializers if isinstance(i, keras.initializers.VarianceScaling)), None)
             if scaling is not None:
-                variable.assign(_drawn(scaling, tuple(variable.shape), np.random.default_rng([seed, place])))
+                variable.assign(_draw(scaling, tuple(variable.shape), np.random.default_rng([seed, position])))
 
 
-def _drawn(how: Any, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Glorot & Bengio 2010, He et al. 2015; fans as Keras counts them."""
+def _draw(scaling: Any, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Values of a variance-scaling initializer (Glorot & Bengio 2010, He et al. 2015), with fans as Keras counts them."""
     field = int(np.prod(shape[:-2]))
     fans: dict[str, float] = {"fan_in": shape[-2] * field, "fan_out": shape[-1] * field}
     fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
-    deviation = (how.scale / max(1.0, fans[how.mode])) ** 0.5
-    if how.distribution == "uniform":
+    deviation = (scaling.scale / max(1.0, fans[scaling.mode])) ** 0.5
+    if scaling.distribution == "uniform":
         return random.uniform(-(3**0.5) * deviation, 3**0.5 * deviation, shape).astype(np.float32)
-    drawn = random.standard_normal(shape)
-    if how.distribution == "truncated_normal":
-        deviation /= CUT_NORMAL
-        while (far := np.abs(drawn) > 2).any():
-            drawn[far] = random.standard_normal(int(far.sum()))
-    return (drawn * deviation).astype(np.float32)
+    values = random.standard_normal(shape)
+    if scaling.distribution == "truncated_normal":
+        deviation /= TRUNCATED_NORMAL_STD
+        while (outside := np.abs(values) > 2).any():
+            values[outside] = random.standard_normal(int(outside.sum()))
+    return (values * deviation).astype(np.float32)

@@ -1,8 +1,8 @@
-"""Train one fold model: epochs of full batches, a checkpoint after each, the same bits whether or not it was interrupted."""
+"""Train one fold model: epochs of full batches, a checkpoint after each; an interrupted run ends with the same bits."""
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite, isnan
 from typing import Any
 
@@ -18,20 +18,45 @@ from competition.training.schedule import warmup_cosine
 @dataclass(frozen=True)
 class Epoch:
     epoch: int  # from 1
-    loss: float  # mean over the epoch, smoothed and augmented targets
+    loss: float  # mean over the epoch, on smoothed and augmented targets
     learning_rate: float  # of its last step
-    held_out: float | None  # the competition's metric on the held-out fold by the identity view; None when not computed
+    held_out: float | None  # the competition's metric on the held-out fold under the identity view; None: not computed
     inner: float | None = None  # the same on the inner validation part, which chooses the epoch; None without patience
 
 
 @dataclass(frozen=True)
 class Trained:
     history: list[Epoch]
-    kept_epoch: int  # whose weights are in the engine: the last, or with patience the best on the inner validation part
+    kept_epoch: (
+        int  # epoch of the weights in the engine: the last, or with patience the best on the inner validation part
+    )
 
     @property
     def kept(self) -> Epoch:
         return self.history[self.kept_epoch - 1]
+
+
+@dataclass(frozen=True)
+class FoldRun:
+    """What one fold model is trained from."""
+
+    plan: TrainingPlan
+    train: Train
+    batches_at: Callable[[int], TrainingBatches]  # epoch, from 0 -> its batches
+    checkpoints: Checkpoints | None = None  # None: none are read or written
+    initial_weights: Callable[[], State] | None = None  # called after the engine is reset; None: the engine's own
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What the training loop calls."""
+
+    progress: Callable[[int, int, str], None]  # (steps done, steps in total, text)
+    should_stop: Callable[[], bool]  # True: save a checkpoint and raise Stopped
+    held_out_score: Callable[[int], float | None]  # epoch, from 1 -> score for the history; it chooses nothing
+    inner_score: Callable[[], float] | None = None  # on the inner validation part; required with train.patience
+    score_sign: int = 1  # -1 if a lower score is better
+    stall_detector: InputStallDetector | None = None
 
 
 class Diverged(Exception):
@@ -39,140 +64,138 @@ class Diverged(Exception):
 
 
 class Stopped(Exception):
-    """A stop was asked for; what was trained so far is in the checkpoint."""
+    """Training was stopped on request; its state is in the checkpoint."""
 
 
-def train_fold(
-    engine: Engine,
-    feeder_at: Callable[[int], TrainingBatches],
-    plan: TrainingPlan,
-    train: Train,
-    checkpoints: Checkpoints | None,
-    held_out: Callable[[int], float | None],
-    sign: int,
-    progress: Callable[[int, int, str], None],
-    stop: Callable[[], bool],
-    start: Callable[[], State] | None = None,
-    pace: InputStallDetector | None = None,
-    inner: Callable[[], float] | None = None,
-) -> Trained:
-    """Leaves the trained weights in `engine`. Goes on from the newest whole checkpoint (None: keeps none).
+def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
+    """Train one fold model, from its newest complete checkpoint if there is one. The weights are then in `engine`.
 
-    feeder_at(epoch from 0) -> its batches.  held_out(epoch from 1) -> score or None, for information: it chooses nothing.
-    inner() -> score on rows that are neither trained on nor held out, by which patience keeps the best epoch; needed
-    with train.patience.  sign: -1 where a lower score is better.
-    progress(steps done, steps in all, text).  stop() -> True asks to end.
-    start() -> weights to begin with, asked for after the engine was reset; None: the engine's initial ones.
-    pace: is told how long the steps take and wait for data.
     Raises Diverged, Stopped.
     """
-    if engine.averaged != (train.ema > 0):
-        own = "above 0" if engine.averaged else "0"
-        raise UserError(
-            f"train.ema is {train.ema}, but the member's own is {own}: what is compiled in; keep both on one side"
-        )
-    if train.patience and inner is None:
-        raise ValueError("patience needs an inner validation part: the held-out fold must not choose the epoch")
+    _check(engine, run.train, callbacks)
+    plan, train = run.plan, run.train
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
     values = step_values(train, per_epoch)
     engine.reset(plan.seed)
-    if start is not None:
-        engine.load_weights(start())
-    run = _resumed(engine, checkpoints, plan.fold)
-    feeder: TrainingBatches | None = None
-    while run.step < len(rates) and not run.out_of_patience(train.patience):
-        if engine.fits or feeder is not feeder_at(run.step // per_epoch):
-            feeder = feeder_at(run.step // per_epoch)
-            batches = engine.distributed(feeder.start(plan, run.step))
-        ahead = min(train.steps_per_call, per_epoch - run.step % per_epoch)
-        engine.reseed(plan.seed * 1_000 + plan.fold, run.step)
-        now = rates[run.step : run.step + ahead]
-        began, waited = time.monotonic(), feeder.waited
-        loss = engine.train(batches, now, run.step, values)
-        if pace is not None:
-            pace.note(engine, feeder, now, values, time.monotonic() - began, feeder.waited - waited)
-        run.step, run.total = run.step + ahead, run.total + loss * ahead
+    if run.initial_weights is not None:
+        engine.load_weights(run.initial_weights())
+    state = _resume(engine, run.checkpoints, plan.fold)
+    source: TrainingBatches | None = None
+    while state.step < len(rates) and not state.is_out_of_patience(train.patience):
+        if engine.uses_fit or source is not run.batches_at(state.step // per_epoch):
+            source = run.batches_at(state.step // per_epoch)
+            batches = engine.distributed(source.start(plan, state.step))
+        steps = min(train.steps_per_call, per_epoch - state.step % per_epoch)
+        engine.reseed(plan.seed * 1_000 + plan.fold, state.step)
+        call_rates = rates[state.step : state.step + steps]
+        started = time.monotonic()
+        loss = engine.train(batches, call_rates, state.step, values)
+        if callbacks.stall_detector is not None:
+            callbacks.stall_detector.record(engine, source, call_rates, values, time.monotonic() - started)
+        state.step, state.loss_sum = state.step + steps, state.loss_sum + loss * steps
         if not isfinite(loss):
             raise Diverged(
-                f"the loss is {loss} near step {run.step} of {len(rates)} (learning rate {rates[run.step - 1]:.2g}); "
+                f"the loss is {loss} near step {state.step} of {len(rates)} (learning rate {call_rates[-1]:.2g}); "
                 "lower train.learning_rate or set train.clip_norm"
             )
-        progress(run.step, len(rates), f"loss {loss:.3f}")
-        epoch_ends = run.step % per_epoch == 0
+        callbacks.progress(state.step, len(rates), f"loss {loss:.3f}")
+        epoch_ends = state.step % per_epoch == 0
         if epoch_ends:
-            done = run.step // per_epoch
-            chosen_by = inner() if train.patience and inner is not None else None
-            rate = float(rates[run.step - 1])
-            run.history.append(Epoch(done, run.total / per_epoch, rate, held_out(done), chosen_by))
-            run.total = 0.0
-            if train.patience and run.is_best(sign):
-                run.best, run.best_at = engine.weights(), done
-        if checkpoints and (epoch_ends or stop()):
-            checkpoints.save(run.step, run.arrays(engine), run.facts())
-        if stop():
-            raise Stopped(f"stopped after step {run.step} of {len(rates)}")
-    return run.finished(engine, bool(train.patience))
+            _end_epoch(engine, state, per_epoch, float(call_rates[-1]), callbacks, bool(train.patience))
+        if run.checkpoints and (epoch_ends or callbacks.should_stop()):
+            run.checkpoints.save(state.step, state.arrays(engine), state.facts())
+        if callbacks.should_stop():
+            raise Stopped(f"stopped after step {state.step} of {len(rates)}")
+    return state.finish(engine, bool(train.patience))
 
 
 def step_values(train: Train, per_epoch: int) -> StepValues:
-    """Steps per epoch turn what is said in epochs into steps."""
-    same = {field.name: getattr(train, field.name) for field in fields(StepValues) if field.name != "freeze_steps"}
-    return StepValues(**same, freeze_steps=train.freeze_epochs * per_epoch)
+    """The values of the compiled step, with durations in steps instead of epochs.  per_epoch: steps per epoch."""
+    values = {field.name: getattr(train, field.name) for field in fields(StepValues) if field.name != "freeze_steps"}
+    return StepValues(**values, freeze_steps=train.freeze_epochs * per_epoch)
 
 
 @dataclass
-class _Run:
-    """How far a fold model is."""
+class _TrainingState:
+    """Progress of one fold model: with the engine's state, everything a checkpoint holds."""
 
-    step: int
-    total: float  # sum of the losses of this epoch's steps
-    history: list[Epoch]
-    best: State  # weights of the best epoch; empty where none is chosen
+    step: int = 0  # steps done
+    loss_sum: float = 0.0  # of the steps of the current epoch
+    history: list[Epoch] = field(default_factory=list)
+    best_weights: State = field(default_factory=dict)  # of the best epoch; empty without patience
+    best_epoch: int = 0  # 0 = none yet
 
-    best_at: int = 0  # its number; 0 = none yet
+    def last_is_best(self, sign: int) -> bool:
+        *earlier, last = (_comparable(epoch.inner, sign) for epoch in self.history)
+        return all(last > score for score in earlier)
 
-    def is_best(self, sign: int) -> bool:
-        *before, now = (_comparable(epoch.inner, sign) for epoch in self.history)
-        return all(now > score for score in before)
-
-    def out_of_patience(self, patience: int) -> bool:
-        return bool(patience and self.history) and len(self.history) - self.best_at >= patience
+    def is_out_of_patience(self, patience: int) -> bool:
+        return bool(patience and self.history) and len(self.history) - self.best_epoch >= patience
 
     def arrays(self, engine: Engine) -> State:
-        return engine.state() | {f"best/{name}": value for name, value in self.best.items()}
+        return engine.state() | {f"best/{name}": value for name, value in self.best_weights.items()}
 
     def facts(self) -> dict[str, Any]:
-        return {"total": self.total, "history": [asdict(epoch) for epoch in self.history], "best_at": self.best_at}
+        history = [asdict(epoch) for epoch in self.history]
+        return {"total": self.loss_sum, "history": history, "best_at": self.best_epoch}
 
-    def finished(self, engine: Engine, chosen: bool) -> Trained:
+    def finish(self, engine: Engine, has_patience: bool) -> Trained:
+        """Load the weights of the best epoch, if one was chosen, into the engine."""
         last = len(self.history)
-        if not chosen or self.best_at == last:
+        if not has_patience or self.best_epoch == last:
             return Trained(self.history, last)
-        engine.load_weights(self.best)
-        return Trained(self.history, self.best_at)
+        engine.load_weights(self.best_weights)
+        return Trained(self.history, self.best_epoch)
+
+
+def _check(engine: Engine, train: Train, callbacks: Callbacks) -> None:
+    if engine.keeps_average != (train.ema > 0):
+        built_with = "above 0" if engine.keeps_average else "0"
+        raise UserError(
+            f"train.ema is {train.ema}, but the member was built with train.ema {built_with}, which is compiled in; "
+            "train.ema must be 0 for both or above 0 for both"
+        )
+    if train.patience and callbacks.inner_score is None:
+        raise ValueError("patience needs an inner validation part: the held-out fold must not choose the epoch")
+
+
+def _end_epoch(
+    engine: Engine, state: _TrainingState, per_epoch: int, rate: float, callbacks: Callbacks, has_patience: bool
+) -> None:
+    """Score the epoch that ends at `state.step`, add it to the history, and keep its weights if it is the best."""
+    epoch = state.step // per_epoch
+    inner = callbacks.inner_score() if has_patience and callbacks.inner_score is not None else None
+    mean_loss = state.loss_sum / per_epoch
+    state.history.append(Epoch(epoch, mean_loss, rate, callbacks.held_out_score(epoch), inner))
+    state.loss_sum = 0.0
+    if has_patience and state.last_is_best(callbacks.score_sign):
+        state.best_weights, state.best_epoch = engine.weights(), epoch
 
 
 def _comparable(score: float | None, sign: int) -> float:
-    """Greater is better; a score that is not defined is worse than any other."""
+    """The score such that greater is better; an undefined one is below all others."""
     return -inf if score is None or isnan(score) else sign * score
 
 
-def _resumed(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _Run:
-    """From the newest checkpoint that every host has: one that was stopped may have written one epoch less."""
-    if len(set(told := engine.all_gather(fold))) > 1:
+def _resume(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _TrainingState:
+    """Load the newest checkpoint that every host has; a host that was stopped earlier may lack the last one."""
+    if len(set(folds := engine.all_gather(fold))) > 1:
         raise UserError(
-            f"this host trains fold {fold} and others {', '.join(map(str, sorted(set(told) - {fold})))}: their work/ folders "
-            f"differ; copy one over the others, or `make train FOLD={min(told)} FORCE=1` on all"
+            f"this host trains fold {fold} and others {', '.join(map(str, sorted(set(folds) - {fold})))}: their work/ folders "
+            f"differ; copy one over the others, or `make train FOLD={min(folds)} FORCE=1` on all"
         )
-    found = checkpoints.latest() if checkpoints else None
-    while len(set(steps := engine.all_gather(found[0] if found else 0))) > 1:
-        found = checkpoints.latest(at_most=min(steps)) if checkpoints else None
-    if found is None:
-        return _Run(0, 0.0, [], {})
-    step, arrays, facts, _ = found
-    best = {name.removeprefix("best/"): value for name, value in arrays.items() if name.startswith("best/")}
+    checkpoint = checkpoints.latest() if checkpoints else None
+    while len(set(steps := engine.all_gather(checkpoint.step if checkpoint else 0))) > 1:
+        checkpoint = checkpoints.latest(at_most=min(steps)) if checkpoints else None
+    if checkpoint is None:
+        return _TrainingState()
+    arrays, facts = checkpoint.arrays, checkpoint.facts
     engine.load({name: value for name, value in arrays.items() if not name.startswith("best/")})
-    return _Run(
-        step, float(facts["total"]), [Epoch(**epoch) for epoch in facts["history"]], best, int(facts["best_at"])
+    return _TrainingState(
+        checkpoint.step,
+        float(facts["total"]),
+        [Epoch(**epoch) for epoch in facts["history"]],
+        {name.removeprefix("best/"): value for name, value in arrays.items() if name.startswith("best/")},
+        int(facts["best_at"]),
     )

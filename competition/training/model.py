@@ -1,4 +1,4 @@
-"""A member's network: images (B, H, W, 3) of 0..255 in, logits (B, C) float32 out; what the backbone expects is in it."""
+"""Build a member's network: images (B, H, W, 3) of 0..255 -> logits (B, C) float32, preprocessing included."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from competition.config.params import Member
 from competition.storage import bucket
 from competition.training.initializers import draw_initial_weights
 
-# How each family of keras.applications wants its pixels; families not named here scale inside their own graph.
+# Preprocessing of each family of keras.applications; families not listed here scale inside their own graph.
 # Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
 PLUS_MINUS_ONE = (
     "MobileNet",
@@ -28,38 +28,38 @@ BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
 
 
 def build(member: Member, classes: int) -> keras.Model:
-    """The untrained (or pretrained) network of a member; the same seed gives the same weights, on every backend.
+    """The network of a member before training. The same seed gives the same weights on every backend.
 
     Raises UserError for an unknown architecture or weights that do not fit.
     """
     keras.utils.set_random_seed(member.train.seed)
-    # Batches are of static shape; only training that begins with smaller images needs a network of any size.
+    # Batches have a static shape; only training that starts with smaller images needs a network of variable size.
     size = None if member.train.small_epochs else member.image_size
     inputs = keras.Input((size, size, 3), name="images")
-    before = keras.config.dtype_policy()
+    previous_policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16" if member.train.precision == "bfloat16" else "float32")
     try:
-        own = BUILDERS.get(member.architecture)
-        features = own(inputs, member) if own else _backbone(inputs, member)
+        builder = BUILDERS.get(member.architecture, _backbone)
+        features = builder(inputs, member)
         pooled = keras.layers.GlobalAveragePooling2D()(features)
         pooled = keras.layers.Dropout(member.train.dropout, seed=member.train.seed)(pooled)
         logits = keras.layers.Dense(classes, dtype="float32", name="logits")(pooled)
     finally:
-        keras.config.set_dtype_policy(before)
+        keras.config.set_dtype_policy(previous_policy)
     model = keras.Model(inputs, logits, name=member.architecture.lower())
     layers = _all_layers(model)
     draw_initial_weights(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
     for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = member.train.norm_momentum
-            layer.trainable = not member.train.freeze_norm  # Keras then computes as in inference
-            # Statistics of the global batch, whatever the number of replicas; on JAX they are that by themselves.
+            layer.trainable = not member.train.freeze_norm  # Keras then uses the stored statistics, as in inference
+            # Statistics of the global batch, whatever the number of replicas; on JAX this is always so.
             layer.synchronized = keras.backend.backend() == "tensorflow"
     return model
 
 
 def small_cnn(images: Any, member: Member) -> Any:
-    """Three stages of two 3x3 convolutions with batch norm: enough for small images, trains in seconds."""
+    """Three stages of two 3x3 convolutions with batch norm, for small images."""
     x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
     for width in (32, 64, 128):
         width = max(8, int(width * member.alpha) // 8 * 8)
@@ -77,25 +77,27 @@ BUILDERS = {"cnn": small_cnn}
 def _backbone(images: Any, member: Member) -> Any:
     constructor = getattr(keras.applications, member.architecture, None)
     if not member.architecture[:1].isupper() or not callable(constructor):
-        known = [name for name in dir(keras.applications) if name[0].isupper()]
-        raise UserError(f"architecture {member.architecture!r} is unknown; known are {', '.join([*BUILDERS, *known])}")
-    told = member.weights
-    if told not in ("none", "imagenet") and "://" not in told and not Path(told).is_file():
-        raise UserError(f"weights {told!r}: no such file; expected none, imagenet or a .weights.h5 file")
+        names = [name for name in dir(keras.applications) if name[0].isupper()]
+        raise UserError(
+            f"unknown architecture {member.architecture!r}; expected one of {', '.join([*BUILDERS, *names])}"
+        )
+    source = member.weights
+    if source not in ("none", "imagenet") and "://" not in source and not Path(source).is_file():
+        raise UserError(f"weights {source!r}: no such file; expected none, imagenet or a .weights.h5 file")
     options: dict[str, Any] = {"include_top": False, "input_shape": images.shape[1:]}
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
     try:
-        with bucket.local_copy(told) as weights:
-            backbone = constructor(weights=None if told == "none" else weights, **options)
+        with bucket.local_copy(source) as weights:
+            backbone = constructor(weights=None if source == "none" else weights, **options)
     except (ValueError, OSError) as error:
         raise UserError(
             f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"
         ) from None
-    return backbone(_normalised(images, member.architecture))
+    return backbone(_preprocessed(images, member.architecture))
 
 
-def _normalised(images: Any, architecture: str) -> Any:
+def _preprocessed(images: Any, architecture: str) -> Any:
     if architecture.startswith(IMAGENET_STATISTICS):
         mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
         scale = [1 / (255 * d) for d in deviation]

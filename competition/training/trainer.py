@@ -1,4 +1,4 @@
-"""One member on one device: its compiled engine, its decoded images, its targets. Tuning, training and prediction share it."""
+"""One member on one device, with its compiled engine and decoded images: used by tuning, training and prediction."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,8 +31,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Images:
-    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels, folds: (N,) int.  readable: (N,) bool.
+    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels: (N,) int, -1 = unknown.  readable: (N,) bool.
 
+    folds: (N,) int; -1 = external image, in no fold.
     groups: (N,) int, equal for duplicates of one photo; None: no row has a duplicate.
     """
 
@@ -47,7 +48,7 @@ class Images:
 def load_images(
     prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, budget: CacheBudget, progress: Progress
 ) -> Images:
-    """All images of some parts (train, external, test) at one size, decoded once and kept as `budget` allows."""
+    """All images of some parts (train, external, test) at one size, decoded once and cached as `budget` allows."""
     pixels: list[Pixels] = []
     for part in parts:
         rows = prepared.part(part)
@@ -66,7 +67,7 @@ def load_images(
 
 
 class Trainer:
-    """Built once for a member; then any number of folds, trials and predictions without compiling again."""
+    """Trains and predicts any number of folds and trials of one member with one compiled engine."""
 
     def __init__(
         self,
@@ -79,10 +80,11 @@ class Trainer:
         soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """images: train rows, and external ones behind them.
+        """images: train rows, then external rows.  classes: C.  metric: name of the competition's metric.
 
-        soft_labels: the fold left out -> probabilities by teachers that learned nothing from it, for all other train rows.
-        alive: called before every batch that is asked for its probabilities.
+        soft_labels: excluded folds -> probabilities for all other train rows, by teachers that were not trained on the
+        excluded ones; None without teachers.
+        alive: heartbeat, called before every prediction batch.
         """
         self.member, self.images, self.metric = member, images, metric_named(metric)
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
@@ -90,17 +92,17 @@ class Trainer:
         batch = whole_batch(train.batch, device.replicas * train.accumulate)
         auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
         precision = auto if train.precision == "auto" else train.precision
-        built = replace(member, train=replace(train, precision=precision))
+        resolved = replace(member, train=replace(train, precision=precision))
         self.engine = make_engine(
-            lambda: build(built, classes),
+            lambda: build(resolved, classes),
             batch,
             whole_batch(predict_batch, device.replicas),
             device,
             CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit"),
         )
-        self._feeders: dict[tuple[Augmentation, int], TrainingBatches] = {}
-        self._features: np.ndarray | None = None  # (N, F) of the initial weights
-        self._scored: dict[int, ViewPredictions] = {}  # the last epoch of this training that was scored
+        self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
+        self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
+        self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
 
     def train(
         self,
@@ -110,41 +112,41 @@ class Trainer:
         progress: Callable[[int, int, str], None],
         stop: Callable[[], bool],
         watch: bool = True,
-        pace: InputStallDetector | None = None,
+        stall_detector: InputStallDetector | None = None,
     ) -> loop.Trained:
-        """Train on every fold but `fold` (one or two); the weights are then in the engine.
+        """Train on all folds but the excluded ones. The weights are then in the engine.
 
-        train: this member's, or a trial's, with the same batch, dropout and precision (what is compiled in).
-        watch: score the held-out fold after every epoch, not only after the last.
-        pace: is told how long the steps take and wait for data.
+        fold: one excluded fold, or two for a nested teacher.
+        train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
+        progress: called with (steps done, steps in total, text).  stop: return True to save a checkpoint and stop.
+        watch: score the held-out rows after every epoch; otherwise only after the last.
         """
         size = self.member.image_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
 
-        def feeder_at(epoch: int) -> TrainingBatches:
-            return self.feeder(train, small if epoch < round(train.epochs * train.small_epochs) else size)
+        def batches_at(epoch: int) -> TrainingBatches:
+            return self.training_batches(train, small if epoch < round(train.epochs * train.small_epochs) else size)
 
-        def held_out(epoch: int) -> float | None:
+        def held_out_score(epoch: int) -> float | None:
             if not (watch or epoch == train.epochs):
                 return None
             self._scored = {epoch: self.held_out(fold)}
             return self._score_of(self._scored[epoch], fold)
 
+        def inner_score() -> float:
+            probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
+            return self.metric.display(self.metric.score(self.images.labels[inner_rows], probs))
+
         self._scored = {}
-        plan, sign = self.plan(fold, train), self.metric.sign
-        aside = self.set_aside(fold, train)
-
-        def inner() -> float:
-            probs = self._probabilities(self.images, aside, ["identity"])[:, 0]
-            return self.metric.display(self.metric.score(self.images.labels[aside], probs))
-
-        start = (lambda: self._probed(plan)) if train.probe else None
-        return loop.train_fold(
-            self.engine, feeder_at, plan, train, checkpoints, held_out, sign, progress, stop, start, pace, inner
-        )
+        plan, inner_rows = self.plan(fold, train), self.inner_validation_rows(fold, train)
+        initial_weights = (lambda: self._probed(plan)) if train.probe else None
+        run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
+        sign = self.metric.sign
+        callbacks = loop.Callbacks(progress, stop, held_out_score, inner_score, sign, stall_detector)
+        return loop.train_fold(self.engine, run, callbacks)
 
     def _probed(self, plan: TrainingPlan) -> State:
-        """The initial weights, with a last layer fitted to what they make of this fold's training rows."""
+        """The initial weights, with a last layer fitted to the features of this fold's training rows."""
         if self._features is None:
             rows = np.arange(len(self.images.ids))
             self._features = pooled_features(self.engine.model, self.images.pixels, rows, self.engine.predict_batch)
@@ -154,48 +156,49 @@ class Trainer:
         return with_head(self.engine.weights(), *head)
 
     def plan(self, fold: ExcludedFolds, train: Train) -> TrainingPlan:
-        """What a fold model learns from: all other folds but its inner validation part, and the external images the member
-        names. Nothing in it depends on a label of the fold left out.
+        """The rows, targets and weights of one fold model.
+
+        Rows: all other folds without the inner validation part, and external images of the sources the member names.
+        Nothing depends on a label of the excluded folds.
         """
         images, count = self.images, len(self.images.ids)
-        rows = np.setdiff1d(self._learnable(fold), self.set_aside(fold, train))
+        rows = np.setdiff1d(self._usable_rows(fold), self.inner_validation_rows(fold, train))
         labels = images.labels[rows]
         targets, weights = np.zeros((count, self._classes), np.float32), np.zeros(count, np.float32)
         targets[rows] = smooth_labels(labels, self._classes, train.label_smoothing)
         weights[rows] = class_weights(labels, self._classes, train.class_weights)
         if self._soft_labels is not None:
-            share, own = self.member.teacher_weight, rows[images.folds[rows] >= 0]
-            targets[own] = (1 - share) * targets[own] + share * self._soft_labels(fold).rows(images.ids[own])
+            # Teachers predict the competition's own rows only, not external ones.
+            share, taught = self.member.teacher_weight, rows[images.folds[rows] >= 0]
+            targets[taught] = (1 - share) * targets[taught] + share * self._soft_labels(fold).rows(images.ids[taught])
         balance = labels if train.sampling == "balanced" else None
         return TrainingPlan(rows, targets, weights, train.seed, model_number(fold), balance)
 
-    def set_aside(self, fold: ExcludedFolds, train: Train) -> np.ndarray:
-        """(n,) rows of the inner validation part of this fold model; none without patience."""
+    def inner_validation_rows(self, fold: ExcludedFolds, train: Train) -> np.ndarray:
+        """(n,) row numbers of the inner validation part of this fold model; none without patience."""
         if not train.patience:
             return np.zeros(0, int)
-        images = self.images
-        rows = self._learnable(fold)
+        images, rows = self.images, self._usable_rows(fold)
         rows = rows[images.folds[rows] >= 0]
         groups = np.arange(len(images.ids)) if images.groups is None else images.groups
         seed, number = train.seed, model_number(fold)
         chosen = inner_validation(images.labels[rows], groups[rows], train.patience_share, seed, number, self._classes)
         return rows[chosen]
 
-    def _learnable(self, fold: ExcludedFolds) -> np.ndarray:
-        return np.flatnonzero(~np.isin(self.images.folds, fold) & self.images.readable & self._wanted())
-
-    def _wanted(self) -> np.ndarray:
-        """(N,) bool: the competition's own rows, and external ones from the sources of this member."""
+    def _usable_rows(self, fold: ExcludedFolds) -> np.ndarray:
+        """(n,) numbers of readable rows outside the excluded folds: the competition's own, and this member's external."""
         sources = tuple(f"external/{name}/" for name in self.member.external)
-        return (self.images.folds >= 0) | np.array([name.startswith(sources) for name in self.images.ids], bool)
+        is_used = (self.images.folds >= 0) | np.array([name.startswith(sources) for name in self.images.ids], bool)
+        return np.flatnonzero(~np.isin(self.images.folds, fold) & self.images.readable & is_used)
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        images, targets, weights = next(iter(self.feeder(train, self.member.image_size).start(self.plan(fold, train))))
+        batches = self.training_batches(train, self.member.image_size).start(self.plan(fold, train))
+        images, targets, weights = next(iter(batches))
         return images.numpy(), targets.numpy(), weights.numpy()
 
     def score(self, fold: ExcludedFolds) -> float:
-        """The competition's metric on the held-out fold by the weights in the engine, plain view."""
+        """The competition's metric on the held-out rows by the weights in the engine, under the identity view."""
         return self._score_of(self.held_out(fold), fold)
 
     def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
@@ -203,17 +206,17 @@ class Trainer:
         return self.metric.display(self.metric.score(labels, probs.view("identity")))
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
-        """Of what `train` has just left in the engine: the predictions it was scored by, or new ones."""
+        """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
         if trained.kept_epoch not in self._scored:
             self._scored = {trained.kept_epoch: self.held_out(fold)}
         return self._scored[trained.kept_epoch]
 
     def kept_score(self, fold: ExcludedFolds, trained: loop.Trained) -> float:
-        """The metric on the held-out fold by the weights that are kept: what the fold model's predictions score."""
+        """The metric of out_of_fold()."""
         return self._score_of(self.out_of_fold(fold, trained), fold)
 
     def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
-        """Out-of-fold probabilities by the weights in the engine, plain view."""
+        """Out-of-fold probabilities by the weights in the engine, under the identity view."""
         rows = self._held_out_rows(fold)
         probs = self._probabilities(self.images, rows, ["identity"])
         return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(np.float16))
@@ -222,14 +225,16 @@ class Trainer:
         return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
 
     def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
-        """Every row of `rows` under every view. A row that cannot be read gets the mean of the others: the prior."""
+        """Predict every row of `rows` under every view.
+
+        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        """
         self.engine.load_weights(weights)
-        readable = rows[images.readable[rows]]
+        is_readable = images.readable[rows]
         probs = np.zeros((len(rows), len(views), self._classes), np.float32)
-        known = images.readable[rows]
-        if len(readable):
-            probs[known] = self._probabilities(images, readable, views)
-        probs[~known] = probs[known].mean(0) if len(readable) else 1 / self._classes
+        if is_readable.any():
+            probs[is_readable] = self._probabilities(images, rows[is_readable], views)
+        probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self._classes
         return ViewPredictions(images.ids[rows], tuple(views), probs.astype(np.float16))
 
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
@@ -240,30 +245,31 @@ class Trainer:
 
         return self.engine.probabilities(batches(), rows, get_views(views))
 
-    def feeder(self, train: Train, size: int) -> TrainingBatches:
-        """Training batches at one size; the same object for the same augmentation."""
+    def training_batches(self, train: Train, size: int) -> TrainingBatches:
+        """Training batches at one image size; the same object for the same augmentation and size."""
         key = (augmentation_of(train), size)
-        if key not in self._feeders:
-            self._feeders[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
-        return self._feeders[key]
+        if key not in self._batches:
+            self._batches[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
+        return self._batches[key]
 
 
 def model_number(fold: ExcludedFolds) -> int:
-    """Different for every fold model of a member: what its random numbers start from, beside the seed."""
+    """A number for each fold model of a member, different for all: with the seed it seeds the model's random numbers."""
     return fold if isinstance(fold, int) else 1_000 + 50 * fold[0] + fold[1]
 
 
 def augmentation_of(train: Train) -> Augmentation:
+    """The augmentation parameters among the training parameters."""
     return Augmentation(**{field.name: getattr(train, field.name) for field in fields(Augmentation)})
 
 
 def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
-    """The same images, of which training and scoring use only the rows of these folds, and external rows (fold -1)."""
+    """The same images, with rows of all other folds marked unreadable; external rows (fold -1) stay."""
     return replace(images, readable=images.readable & ((images.folds < 0) | np.isin(images.folds, folds)))
 
 
 def sample_rows(images: Images, most: int, seed: int) -> Images:
-    """A seeded choice of at most `most` rows, for a look inside."""
+    """A random sample of at most `most` rows, in their order."""
     rows = np.sort(np.random.default_rng(seed).permutation(len(images.ids))[:most])
     return replace(
         images,

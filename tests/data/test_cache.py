@@ -1,4 +1,4 @@
-"""Decoded images: the same pixels from memory, disk and stream; within the budget; never stale, never half-written."""
+"""Decoded images: the same pixels from memory, disk and stream; within the budget; never stale or partial."""
 
 import os
 import signal
@@ -45,11 +45,11 @@ def budget(tmp_path):
     return CacheBudget(tmp_path / "cache", 0, ALL)
 
 
-def look(shards, budget, ids=IDS, unreadable=NONE, size=SIZE, fit="squash", source="x"):
+def decoded(shards, budget, ids=IDS, unreadable=NONE, size=SIZE, fit="squash", source="x"):
     return decode_images(shards, ids, unreadable, size, fit, budget, source, lambda *_: None)
 
 
-def kept(budget):
+def cached_files(budget):
     return sorted(budget.folder.glob("[!.]*.npy"))
 
 
@@ -59,71 +59,71 @@ def kept(budget):
 def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget, expected, ram, disk, kind) -> None:
     budget = replace(budget, ram=ram, disk=disk)
     for _ in range(2):  # made, found again
-        pixels = look(shards, budget)
+        pixels = decoded(shards, budget)
         assert type(pixels) is kind and pixels.shape == expected.shape
         for rows in ([4, 0, 8, 4], [], range(N)):
             np.testing.assert_array_equal(pixels[np.array(rows, int)], expected[np.array(rows, int)])
-    assert len(kept(budget)) == (disk > 0)
+    assert len(cached_files(budget)) == (disk > 0)
     assert is_streamed(pixels) == (kind is Stream)
 
 
-def test_what_is_on_disk_is_not_decoded_again(shards, budget, expected) -> None:
-    look(shards, budget)
+def test_cached_images_are_not_decoded_again(shards, budget, expected) -> None:
+    decoded(shards, budget)
     for shard in shards:
         Path(shard).unlink()
-    np.testing.assert_array_equal(look(shards, budget)[np.arange(N)], expected)
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
 @pytest.mark.parametrize(
     "change", [{"size": 8}, {"fit": "crop"}, {"source": "y"}, {"ids": IDS[:5], "unreadable": NONE[:5]}], ids=str
 )
-def test_other_data_or_another_preparation_are_other_pixels(shards, budget, change) -> None:
-    before, after = look(shards, budget), look(shards, budget, **change)
-    assert len(kept(budget)) == 2
+def test_other_data_or_options_are_cached_separately(shards, budget, change) -> None:
+    before, after = decoded(shards, budget), decoded(shards, budget, **change)
+    assert len(cached_files(budget)) == 2
     assert before.shape != after.shape or change in ({"fit": "crop"}, {"source": "y"})
 
 
 def test_images_of_another_pillow_are_decoded_again(shards, budget, monkeypatch) -> None:
-    look(shards, budget)
+    decoded(shards, budget)
     monkeypatch.setattr("PIL.__version__", "0")
-    look(shards, budget)
-    assert len(kept(budget)) == 2
+    decoded(shards, budget)
+    assert len(cached_files(budget)) == 2
 
 
-def test_the_budget_is_kept_and_the_longest_unused_makes_room(shards, budget) -> None:
+def test_the_least_recently_used_file_is_deleted_to_stay_within_the_budget(shards, budget) -> None:
     room = replace(budget, disk=round(2.5 * (N * EACH + 128)))
-    look(shards, room, source="first")
-    look(shards, room, source="second")
-    for age, file in enumerate(kept(room)):
+    decoded(shards, room, source="first")
+    decoded(shards, room, source="second")
+    for age, file in enumerate(cached_files(room)):
         os.utime(file, (1_000 + age,) * 2)
-    look(shards, room, source="first")  # used again
-    look(shards, room, source="third")
-    files = set(kept(room))
+    decoded(shards, room, source="first")  # used again
+    decoded(shards, room, source="third")
+    files = set(cached_files(room))
     assert len(files) == 2
-    look(shards, room, source="first")
-    look(shards, room, source="third")
-    assert set(kept(room)) == files  # the second went
+    decoded(shards, room, source="first")
+    decoded(shards, room, source="third")
+    assert set(cached_files(room)) == files  # the second went
 
 
-def test_a_set_that_never_fits_removes_nothing(shards, budget) -> None:
-    look(shards, budget)
-    assert type(look(shards, replace(budget, disk=N * EACH + 300), size=4 * SIZE)) is Stream
-    assert len(kept(budget)) == 1
+def test_images_that_can_never_fit_delete_nothing(shards, budget) -> None:
+    decoded(shards, budget)
+    assert type(decoded(shards, replace(budget, disk=N * EACH + 300), size=4 * SIZE)) is Stream
+    assert len(cached_files(budget)) == 1
 
 
-def test_a_disk_without_room_is_left_alone(shards, budget, monkeypatch) -> None:
+def test_nothing_is_written_to_a_disk_without_space(shards, budget, monkeypatch) -> None:
     monkeypatch.setattr(cache, "LEFT_FREE", 10**18)  # more than any disk has
-    assert type(look(shards, budget)) is Stream
-    assert kept(budget) == []
+    assert type(decoded(shards, budget)) is Stream
+    assert cached_files(budget) == []
 
 
 def run(code: str, *arguments: object) -> "subprocess.Popen[str]":
-    around = {**os.environ, "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=around, cwd=ROOT)
+    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=variables, cwd=ROOT)
 
 
-LOOK = """
+DECODE = """
     import sys, time
     from pathlib import Path
     import numpy as np
@@ -131,82 +131,82 @@ LOOK = """
     records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))  # TensorFlow takes long to start
     ids = np.array([f"i{n}" for n in range(9)])
     budget = cache.CacheBudget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
-    def look(progress=lambda *_: None):
+    def decode(progress=lambda *_: None):
         return cache.decode_images([], ids, np.zeros(9, bool), 16, "squash", budget, "x", progress)
 """
 
 
-def test_a_disk_that_is_full_while_writing_leaves_no_file_and_refuses_nothing(budget) -> None:
+def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(budget) -> None:
     code = """
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))  # nine images need 6,912 bytes
-    print(type(look()).__name__, sorted(p.name for p in budget.folder.iterdir()))
+    print(type(decode()).__name__, sorted(p.name for p in budget.folder.iterdir()))
     """
-    out, err = run(LOOK + code, budget.folder, ALL).communicate(timeout=60)
+    out, err = run(DECODE + code, budget.folder, ALL).communicate(timeout=60)
     assert out.strip() == "ndarray ['images.lock']", err
 
 
-def test_what_a_killed_writer_left_is_not_found_and_is_swept_away(shards, budget, expected) -> None:
+def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, budget, expected) -> None:
     code = """
-    look(lambda *_: print("writing", flush=True) or time.sleep(60))
+    decode(lambda *_: print("writing", flush=True) or time.sleep(60))
     """
-    writer = run(LOOK + code, budget.folder, 0)
+    writer = run(DECODE + code, budget.folder, 0)
     assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
-    assert kept(budget) == []
+    assert cached_files(budget) == []
     writer.send_signal(signal.SIGKILL)
     writer.communicate()
-    (left,) = budget.folder.glob(".*.npy")
-    np.testing.assert_array_equal(look(shards, budget)[np.arange(N)], expected)
-    assert not left.exists() and len(kept(budget)) == 1
+    (leftover,) = budget.folder.glob(".*.npy")
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
+    assert not leftover.exists() and len(cached_files(budget)) == 1
 
 
-def test_a_second_process_waits_and_takes_what_the_first_has_made(shards, budget) -> None:
+def test_a_second_process_waits_and_uses_the_file_of_the_first(shards, budget) -> None:
     code = """
     def slowly(*_):
         print("writing", flush=True)
         time.sleep(1.5)
-    look(slowly)
+    decode(slowly)
     """
-    writer = run(LOOK + code, budget.folder, 0)
+    writer = run(DECODE + code, budget.folder, 0)
     assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
     seen = []
     decode_images(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: seen.append(0))
-    assert seen == [] and len(kept(budget)) == 1
+    assert seen == [] and len(cached_files(budget)) == 1
     writer.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "emptied", "other shape", "text"])
-def test_a_file_that_is_no_whole_array_is_made_again(shards, budget, expected, damage) -> None:
-    look(shards, budget)
-    (file,) = kept(budget)
+def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -> None:
+    decoded(shards, budget)
+    (file,) = cached_files(budget)
     data = file.read_bytes()
     if damage == "other shape":
         np.save(file, np.zeros((N, SIZE, SIZE, 1), np.uint8))
     else:
         file.write_bytes({"cut": data[:-1], "longer": data + b"x", "emptied": b"", "text": b"hello" * 50}[damage])
-    np.testing.assert_array_equal(look(shards, budget)[np.arange(N)], expected)
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
-def test_unreadable_rows_stay_black_and_others_must_be_there(shards, budget, world) -> None:
+def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, world) -> None:
     ids, unreadable = np.array([*IDS, "gone"]), np.array([*NONE, True])
     for some in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
-        pixels = look(shards, some, ids, unreadable)
+        pixels = decoded(shards, some, ids, unreadable)
         assert pixels[np.array([N])].max() == 0 and pixels[np.array([0])].max() > 0
         with pytest.raises(UserError, match=r"1 of 10 images are not in the record files, among 'gone'; run `make"):
-            look(shards, some, ids, np.zeros(N + 1, bool), source="y")
-    assert len(kept(budget)) == 1  # nothing half-written
+            decoded(shards, some, ids, np.zeros(N + 1, bool), source="y")
+    assert len(cached_files(budget)) == 1  # nothing half-written
 
 
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
     records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"no image at all")])
     for some in (budget, replace(budget, disk=0)):
         with pytest.raises(UserError, match="image odd: it is no JPEG"):
-            look([str(tmp_path / "c-1.tfrec")], some, np.array(["odd"]), np.array([False]))[np.array([0])]
+            decoded([str(tmp_path / "c-1.tfrec")], some, np.array(["odd"]), np.array([False]))[np.array([0])]
 
 
-def test_parts_are_joined_row_behind_row(shards, budget, expected) -> None:
+def test_parts_are_concatenated_in_order(shards, budget, expected) -> None:
     for some in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
-        first, second, third = (look(shards, some, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
+        first, second, third = (decoded(shards, some, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
         joined = ConcatenatedPixels([first[np.arange(4)], second, third])  # an array among them
         rows = np.array([8, 0, 4, 3, 5, 0])
         assert joined.shape == expected.shape and is_streamed(joined) == (some.disk == 0)
@@ -214,17 +214,17 @@ def test_parts_are_joined_row_behind_row(shards, budget, expected) -> None:
 
 
 @pytest.mark.parametrize("row", [-1, N])
-def test_a_row_that_is_not_there_is_an_error(shards, budget, row) -> None:
+def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
     for pixels in (
-        look(shards, budget),
-        look(shards, replace(budget, disk=0)),
-        ConcatenatedPixels([look(shards, budget)]),
+        decoded(shards, budget),
+        decoded(shards, replace(budget, disk=0)),
+        ConcatenatedPixels([decoded(shards, budget)]),
     ):
         with pytest.raises(IndexError, match=f"of {N}"):
             pixels[np.array([0, row])]
 
 
-def test_reading_from_disk_does_not_become_the_memory_of_this_process(tmp_path) -> None:
+def test_reading_from_disk_does_not_add_to_the_memory_of_the_process(tmp_path) -> None:
     shape = (100, 512, 512, 3)  # 79 MB
     with (tmp_path / "a.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -233,9 +233,9 @@ def test_reading_from_disk_does_not_become_the_memory_of_this_process(tmp_path) 
     import resource, sys
     from pathlib import Path
     import numpy as np
-    from competition.data.cache import OnDisk
+    from competition.data.cache import PixelFile
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pixels = OnDisk(Path(sys.argv[1]), (100, 512, 512, 3))
+    pixels = PixelFile(Path(sys.argv[1]), (100, 512, 512, 3))
     for start in range(0, 100, 10):
         pixels[np.arange(start, start + 10)]
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

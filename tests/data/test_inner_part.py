@@ -1,4 +1,4 @@
-"""The rows that choose when a training stops: a share of every class, whole groups, the same for the same fold."""
+"""The inner validation part: a share of every class, complete groups, the same for the same seed and fold."""
 
 import numpy as np
 import pytest
@@ -7,22 +7,22 @@ from competition.config.errors import UserError
 from competition.data.inner_part import inner_validation
 
 
-def test_a_share_of_every_class_is_set_aside() -> None:
+def test_a_share_of_every_class_is_chosen() -> None:
     labels = np.repeat([0, 1, 2], [100, 50, 20])
-    aside = inner_validation(labels, np.arange(170), share=0.1, seed=7, fold=0, classes=3)
-    assert np.bincount(labels[aside]).tolist() == [10, 5, 2]
+    chosen_rows = inner_validation(labels, np.arange(170), share=0.1, seed=7, fold=0, classes=3)
+    assert np.bincount(labels[chosen_rows]).tolist() == [10, 5, 2]
 
 
 def test_a_group_of_duplicates_is_never_split() -> None:
     rng = np.random.default_rng(0)
     groups = rng.integers(0, 60, 200)
     labels = groups % 4
-    aside = inner_validation(labels, groups, share=0.2, seed=7, fold=1, classes=4)
-    assert not set(groups[aside]) & set(groups[~aside])
-    assert 0.15 < aside.mean() < 0.25
+    chosen_rows = inner_validation(labels, groups, share=0.2, seed=7, fold=1, classes=4)
+    assert not set(groups[chosen_rows]) & set(groups[~chosen_rows])
+    assert 0.15 < chosen_rows.mean() < 0.25
 
 
-def test_the_choice_follows_from_seed_and_fold() -> None:
+def test_the_choice_depends_on_seed_and_fold() -> None:
     labels, groups = np.arange(90) % 3, np.arange(90)
     chosen = {
         (seed, fold): inner_validation(labels, groups, 0.2, seed, fold, 3).tobytes()
@@ -33,15 +33,15 @@ def test_the_choice_follows_from_seed_and_fold() -> None:
     assert inner_validation(labels, groups, 0.2, 2, 1, 3).tobytes() == chosen[2, 1]
 
 
-def test_rare_classes_give_rows_in_turn_and_keep_one_photo_to_learn_from() -> None:
+def test_rare_classes_contribute_in_turn_and_keep_one_photo_for_training() -> None:
     labels = np.repeat(np.arange(40), 5)  # a tenth of five rows is none
-    aside = inner_validation(labels, np.arange(200), share=0.1, seed=7, fold=0, classes=40)
-    assert aside.sum() == pytest.approx(20, abs=1)
+    chosen_rows = inner_validation(labels, np.arange(200), share=0.1, seed=7, fold=0, classes=40)
+    assert chosen_rows.sum() == pytest.approx(20, abs=1)
     single = np.concatenate([labels, [40, 41]])  # two classes of one photo
-    aside = inner_validation(single, np.arange(202), share=0.5, seed=7, fold=0, classes=42)
-    assert not aside[-2:].any()
+    chosen_rows = inner_validation(single, np.arange(202), share=0.5, seed=7, fold=0, classes=42)
+    assert not chosen_rows[-2:].any()
 
 
-def test_where_no_row_can_be_set_aside_the_remedy_is_named() -> None:
+def test_an_error_names_the_remedy_if_no_row_can_be_chosen() -> None:
     with pytest.raises(UserError, match=r"raise train\.patience_share, or set train\.patience to 0"):
         inner_validation(np.arange(6), np.arange(6), share=0.1, seed=7, fold=0, classes=6)

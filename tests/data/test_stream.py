@@ -1,4 +1,4 @@
-"""Images read at their place in the record files: no other bytes, never all of them, by many threads at once."""
+"""Images read from their position in the record files, one at a time and by several threads at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,24 +30,24 @@ IDS = np.array([f"é{n}" for n in range(N)])
 NONE = np.zeros(N, bool)
 
 
-def test_a_place_is_exactly_where_the_image_lies(shard, encoded) -> None:
+def test_the_position_of_an_image_is_exact(shard, encoded) -> None:
     with open(shard, "rb") as file:  # noqa: PTH123
         data = file.read()
-    found = list(records.places(shard))
-    assert [name for name, _, _ in found] == IDS.tolist()
-    assert [data[start : start + length] for _, start, length in found] == encoded
+    locations = list(records.places(shard))
+    assert [name for name, _, _ in locations] == IDS.tolist()
+    assert [data[start : start + length] for _, start, length in locations] == encoded
 
 
-def test_many_threads_at_once_get_what_they_ask_for(shard, encoded) -> None:
+def test_many_threads_at_once_get_their_own_rows(shard, encoded) -> None:
     stream = Stream([shard], IDS, NONE, 24, "crop")
     expected = np.stack([decode(data, 24, "crop") for data in encoded])
-    asked = [np.random.default_rng(n).integers(0, N, 7) for n in range(60)]
+    requests = [np.random.default_rng(n).integers(0, N, 7) for n in range(60)]
     with ThreadPoolExecutor(8) as pool:
-        for rows, pixels in zip(asked, pool.map(stream.__getitem__, asked), strict=True):
+        for rows, pixels in zip(requests, pool.map(stream.__getitem__, requests), strict=True):
             np.testing.assert_array_equal(pixels, expected[rows])
 
 
-def test_a_damaged_shard_is_refused_before_the_first_image(shard) -> None:
+def test_a_damaged_shard_is_an_error_before_the_first_image(shard) -> None:
     with open(shard, "r+b") as file:  # noqa: PTH123
         file.seek(500)
         file.write(b"\xff\x00\xff")
@@ -55,7 +55,7 @@ def test_a_damaged_shard_is_refused_before_the_first_image(shard) -> None:
         Stream([shard], IDS, NONE, 24, "crop")
 
 
-def test_a_batch_and_the_order_of_rows_do_not_tell_how_images_are_kept(shard, encoded) -> None:
+def test_batches_are_the_same_from_a_stream_and_from_an_array(shard, encoded) -> None:
     from competition.data.batches import prediction_batches
 
     stream = Stream([shard], IDS, NONE, 24, "squash")

@@ -1,8 +1,10 @@
-"""Trainings small enough to repeat on every backend and number of devices; run as a program, because Keras has one
-backend per process: `KERAS_BACKEND=jax python small_engines.py OUT.npz [WEIGHTS.npz]` writes what came out.
+"""Trainings small enough to repeat on every backend and number of devices.
 
-The optimizer's epsilon is 1e-3: with Keras' 1e-7, a gradient that is 0 but for rounding becomes a step of full length,
-and two right answers part. There is no dropout where backends are compared: their random numbers differ.
+Run as a program, because Keras has one backend per process: `KERAS_BACKEND=jax python small_engines.py OUT.npz
+[WEIGHTS.npz]` writes the results.
+
+The optimizer's epsilon is 1e-3. With the 1e-7 of Keras, a gradient that is 0 but for rounding becomes a step of full
+length, and two correct results differ. Backends are compared without dropout, because their random numbers differ.
 """
 
 import os
@@ -27,10 +29,10 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
-from competition.training.loop import _resumed
+from competition.training.loop import _resume
 from competition.training.model import build
 
-MOST = 8  # devices
+MAX_DEVICES = 8
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
 ROWS, HELD_OUT = np.arange(64), np.arange(64, N)  # four steps per epoch
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
@@ -49,7 +51,7 @@ def pictures() -> tuple[np.ndarray, np.ndarray]:
 
 
 def network(norm: bool, dropout: float) -> keras.Model:
-    """Normalised, so that a step on the wrong statistics shows; its last layer is called as a member's is."""
+    """A network with batch norm, so that wrong statistics have an effect; its last layer has the name of a member's."""
     random = np.random.default_rng(1)
     inputs = keras.Input((SIDE, SIDE, 3))
     x = keras.layers.Conv2D(4, 3, use_bias=False)(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))
@@ -79,15 +81,11 @@ def trained(
     pixels, labels = pictures()
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
-    feeder = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
+    batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
-
-    def told(*_: Any) -> None:
-        after_step()
-
-    return loop.train_fold(
-        engine, lambda _: feeder, plan, train, checkpoints, lambda _: float(held_out(engine).std()), 1, told, stop
-    ).history
+    run = loop.FoldRun(plan, train, lambda _: batches, checkpoints)
+    callbacks = loop.Callbacks(lambda *_: after_step(), stop, lambda _: float(held_out(engine).std()))
+    return loop.train_fold(engine, run, callbacks).history
 
 
 def held_out(engine: Engine) -> np.ndarray:
@@ -96,33 +94,33 @@ def held_out(engine: Engine) -> np.ndarray:
     return engine.probabilities(prediction_batches(pixels, HELD_OUT, engine.predict_batch), HELD_OUT, VIEWS)[:, 0]
 
 
-def everything(engine: Engine, history: list[loop.Epoch]) -> State:
+def full_outcome(engine: Engine, history: list[loop.Epoch]) -> State:
     return {**engine.state(), "loss": np.array([epoch.loss for epoch in history]), "oof": held_out(engine)}
 
 
 def outcome(devices: int = 1, norm: bool = True, **changes: Any) -> State:
     train = replace(TRAIN, **changes)
     engine = engine_of(train, devices, norm)
-    return everything(engine, trained(engine, train))
+    return full_outcome(engine, trained(engine, train))
 
 
 def interrupted(engine: Engine, train: Train, folder: Path) -> State:
-    """Stopped in the middle of an epoch, taken up again by an engine that has meanwhile done something else."""
+    """The outcome of a run stopped within an epoch and resumed by an engine that has trained something else in between."""
     steps: list[int] = []
     checkpoints = Checkpoints(folder, "same")
     try:
         trained(engine, train, checkpoints, lambda: len(steps) == 3, lambda: steps.append(0))
-        raise AssertionError("it was not stopped")
+        raise AssertionError("the run was not stopped")
     except loop.Stopped:
         trained(engine, replace(train, learning_rate=0.5))
-    return everything(engine, trained(engine, train, checkpoints))
+    return full_outcome(engine, trained(engine, train, checkpoints))
 
 
-def both_ways(**changes: Any) -> tuple[State, State]:
-    """(uninterrupted, interrupted and resumed); dropout and augmentation on, an average kept."""
+def uninterrupted_and_resumed(**changes: Any) -> tuple[State, State]:
+    """(uninterrupted, interrupted and resumed) outcomes, with dropout, augmentation and a moving average."""
     train = replace(TRAIN, dropout=0.5, shift=0.2, flip="horizontal", steps_per_call=1, ema=0.5, **changes)
     engine = engine_of(train)
-    whole = everything(engine, trained(engine, train))
+    whole = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
         return whole, interrupted(engine, train, Path(folder))
 
@@ -132,22 +130,25 @@ def step_by_step(**changes: Any) -> list[State]:
     train = replace(TRAIN, steps_per_call=1, **changes)
     engine = engine_of(train)
     engine.reset(TRAIN.seed)
-    found = [engine.state()]
-    trained(engine, train, after_step=lambda: found.append(engine.state()))
-    return found
+    states = [engine.state()]
+    trained(engine, train, after_step=lambda: states.append(engine.state()))
+    return states
 
 
 def member_weights() -> State:
-    """What a member of params.yaml begins with."""
+    """The initial weights of a member of params.yaml."""
     member: Member = replace(PARAMS.members["cnn"], image_size=16, alpha=0.25)
     return {f"{n}": keras.ops.convert_to_numpy(v) for n, v in enumerate(build(member, CLASSES).trainable_variables)}
 
 
 def several_hosts(number: int) -> dict[str, State]:
-    """One device on each. The first host's last checkpoint is lost, as when it was stopped a moment before the others."""
+    """The outcomes of host `number` of several with one device each.
+
+    The first host loses its last checkpoint, as if it was stopped a moment before the others.
+    """
     train = replace(TRAIN, epochs=4, steps_per_call=4)
     engine = engine_of(train, 0)
-    whole = everything(engine, trained(engine, train))
+    whole = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
         epochs: list[int] = []
         checkpoints = Checkpoints(Path(folder), "same")
@@ -156,34 +157,34 @@ def several_hosts(number: int) -> dict[str, State]:
         newest = max(Path(folder).glob("step-*.json"))
         if number == 0:
             newest.unlink()
-        resumed = everything(engine, trained(engine, train, checkpoints))
+        resumed = full_outcome(engine, trained(engine, train, checkpoints))
     try:
-        _resumed(engine, None, fold=number)
+        _resume(engine, None, fold=number)
         user_error = ""
     except UserError as error:
         user_error = str(error)
-    return {"hosts": outcome(0), "whole": whole, "resumed": resumed, "user_error": {"said": np.array(user_error)}}
+    return {"hosts": outcome(0), "whole": whole, "resumed": resumed, "user_error": {"message": np.array(user_error)}}
 
 
-def all_outcomes(foreign: Path | None) -> dict[str, State]:
+def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     if "JAX_NUM_PROCESSES" in os.environ:
         return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
-    engine_of(TRAIN, MOST)  # the CPU is cut once
-    found = {f"devices{n}": outcome(n) for n in (1, 2, 4, 8)}
-    found["options"] = outcome(
+    engine_of(TRAIN, MAX_DEVICES)  # the CPU can be split once per process
+    outcomes = {f"devices{n}": outcome(n) for n in (1, 2, 4, 8)}
+    outcomes["options"] = outcome(
         2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
     )
-    found["whole"], found["pieces"] = outcome(norm=False), outcome(norm=False, accumulate=4)
-    found["uninterrupted"], found["resumed"] = both_ways()
-    found["member"] = member_weights()
-    if foreign is not None:
+    outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
+    outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
+    outcomes["member"] = member_weights()
+    if weights_file is not None:
         engine = engine_of(TRAIN)
-        with np.load(foreign) as stored:
+        with np.load(weights_file) as stored:
             engine.load_weights(
                 {name.split("|")[1]: stored[name] for name in stored if name.startswith("devices1|model/")}
             )
-        found["foreign"] = {"oof": held_out(engine)}
-    return found
+        outcomes["foreign"] = {"oof": held_out(engine)}
+    return outcomes
 
 
 if __name__ == "__main__":

@@ -26,20 +26,26 @@ Cases = dict[str, dict[str, np.ndarray]]
 @pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
     """backend -> case -> name -> array; JAX also predicts with the weights that TensorFlow trained."""
-    folder, found, before = tmp_path_factory.mktemp("engines"), {}, []
+    folder, outcomes, previous = tmp_path_factory.mktemp("engines"), {}, []
     for backend in ("tensorflow", "jax"):
         path = folder / f"{backend}.npz"
-        process = started(backend, [str(path), *before], {})
+        process = started(backend, [str(path), *previous], {})
         _, errors = process.communicate()
         assert process.returncode == 0, errors[-3000:]
-        before, found[backend] = [str(path)], cases_in(path)
-    return found
+        previous, outcomes[backend] = [str(path)], cases_in(path)
+    return outcomes
 
 
 def started(backend: str, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    told = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    variables = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **environment,
+    }
     command = [sys.executable, str(Path(__file__).with_name("small_engines.py")), *arguments]
-    return subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def cases_in(path: Path) -> Cases:
@@ -51,15 +57,15 @@ def cases_in(path: Path) -> Cases:
     return cases
 
 
-def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert actual.keys() == expected.keys()
     for name in expected:
         np.testing.assert_allclose(
-            found[name], expected[name], rtol=0, atol=CLOSE * np.abs(expected[name]).max(), err_msg=name
+            actual[name], expected[name], rtol=0, atol=CLOSE * np.abs(expected[name]).max(), err_msg=name
         )
 
 
-@pytest.mark.parametrize("case", ["devices1", "devices4", "options", "pieces", "member"])
+@pytest.mark.parametrize("case", ["devices1", "devices4", "options", "micro_batches", "member"])
 def test_tensorflow_and_jax_agree(outcomes: dict[str, Cases], case: str) -> None:
     assert_same(outcomes["jax"][case], outcomes["tensorflow"][case])
 
@@ -71,8 +77,8 @@ def test_the_number_of_devices_changes_nothing(outcomes: dict[str, Cases], backe
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_batch_in_pieces_equals_the_whole_batch(outcomes: dict[str, Cases], backend: str) -> None:
-    assert_same(outcomes[backend]["pieces"], outcomes[backend]["whole"])
+def test_a_batch_in_micro_batches_equals_the_whole_batch(outcomes: dict[str, Cases], backend: str) -> None:
+    assert_same(outcomes[backend]["micro_batches"], outcomes[backend]["whole"])
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
@@ -96,7 +102,7 @@ def test_weights_trained_on_jax_predict_the_same_on_tensorflow(outcomes: dict[st
     np.testing.assert_allclose(held_out(engine), trained["oof"], rtol=0, atol=1e-6)
 
 
-def test_two_hosts_agree_go_on_from_what_both_have_and_notice_that_they_differ(
+def test_two_hosts_agree_resume_from_a_common_checkpoint_and_notice_different_folds(
     outcomes: dict[str, Cases], tmp_path: Path
 ) -> None:
     with socket.socket() as free:
@@ -113,14 +119,14 @@ def test_two_hosts_agree_go_on_from_what_both_have_and_notice_that_they_differ(
         for process in running:
             process.kill()
     for number, path in enumerate(paths):
-        found = cases_in(path)
-        assert_same(found["hosts"], outcomes["jax"]["devices1"])
-        for name in found["whole"]:
-            np.testing.assert_array_equal(found["resumed"][name], found["whole"][name], err_msg=name)
-        assert f"this host trains fold {number} and others {1 - number}" in str(found["user_error"]["said"])
+        cases = cases_in(path)
+        assert_same(cases["hosts"], outcomes["jax"]["devices1"])
+        for name in cases["whole"]:
+            np.testing.assert_array_equal(cases["resumed"][name], cases["whole"][name], err_msg=name)
+        assert f"this host trains fold {number} and others {1 - number}" in str(cases["user_error"]["message"])
 
 
-def test_training_learns_at_all(outcomes: dict[str, Cases]) -> None:
+def test_the_loss_falls(outcomes: dict[str, Cases]) -> None:
     first, last = outcomes["tensorflow"]["devices1"]["loss"]
     assert last < first
 
@@ -130,7 +136,7 @@ JAX, BOTH = {"jax", "libtpu", "tensorflow-cpu"}, {"jax", "libtpu", "tensorflow-t
 
 
 @pytest.mark.parametrize(
-    ("setting", "environment", "files", "packages", "backend", "because"),
+    ("setting", "environment", "files", "packages", "backend", "cause"),
     [
         ("auto", {}, set(), JAX, "tensorflow", "no TPU"),
         ("auto", {}, {TPU}, JAX, "jax", TPU),
@@ -144,35 +150,35 @@ JAX, BOTH = {"jax", "libtpu", "tensorflow-cpu"}, {"jax", "libtpu", "tensorflow-t
     ],
 )
 def test_the_backend_is_chosen_by_what_can_use_the_tpu(
-    setting: str, environment: dict[str, str], files: set[str], packages: set[str], backend: str, because: str
+    setting: str, environment: dict[str, str], files: set[str], packages: set[str], backend: str, cause: str
 ) -> None:
-    found, reason = choose_backend(setting, environment, files.__contains__, packages.__contains__)
-    assert found == backend and because in reason
+    chosen, reason = choose_backend(setting, environment, files.__contains__, packages.__contains__)
+    assert chosen == backend and cause in reason
 
 
 @pytest.mark.parametrize(
-    ("setting", "environment", "told"),
+    ("setting", "environment", "message"),
     [("jax", {}, "JAX is not installed"), ("auto", {"KERAS_BACKEND": "torch"}, "KERAS_BACKEND is torch")],
 )
-def test_a_backend_that_cannot_be_had_is_refused(setting: str, environment: dict[str, str], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_an_unavailable_backend_is_an_error(setting: str, environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         choose_backend(setting, environment, set().__contains__, set().__contains__)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"), [({"require": "tpu"}, "only a cpu"), ({"backend": "jax"}, "imported on tensorflow")]
+    ("changes", "message"), [({"require": "tpu"}, "only a cpu"), ({"backend": "jax"}, "imported on tensorflow")]
 )
-def test_training_on_less_than_was_asked_for_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_device_below_the_required_one_is_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         open_device(replace(PARAMS.device, **changes))
 
 
 @pytest.mark.parametrize(("batch", "parts", "whole"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
-def test_a_batch_is_made_whole_for_its_parts(batch: int, parts: int, whole: int) -> None:
+def test_a_batch_is_rounded_up_to_a_multiple_of_its_parts(batch: int, parts: int, whole: int) -> None:
     assert whole_batch(batch, parts) == whole
 
 
-def test_jax_finds_what_an_earlier_process_compiled(tmp_path: Path) -> None:
+def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:
     code = f"""
     import sys
     from dataclasses import replace
@@ -182,12 +188,12 @@ def test_jax_finds_what_an_earlier_process_compiled(tmp_path: Path) -> None:
     open_device(PARAMS.device, Path({str(tmp_path)!r}))
     trained(engine_of(TRAIN), replace(TRAIN, epochs=1))
     """
-    around = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    around |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    variables = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    variables |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
 
     def compiled() -> set[str]:
-        ran = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **around})
-        assert ran.returncode == 0
+        process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **variables})
+        assert process.returncode == 0
         return {file.name for file in tmp_path.glob("*-cache")}
 
     first = compiled()

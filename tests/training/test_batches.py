@@ -1,4 +1,4 @@
-"""What a step learns from follows from (seed, fold, step) alone; what is predicted comes once and in order."""
+"""Training batches depend on (seed, fold, step) only; prediction batches hold every row once and in order."""
 
 from dataclasses import replace
 from itertools import islice
@@ -21,8 +21,8 @@ from competition.data.batches import (
 )
 
 N, CLASSES = 23, 3
-UNTOUCHED = Augmentation(**STILL)
-LIVELY = replace(UNTOUCHED, flip="both", shift=0.3, brightness=0.3)
+UNCHANGED = Augmentation(**STILL)
+RANDOM = replace(UNCHANGED, flip="both", shift=0.3, brightness=0.3)
 
 
 def plan_of(rows: np.ndarray, **changes: Any) -> TrainingPlan:
@@ -34,12 +34,12 @@ def plan_of(rows: np.ndarray, **changes: Any) -> TrainingPlan:
 PLAN = plan_of(np.arange(0, N, 2))  # 12 rows
 
 
-def feeder_of(augmentation: Augmentation = UNTOUCHED, batch: int = 5, size: int = 4) -> TrainingBatches:
+def batches_of(augmentation: Augmentation = UNCHANGED, batch: int = 5, size: int = 4) -> TrainingBatches:
     return TrainingBatches(numbered(N, 4), CLASSES, batch, augmentation, size)
 
 
-def taken(feeder: TrainingBatches, plan: TrainingPlan, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
-    return [tuple(part.numpy() for part in batch) for batch in islice(feeder.start(plan, first), steps)]
+def taken(source: TrainingBatches, plan: TrainingPlan, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
+    return [tuple(part.numpy() for part in batch) for batch in islice(source.start(plan, first), steps)]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 4, 5, 12])
@@ -73,45 +73,45 @@ def test_balanced_epochs_draw_every_class_equally_often() -> None:
 
 
 def test_images_targets_and_weights_of_a_row_stay_together() -> None:
-    for images, targets, weights in taken(feeder_of(), PLAN, 4):
+    for images, targets, weights in taken(batches_of(), PLAN, 4):
         rows = images[:, 0, 0, 0]
         assert (images == rows[:, None, None, None]).all()
         assert weights.tolist() == rows.tolist()
         assert targets.argmax(1).tolist() == (rows % CLASSES).tolist()
 
 
-def test_the_feeder_gives_the_order_of_each_epoch() -> None:
+def test_batches_follow_the_order_of_each_epoch() -> None:
     expected = [row for epoch in range(3) for row in epoch_order(PLAN, 5, epoch).tolist()]
-    assert firsts(taken(feeder_of(), PLAN, 6)) == expected
+    assert firsts(taken(batches_of(), PLAN, 6)) == expected
 
 
 @pytest.mark.parametrize("first", [1, 2, 3, 7])
-def test_going_on_from_a_step_gives_what_an_uninterrupted_run_would_have_seen(first: int) -> None:
-    whole = taken(feeder_of(LIVELY), PLAN, 9)
-    resumed = taken(feeder_of(LIVELY), PLAN, 9 - first, first)
+def test_resuming_at_a_step_gives_the_batches_of_an_uninterrupted_run(first: int) -> None:
+    whole = taken(batches_of(RANDOM), PLAN, 9)
+    resumed = taken(batches_of(RANDOM), PLAN, 9 - first, first)
     for one, other in zip(whole[first:], resumed, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_a_feeder_that_is_started_again_knows_nothing_of_the_fold_before() -> None:
-    feeder, other = feeder_of(LIVELY), plan_of(np.arange(1, N, 2), fold=2)
-    taken(feeder, PLAN, 3)
-    again, fresh = taken(feeder, other, 5), taken(feeder_of(LIVELY), other, 5)
+def test_a_second_start_is_independent_of_the_previous_fold() -> None:
+    source, other = batches_of(RANDOM), plan_of(np.arange(1, N, 2), fold=2)
+    taken(source, PLAN, 3)
+    again, fresh = taken(source, other, 5), taken(batches_of(RANDOM), other, 5)
     assert set(np.concatenate([weights for _, _, weights in again])) <= set(other.rows)
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(again, fresh, strict=True))
 
 
-def test_every_step_is_augmented_otherwise() -> None:
+def test_every_step_is_augmented_differently() -> None:
     one_row = plan_of(np.array([9]))
-    feeder = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNTOUCHED, shift=0.4), 16)
-    seen = {images.tobytes() for images, _, _ in taken(feeder, one_row, 8)}
+    source = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNCHANGED, shift=0.4), 16)
+    seen = {images.tobytes() for images, _, _ in taken(source, one_row, 8)}
     assert len(seen) == 8
 
 
 def test_smaller_images_are_the_same_images() -> None:
-    small = taken(feeder_of(size=2), PLAN, 2)
+    small = taken(batches_of(size=2), PLAN, 2)
     assert small[0][0].shape == (5, 2, 2, 3)
-    assert firsts(small) == firsts(taken(feeder_of(), PLAN, 2))
+    assert firsts(small) == firsts(taken(batches_of(), PLAN, 2))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 6, 11, 22, 100])
@@ -131,15 +131,15 @@ def test_in_order_of_no_rows_is_no_batch() -> None:
     assert list(prediction_batches(numbered(3), np.array([], int), 4)) == []
 
 
-def test_smoothing_spreads_a_share_evenly_and_an_unknown_label_teaches_nothing() -> None:
+def test_smoothing_is_spread_evenly_and_an_unknown_label_gives_zeros() -> None:
     targets = smooth_labels(np.array([1, -1]), 4, 0.2)
     np.testing.assert_allclose(targets, [[0.05, 0.85, 0.05, 0.05], [0, 0, 0, 0]], rtol=1e-6)
     np.testing.assert_array_equal(smooth_labels(np.array([2]), 3, 0.0), [[0, 0, 1]])
 
 
-def test_class_weights_lift_rare_classes_and_have_mean_1() -> None:
+def test_class_weights_are_larger_for_rare_classes_and_have_mean_1() -> None:
     labels = np.array([0] * 8 + [1] * 2 + [-1])
-    for how, ratio in (("none", 1), ("sqrt", 2), ("balanced", 4)):
-        weights = class_weights(labels, 2, how)
+    for mode, ratio in (("none", 1), ("sqrt", 2), ("balanced", 4)):
+        weights = class_weights(labels, 2, mode)
         assert weights[8] / weights[0] == pytest.approx(ratio)
-        assert weights[:10].mean() == pytest.approx(1) and (how == "none" or weights[10] == 0)
+        assert weights[:10].mean() == pytest.approx(1) and (mode == "none" or weights[10] == 0)

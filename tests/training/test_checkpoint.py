@@ -1,4 +1,4 @@
-"""Whatever happens to the files of a checkpoint, the newest whole generation is found, or none is."""
+"""Whatever happens to its files, the newest complete checkpoint is loaded, or none."""
 
 import json
 import signal
@@ -24,18 +24,18 @@ def saved(folder: Path, *steps: int, made_from: str = "x") -> Checkpoints:
     return checkpoints
 
 
-def test_the_newest_generation_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    found = saved(tmp_path, 5, 10, 100_000_000).latest()
-    assert found is not None
-    step, got, facts, damaged = found
+def test_the_newest_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, 5, 10, 100_000_000).latest()
+    assert checkpoint is not None
+    step, loaded, facts, damaged = checkpoint
     assert step == 100_000_000 and facts["total"] == 10_000_000 and damaged == []
-    assert got.keys() == arrays(0).keys()
+    assert loaded.keys() == arrays(0).keys()
     for name, value in arrays(step).items():
-        np.testing.assert_array_equal(got[name], value)
-        assert got[name].dtype == value.dtype
+        np.testing.assert_array_equal(loaded[name], value)
+        assert loaded[name].dtype == value.dtype
 
 
-def test_two_generations_are_kept(tmp_path: Path) -> None:
+def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
     saved(tmp_path, 5, 10, 15)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         f"step-{n:08}.{kind}" for n in (10, 15) for kind in ("json", "npz")
@@ -52,12 +52,12 @@ def test_there_is_none_at_the_start_and_none_after_clear(tmp_path: Path) -> None
     checkpoints.clear()
 
 
-def test_a_checkpoint_of_another_configuration_is_not_taken_up(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_configuration_is_not_used(tmp_path: Path) -> None:
     saved(tmp_path, 1, 10, made_from="other")
     assert Checkpoints(tmp_path, "x").latest() is None
-    found = saved(tmp_path, 3).latest()
-    assert found is not None and found[0] == 3
-    assert len(list(tmp_path.iterdir())) == 2  # and it goes as soon as there is one of this configuration
+    checkpoint = saved(tmp_path, 3).latest()
+    assert checkpoint is not None and checkpoint[0] == 3
+    assert len(list(tmp_path.iterdir())) == 2  # it is deleted with the first checkpoint of this configuration
 
 
 def flip_a_bit(npz: Path, facts: Path) -> None:
@@ -89,31 +89,31 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_generation_is_passed_over_and_named(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str) -> None:
     checkpoints = saved(tmp_path, 5, 10)
     DAMAGES[damage](tmp_path / "step-00000010.npz", tmp_path / "step-00000010.json")
-    found = checkpoints.latest()
-    assert found is not None
-    step, got, _, damaged = found
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None
+    step, loaded, _, damaged = checkpoint
     assert (step, damaged) == (5, ["step-00000010"])
-    np.testing.assert_array_equal(got["a"], arrays(5)["a"])
+    np.testing.assert_array_equal(loaded["a"], arrays(5)["a"])
 
 
-def test_when_all_are_damaged_training_starts_anew(tmp_path: Path) -> None:
+def test_no_checkpoint_is_returned_if_all_are_damaged(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 5, 10)
     for file in tmp_path.glob("*.npz"):
         file.write_bytes(b"PK\x03\x04 but no archive")
     assert checkpoints.latest() is None
 
 
-def test_a_digest_that_is_right_does_not_save_a_file_that_is_no_archive(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_skipped_despite_its_digest(tmp_path: Path) -> None:
     from competition.artifacts.manifest import sha256
 
     checkpoints, npz = saved(tmp_path, 5, 10), tmp_path / "step-00000010.npz"
     npz.write_bytes(b"PK\x03\x04 but no archive")
     rewrite(npz, npz.with_suffix(".json"), sha256=sha256(npz))
-    found = checkpoints.latest()
-    assert found is not None and found[0] == 5
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None and checkpoint[0] == 5
 
 
 def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ checkpoints.save(10, {"a": np.zeros(9)}, {})
 """
 
 
-def test_a_kill_between_arrays_and_facts_leaves_the_generation_before(tmp_path: Path) -> None:
+def test_a_kill_between_arrays_and_facts_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 5)
     killed = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)])
     assert killed.returncode == -signal.SIGKILL and (tmp_path / "step-00000010.npz").exists()
-    found = checkpoints.latest()
-    assert found is not None and found[0] == 5
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None and checkpoint[0] == 5

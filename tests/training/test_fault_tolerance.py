@@ -1,4 +1,4 @@
-"""A hang ends the process so that it can go on; a lost device is opened again; nothing else is tried twice."""
+"""A hang ends the process so that it can be resumed; a lost device is opened again; no other error is retried."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from competition.training.device import open_device
 from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
 from competition.training.trainer import Images, Trainer
 
-GONE = tf.errors.UnavailableError(None, None, "Socket closed")
+LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -30,41 +30,41 @@ def caused(error: Exception, cause: Exception) -> Exception:
 @pytest.mark.parametrize(
     "error",
     [
-        GONE,
+        LOST,
         RuntimeError("UNAVAILABLE: TPU initialization failed"),
         tf.errors.InternalError(None, None, "failed to connect to all addresses"),
-        caused(ValueError("the step failed"), GONE),
+        caused(ValueError("the step failed"), LOST),
     ],
 )
-def test_a_lost_device_is_known_by_what_the_frameworks_say(error) -> None:
+def test_a_lost_device_is_recognised_by_the_errors_of_the_frameworks(error) -> None:
     assert is_device_loss(error)
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("shapes differ"), tf.errors.ResourceExhaustedError(None, None, "out of memory"), None]
 )
-def test_nothing_else_is_a_lost_device(error) -> None:
+def test_other_errors_are_not_a_lost_device(error) -> None:
     assert not is_device_loss(error)
 
 
-def test_work_is_done_again_a_bounded_number_of_times() -> None:
+def test_work_is_retried_a_limited_number_of_times() -> None:
     tries: list[int] = []
 
     def work() -> None:
         tries.append(0)
         if len(tries) < 3:
-            raise GONE
+            raise LOST
 
-    again: list[int] = []
-    retry_on_device_loss(work, 2, lambda number, error: again.append(number))
-    assert len(tries) == 3 and again == [1, 2]
+    retries: list[int] = []
+    retry_on_device_loss(work, 2, lambda number, error: retries.append(number))
+    assert len(tries) == 3 and retries == [1, 2]
     tries.clear()
     with pytest.raises(tf.errors.UnavailableError):
         retry_on_device_loss(work, 1, lambda *_: None)
     assert len(tries) == 2
 
 
-def test_another_error_is_not_tried_again() -> None:
+def test_another_error_is_not_retried() -> None:
     tries: list[int] = []
 
     def work() -> None:
@@ -76,19 +76,19 @@ def test_another_error_is_not_tried_again() -> None:
     assert len(tries) == 1
 
 
-def test_a_watch_calls_out_once_when_nothing_is_heard_and_never_while_something_is() -> None:
+def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:
     called: list[float] = []
-    with Watchdog(1.0, lambda: called.append(time.monotonic())) as alive:
+    with Watchdog(1.0, lambda: called.append(time.monotonic())) as heartbeat:
         for _ in range(15):
             time.sleep(0.1)
-            alive()
+            heartbeat()
         assert called == []
         time.sleep(2.5)
     assert len(called) == 1
 
 
 @pytest.mark.parametrize("seconds", [0, 0.2])
-def test_a_watch_that_is_off_or_over_says_nothing(seconds) -> None:
+def test_a_watchdog_that_is_off_or_finished_does_not_call(seconds) -> None:
     called: list[int] = []
     with Watchdog(seconds, lambda: called.append(0)):
         time.sleep(0 if seconds else 0.4)
@@ -96,22 +96,22 @@ def test_a_watch_that_is_off_or_over_says_nothing(seconds) -> None:
     assert called == []
 
 
-def test_a_hang_that_stops_all_of_python_ends_the_process_too() -> None:
+def test_a_hang_of_all_python_threads_ends_the_process() -> None:
     code = """
     import ctypes, faulthandler
-    from competition.training import fault_tolerance as survival
+    from competition.training import fault_tolerance
     later = faulthandler.dump_traceback_later
-    survival.faulthandler.dump_traceback_later = lambda seconds, exit: later(seconds - 60, exit=exit)
-    with survival.Watchdog(0.5, lambda: None):
+    fault_tolerance.faulthandler.dump_traceback_later = lambda seconds, exit: later(seconds - 60, exit=exit)
+    with fault_tolerance.Watchdog(0.5, lambda: None):
         ctypes.PyDLL(None).sleep(30)  # holds the interpreter's lock
     """
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=25
     )
-    assert ran.returncode == 1 and "Timeout" in ran.stderr and 'File "<string>"' in ran.stderr
+    assert process.returncode == 1 and "Timeout" in process.stderr and 'File "<string>"' in process.stderr
 
 
-def test_a_member_rebuilt_on_a_new_device_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: Path) -> None:
     labels = np.arange(40) % CLASSES
     ids, folds = labels.astype(str), np.arange(40) // CLASSES % 2
     images = Images(np.char.add(ids, np.arange(40).astype(str)), pixels_of(labels), labels, folds, np.ones(40, bool))
@@ -122,21 +122,21 @@ def test_a_member_rebuilt_on_a_new_device_goes_on_as_if_nothing_had_been(tmp_pat
 
         def progress(step: int, *_: object) -> None:
             if step == steps_until_lost:
-                raise GONE
+                raise LOST
 
         trainer.train(0, recipe.train, Checkpoints(tmp_path, "x"), progress, lambda: False)
         Checkpoints(tmp_path, "x").clear()
         return trainer.engine.state()
 
-    undisturbed, left, found = train(-1), [3, 6, -1], []
-    retry_on_device_loss(lambda: found.append(train(left.pop(0))), 2, lambda *_: reset_devices())
-    assert left == [] and len(found) == 1 and found[0].keys() == undisturbed.keys()
+    undisturbed, losses, states = train(-1), [3, 6, -1], []
+    retry_on_device_loss(lambda: states.append(train(losses.pop(0))), 2, lambda *_: reset_devices())
+    assert losses == [] and len(states) == 1 and states[0].keys() == undisturbed.keys()
     for name, value in undisturbed.items():
-        np.testing.assert_array_equal(found[0][name], value, err_msg=name)
+        np.testing.assert_array_equal(states[0][name], value, err_msg=name)
 
 
-@pytest.mark.timeout(900)  # the world it is trained in may have to be made first
-def test_training_goes_on_after_a_lost_device_and_ends_itself_when_it_hangs(finished: Place, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)  # the fixture may have to be built first
+def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: Place, tmp_path: Path) -> None:
     place = finished.copy_to(tmp_path)
     shutil.rmtree(place.work / "members")
     code = """
@@ -158,12 +158,12 @@ def test_training_goes_on_after_a_lost_device_and_ends_itself_when_it_hangs(fini
     train.main(train.run, train.add_selection)
     """
     command = place.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *command[3:]],
         cwd=ROOT, capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert ran.returncode == 5, ran.stderr
-    assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in ran.stdout
-    assert "goldfold: no step for 30 s (device.hang_seconds)" in ran.stderr
-    assert "in unsteady" in ran.stderr and "in train_fold" in ran.stderr  # where it stands
+    assert process.returncode == 5, process.stderr
+    assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in process.stdout
+    assert "goldfold: no step for 30 s (device.hang_seconds)" in process.stderr
+    assert "in unsteady" in process.stderr and "in train_fold" in process.stderr  # the stacks of the hang
     assert any(place.work.glob("members/slim/fold0/checkpoints/*.json"))

@@ -1,4 +1,4 @@
-"""Who waits for whom is measured by the code that trains, and said with what helps."""
+"""Whether the device waits for data is measured by the code that trains, and reported with a remedy."""
 
 import time
 from dataclasses import replace
@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from world import CLASSES, member, params, pixels_of
 
-from competition.training import bench
+from competition.training import bench, input_stall
 from competition.training.device import open_device
-from competition.training.input_stall import Waiting
+from competition.training.input_stall import InputStallDetector, Waiting
 from competition.training.trainer import Images, Trainer
 
 LABELS = np.arange(48) % CLASSES
 TRAIN = member().train
 
 
-def test_the_share_of_waiting_is_what_a_step_takes_beyond_one_on_data_that_is_there() -> None:
+def test_the_share_of_waiting_is_the_time_of_a_step_beyond_one_on_a_batch_in_memory() -> None:
     assert Waiting(step=0.4, alone=0.1).share == pytest.approx(0.75)
     assert Waiting(step=0.1, alone=0.11).share == 0.0
 
 
-def test_what_helps_is_said_for_where_the_time_goes() -> None:
+def test_the_remedy_depends_on_where_the_time_goes() -> None:
     slow = Waiting(step=0.4, alone=0.1)
     assert "waits for data in 75%" in slow.told(TRAIN, False) and "fewer augmentations" in slow.told(TRAIN, False)
     assert "cache.ram_gigabytes" in slow.told(TRAIN, True)
@@ -30,8 +30,8 @@ def test_what_helps_is_said_for_where_the_time_goes() -> None:
     assert "hardly waits" in Waiting(step=0.1, alone=0.09).told(TRAIN, False)
 
 
-class Late:
-    """Images that come late and one batch at a time, as from a slow disk."""
+class SlowPixels:
+    """Images read slowly and one batch at a time, as from a slow disk."""
 
     def __init__(self, images: np.ndarray, seconds: float) -> None:
         self._images, self._seconds, self._disk = images, seconds, Lock()
@@ -43,12 +43,27 @@ class Late:
         return self._images[rows]
 
 
-@pytest.mark.parametrize("loop", ["auto", "fit"])
-def test_a_slow_source_is_found_in_the_input_and_not_in_the_step(monkeypatch, loop) -> None:
-    monkeypatch.setattr(bench, "LONG_ENOUGH", 0.5)
+def trainer_on(pixels: np.ndarray | SlowPixels, **train: object) -> Trainer:
     ids, folds = np.array([f"i{n}" for n in range(48)]), np.arange(48) // CLASSES % 2
-    images = Images(ids, Late(pixels_of(LABELS), 0.2), LABELS, folds, np.ones(48, bool))
-    trainer = Trainer(member(loop=loop), images, CLASSES, "accuracy", open_device(params().device), 8)
-    found = bench.parts(trainer, 0)
-    # Against each other, not in seconds: a slow machine has none to spare.
-    assert found.batch > found.waiting.alone and found.waiting.share > 0.2
+    images = Images(ids, pixels, LABELS, folds, np.ones(48, bool))
+    return Trainer(member(**train), images, CLASSES, "accuracy", open_device(params().device), 8)
+
+
+@pytest.mark.parametrize("loop", ["auto", "fit"])
+def test_a_slow_source_is_attributed_to_the_input_and_not_to_the_step(monkeypatch, loop) -> None:
+    monkeypatch.setattr(bench, "MEASURED_SECONDS", 0.5)
+    parts = bench.parts(trainer_on(SlowPixels(pixels_of(LABELS), 0.2), loop=loop), 0)
+    # Compared with each other, not in seconds, because a slow machine has no fixed speed.
+    assert parts.batch > parts.waiting.alone and parts.waiting.share > 0.2
+
+
+def test_a_training_that_waits_for_data_is_reported_once_and_ends_with_the_same_weights(monkeypatch) -> None:
+    monkeypatch.setattr(input_stall, "MEASURED_SECONDS", 0.5)
+    options = {"epochs": 5, "steps_per_call": 1, "dropout": 0.3}
+    slow, fast = trainer_on(SlowPixels(pixels_of(LABELS), 0.2), **options), trainer_on(pixels_of(LABELS), **options)
+    reports: list[Waiting] = []
+    for trainer, detector in ((slow, InputStallDetector(reports.append)), (fast, None)):
+        trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False, False, detector)
+    assert len(reports) == 1 and reports[0].share > 0.2
+    for name, value in fast.engine.state().items():
+        np.testing.assert_array_equal(slow.engine.state()[name], value, err_msg=name)

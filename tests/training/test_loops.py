@@ -1,4 +1,4 @@
-"""The step, by whichever loop it is driven: what it adds to plain training, what it survives, what it refuses."""
+"""The training step in both loops: averages, freezing, clipping, losses, resuming, and the errors it raises."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_engines import TRAIN, State, both_ways, engine_of, held_out, outcome, step_by_step, trained
+from small_engines import TRAIN, State, engine_of, held_out, outcome, step_by_step, trained, uninterrupted_and_resumed
 
 from competition.config.errors import UserError
 from competition.training import loop
@@ -15,7 +15,7 @@ from competition.training.optimizer import NO_LIMIT, StepValues, losses, step_ta
 STEPS = 8
 
 
-def test_keras_fit_and_the_own_loop_give_the_same_weights() -> None:
+def test_keras_fit_and_our_own_loop_give_the_same_weights() -> None:
     options = {"ema": 0.9, "accumulate": 2, "focal_gamma": 1.0}
     own, fitted = outcome(2, **options), outcome(2, loop="fit", **options)
     assert own.keys() == fitted.keys()
@@ -24,12 +24,12 @@ def test_keras_fit_and_the_own_loop_give_the_same_weights() -> None:
 
 
 def test_fit_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same() -> None:
-    whole, resumed = both_ways(loop="fit")
+    whole, resumed = uninterrupted_and_resumed(loop="fit")
     for name in whole:
         np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
 
 
-def test_the_average_is_that_of_all_states_the_model_went_through() -> None:
+def test_the_moving_average_covers_all_states_of_the_model() -> None:
     states = step_by_step(ema=0.6)
     names = [name for name in states[0] if name.startswith("model/")]
     assert any("moving_mean" in name for name in names)
@@ -43,7 +43,7 @@ def test_the_average_is_that_of_all_states_the_model_went_through() -> None:
         )
 
 
-def test_the_average_is_what_predicts_and_what_is_saved() -> None:
+def test_the_moving_average_is_used_for_prediction_and_saved() -> None:
     engine = engine_of(replace(TRAIN, ema=0.9))
     trained(engine, replace(TRAIN, ema=0.9))
     state, weights = engine.state(), engine.weights()
@@ -53,12 +53,12 @@ def test_the_average_is_what_predicts_and_what_is_saved() -> None:
     before = held_out(engine)
     np.testing.assert_array_equal(
         engine.state()[kernel], state[kernel]
-    )  # asking for probabilities leaves training alone
+    )  # prediction does not change the training state
     engine.load_weights(weights)
     np.testing.assert_array_equal(held_out(engine), before)
 
 
-def moved(before: State, after: State) -> dict[str, bool]:
+def changed_variables(before: State, after: State) -> dict[str, bool]:
     return {
         name.split("/", 2)[2]: not np.array_equal(before[name], after[name])
         for name in before
@@ -69,12 +69,12 @@ def moved(before: State, after: State) -> dict[str, bool]:
 def test_only_the_head_learns_while_the_rest_is_frozen() -> None:
     states = step_by_step(freeze_epochs=1)
     half = STEPS // 2
-    frozen, thawed = moved(states[0], states[half]), moved(states[half], states[-1])
+    frozen, thawed = changed_variables(states[0], states[half]), changed_variables(states[half], states[-1])
     assert frozen == {name: name.startswith("logits/") for name in frozen}
     assert all(thawed.values())
 
 
-def test_numbers_of_a_step_are_worked_out_on_the_host() -> None:
+def test_the_step_table_holds_rates_corrections_and_limits() -> None:
     values = StepValues(0.1, 0.0, 2.0, 1.0, 1e-7, 0.5, layer_decay=0.01, freeze_steps=1)
     table = step_table(
         np.array([1e-3, 2e-3], np.float32), 0, values, np.array([0.0, 0.5, 1.0]), np.array([False, False, True])
@@ -87,13 +87,13 @@ def test_numbers_of_a_step_are_worked_out_on_the_host() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 2.0])
-def test_focal_loss_is_that_of_its_paper(gamma: float) -> None:
+def test_focal_loss_agrees_with_its_paper(gamma: float) -> None:
     targets, logits = np.eye(3, dtype=np.float32)[[0, 2]], np.array([[1.0, 2.0, 0.5], [0.1, 0.2, 30.0]], np.float32)
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     own = probs[[0, 1], [0, 2]].astype(np.float64)
-    found = losses(targets, logits, np.array([1.0, 3.0], np.float32), gamma)
+    result = losses(targets, logits, np.array([1.0, 3.0], np.float32), gamma)
     np.testing.assert_allclose(
-        np.asarray(found), -np.array([1, 3]) * (1 - own) ** gamma * np.log(own), rtol=1e-5, atol=1e-6
+        np.asarray(result), -np.array([1, 3]) * (1 - own) ** gamma * np.log(own), rtol=1e-5, atol=1e-6
     )
 
 
@@ -108,7 +108,7 @@ def test_gradients_are_clipped(changes: dict[str, Any], limited: str) -> None:
 
 
 @pytest.mark.parametrize("driven_by", ["custom", "fit"])
-def test_a_loss_that_is_no_number_stops_the_fold(driven_by: str) -> None:
+def test_a_loss_that_is_not_finite_stops_the_fold(driven_by: str) -> None:
     train = replace(TRAIN, learning_rate=1e30, warmup=0.0, clip_norm=0.0, loop=driven_by)
     with pytest.raises(loop.Diverged, match="learning rate"):
         trained(engine_of(train), train)

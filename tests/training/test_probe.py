@@ -1,4 +1,4 @@
-"""A last layer fitted to pretrained features: the features are the model's own, the layer says what scikit-learn says."""
+"""Linear probing: the features are the inputs of the last layer, and the layer agrees with scikit-learn."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def model() -> keras.Model:
     return build(member(), CLASSES)
 
 
-def test_features_are_what_the_last_layer_is_given_row_by_row_whatever_fills_the_last_batch(model) -> None:
+def test_features_are_the_inputs_of_the_last_layer_whatever_pads_the_last_batch(model) -> None:
     pixels, rows = pixels_of(LABELS), np.array([30, 2, 2, 36, 0])
     features = pooled_features(model, pixels, rows, batch=4)
     kernel, bias = (keras.ops.convert_to_numpy(v) for v in model.get_layer("logits").weights)
@@ -30,18 +30,18 @@ def test_features_are_what_the_last_layer_is_given_row_by_row_whatever_fills_the
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_probe_in_the_units_of_the_features_says_what_scikit_learn_says_of_standardised_ones(classes) -> None:
+def test_a_probe_agrees_with_scikit_learn_on_standardised_features(classes) -> None:
     random, labels = np.random.default_rng(0), np.arange(60) % classes
     features = (random.normal(size=(60, 5)) * [1, 10, 0.1, 3, 1] + labels[:, None]).astype(np.float32)
     weights = random.uniform(0.5, 2, 60)
     kernel, bias = linear_probe(features, labels, weights, classes)
     standard = (features - features.mean(0)) / (features.std(0) + 1e-6)
     reference = LogisticRegression(C=INVERSE_STRENGTH, max_iter=200).fit(standard, labels, sample_weight=weights)
-    said = np.exp(logits := features @ kernel + bias) / np.exp(logits).sum(1, keepdims=True)
-    np.testing.assert_allclose(said, reference.predict_proba(standard), atol=1e-3)
+    probs = np.exp(logits := features @ kernel + bias) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(probs, reference.predict_proba(standard), atol=1e-3)
 
 
-def test_a_class_that_no_row_has_is_the_least_likely_everywhere() -> None:
+def test_a_class_without_rows_is_the_least_likely_everywhere() -> None:
     features, labels = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32), np.arange(40) % 2 * 2
     kernel, bias = linear_probe(features, labels, np.ones(40), classes=4)
     assert not kernel[:, [1, 3]].any() and bias[[1, 3]].max() < bias[[0, 2]].min()
@@ -54,7 +54,7 @@ def test_only_the_last_layer_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_probed_member_begins_better_than_chance_on_rows_it_never_saw(devices) -> None:
+def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> None:
     folds = np.arange(len(LABELS)) // CLASSES % 2
     images = Images(LABELS.astype(str), pixels_of(LABELS), LABELS, folds, np.ones(len(LABELS), bool))
     images = replace(images, ids=np.array([f"i{n}" for n in range(len(LABELS))]))

@@ -1,4 +1,4 @@
-"""A member on its device: the same model whatever was trained before and on however many devices; no row lost."""
+"""A member on its device: the same model whatever was trained before and on any number of devices; no row is lost."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,15 +23,15 @@ N, FOLDS = 59, 3  # divides badly by everything
 LABELS = np.arange(N) % CLASSES
 IDS = np.array([f"i{n:02}" for n in range(N)])
 IMAGES = Images(IDS, pixels_of(LABELS), LABELS, np.arange(N) // CLASSES % FOLDS, np.ones(N, bool))
-LIVELY = {"dropout": 0.3, "flip": "horizontal", "shift": 0.1, "brightness": 0.1}
+RANDOM = {"dropout": 0.3, "flip": "horizontal", "shift": 0.1, "brightness": 0.1}
 
 
 @cache
-def shop_on(replicas: int = 1, lively: bool = True) -> Trainer:
-    """Built once for each kind: what a test leaves behind in it must not matter to the next."""
+def shared_trainer(replicas: int = 1, random: bool = True) -> Trainer:
+    """One trainer per configuration for all tests: what was trained before must not matter."""
     device = open_device(params(f"device.logical_devices={replicas}").device)
     assert device.replicas == replicas
-    return Trainer(member(batch=12, **(LIVELY if lively else {})), IMAGES, CLASSES, "macro_f1", device, 7)
+    return Trainer(member(batch=12, **(RANDOM if random else {})), IMAGES, CLASSES, "macro_f1", device, 7)
 
 
 def trained(
@@ -60,24 +60,24 @@ def test_a_member_is_traced_once_whatever_the_lengths_of_folds_and_calls(replica
         trained(trainer, fold, epochs=1)
     steps = [len(trainer.plan(fold, trainer.member.train).rows) // trainer.engine.batch for fold in range(3)]
     assert len(set(steps)) == 3 and any(n % 3 for n in steps)
-    assert trainer.engine._run.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+    assert trainer.engine._compiled_steps.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_the_network_is_compiled_once_for_all_views_and_each_row_sees_its_own(replicas: int) -> None:
+def test_the_network_is_compiled_once_for_all_views_and_each_view_keeps_its_column(replicas: int) -> None:
     device = open_device(params(f"device.logical_devices={replicas}").device)
     trainer = Trainer(member(), IMAGES, CLASSES, "macro_f1", device, 8)
-    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine._ask  # type: ignore[attr-defined]
+    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine._network  # type: ignore[attr-defined]
     alone = [trainer.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
     together = trainer.predict(weights, IMAGES, rows, ["shift_up", "identity", "flip_lr"]).probs
     np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
     assert not np.array_equal(alone[0], alone[1])
-    assert trainer.engine._ask is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+    assert trainer.engine._network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("patience", [0, 1])
-def test_out_of_fold_predictions_are_those_of_the_weights_that_are_kept(tmp_path: Path, patience: int) -> None:
-    trainer = shop_on()
+def test_out_of_fold_predictions_come_from_the_kept_weights(tmp_path: Path, patience: int) -> None:
+    trainer = shared_trainer()
     learning = {"epochs": 4, "learning_rate": 0.3 if patience else 0.01, "patience": patience}  # 0.3 soon gets worse
     done, _ = trained(trainer, 1, Checkpoints(tmp_path, "x"), **learning)
     assert (done.kept_epoch < len(done.history)) == bool(patience)
@@ -87,7 +87,7 @@ def test_out_of_fold_predictions_are_those_of_the_weights_that_are_kept(tmp_path
 
 
 def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
-    trainer = shop_on()
+    trainer = shared_trainer()
     first, state = trained(trainer, 0)
     trained(trainer, 1, learning_rate=0.5, epochs=1)
     trainer.predict(trainer.engine.weights(), IMAGES, np.arange(5), ["identity"])
@@ -98,17 +98,17 @@ def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
     assert any(not np.array_equal(state[name], other[name]) for name in state)
 
 
-def test_a_shop_built_anew_trains_the_same_model() -> None:
-    _, state = trained(shop_on(), 0)
+def test_a_new_trainer_trains_the_same_model() -> None:
+    _, state = trained(shared_trainer(), 0)
     keras.layers.Dense(3)  # the numbers Keras gives to layers must not matter
-    fresh = Trainer(shop_on().member, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7)
+    fresh = Trainer(shared_trainer().member, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7)
     assert_identical(state, trained(fresh, 0)[1])
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_the_number_of_devices_changes_neither_loss_nor_weights_by_more_than_rounding(replicas: int) -> None:
     settings = {"epsilon": 1e-3}  # else rounding decides the sign of a first step whose gradient is 0
-    (one, state), (other, after) = (trained(shop_on(n, lively=False), 0, **settings) for n in (1, replicas))
+    (one, state), (other, after) = (trained(shared_trainer(n, random=False), 0, **settings) for n in (1, replicas))
     np.testing.assert_allclose([e.loss for e in other.history], [e.loss for e in one.history], rtol=1e-4)
     for name, value in state.items():
         np.testing.assert_allclose(after[name], value, atol=2e-4, err_msg=name)
@@ -117,17 +117,17 @@ def test_the_number_of_devices_changes_neither_loss_nor_weights_by_more_than_rou
 @pytest.mark.parametrize("count", [1, 6, 7, 8, N])
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_every_row_is_predicted_once_and_stays_with_its_id(replicas: int, count: int) -> None:
-    trained(shop_on(1, lively=False), 0, epochs=1)
-    weights = shop_on(1, lively=False).engine.weights()
+    trained(shared_trainer(1, random=False), 0, epochs=1)
+    weights = shared_trainer(1, random=False).engine.weights()
     rows = np.random.default_rng(count).permutation(N)[:count]
-    found = shop_on(replicas, lively=False).predict(weights, IMAGES, rows, ["identity", "flip_lr"])
-    assert found.ids.tolist() == IMAGES.ids[rows].tolist() and found.probs.shape == (count, 2, CLASSES)
-    alone = shop_on(1, lively=False).predict(weights, IMAGES, np.arange(N), ["identity", "flip_lr"])
-    np.testing.assert_allclose(found.probs, alone.probs[rows], atol=2e-3)
+    predictions = shared_trainer(replicas, random=False).predict(weights, IMAGES, rows, ["identity", "flip_lr"])
+    assert predictions.ids.tolist() == IMAGES.ids[rows].tolist() and predictions.probs.shape == (count, 2, CLASSES)
+    alone = shared_trainer(1, random=False).predict(weights, IMAGES, np.arange(N), ["identity", "flip_lr"])
+    np.testing.assert_allclose(predictions.probs, alone.probs[rows], atol=2e-3)
 
 
 def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
-    trainer = shop_on()
+    trainer = shared_trainer()
     trained(trainer, 0)
     rows = np.arange(N)
     views = trainer.engine.probabilities(_batches(rows), rows, _views("identity", "shift_up"))
@@ -140,7 +140,7 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
 def _batches(rows: np.ndarray):
     from competition.data.batches import prediction_batches
 
-    return prediction_batches(IMAGES.pixels, rows, shop_on().engine.predict_batch)
+    return prediction_batches(IMAGES.pixels, rows, shared_trainer().engine.predict_batch)
 
 
 def _views(*names: str):
@@ -150,70 +150,68 @@ def _views(*names: str):
 
 
 @pytest.mark.parametrize("changes", [{}, {"patience": 2, "epochs": 4}, {"steps_per_call": 2}], ids=str)
-def test_a_run_that_was_stopped_at_any_point_ends_with_the_same_bits(
-    tmp_path: Path, changes: dict[str, object]
-) -> None:
-    trainer = shop_on()
+def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path, changes: dict[str, object]) -> None:
+    trainer = shared_trainer()
     whole, state = trained(trainer, 0, **changes)
     checkpoints = Checkpoints(tmp_path, "x")
     for _ in range(30):
         try:
-            resumed, after = trained(trainer, 0, checkpoints, stop=_at_the_third_look(), **changes)
+            resumed, after = trained(trainer, 0, checkpoints, stop=_stop_at_the_third_call(), **changes)
             break
         except Stopped:
-            trained(trainer, 1, epochs=1)  # something else happens in between
+            trained(trainer, 1, epochs=1)  # something else is trained in between
     assert resumed.history == whole.history and resumed.kept_epoch == whole.kept_epoch
     assert_identical(state, after)
 
 
-def _at_the_third_look() -> Callable[[], bool]:
-    looks = iter(range(10_000))
-    return lambda: next(looks) >= 2
+def _stop_at_the_third_call() -> Callable[[], bool]:
+    calls = iter(range(10_000))
+    return lambda: next(calls) >= 2
 
 
 def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "x")
     with pytest.raises(Stopped, match="stopped after step 1 of 6"):
-        trained(shop_on(), 0, checkpoints, stop=lambda: True, steps_per_call=1)
-    found = checkpoints.latest()
-    assert found is not None and found[0] == 1
+        trained(shared_trainer(), 0, checkpoints, stop=lambda: True, steps_per_call=1)
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None and checkpoint.step == 1
 
 
-def test_a_loss_that_is_no_number_is_an_error_and_leaves_no_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_an_error_and_leaves_no_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "x")
     with pytest.raises(Diverged, match=r"lower train\.learning_rate or set train\.clip_norm"):
-        trained(shop_on(), 0, checkpoints, learning_rate=1e30, clip_norm=0.0, epochs=8)
-    found = checkpoints.latest()
-    assert found is None or all(np.isfinite(value).all() for value in found[1].values())
+        trained(shared_trainer(), 0, checkpoints, learning_rate=1e30, clip_norm=0.0, epochs=8)
+    checkpoint = checkpoints.latest()
+    assert checkpoint is None or all(np.isfinite(value).all() for value in checkpoint.arrays.values())
 
 
 def test_the_held_out_fold_is_never_trained_on() -> None:
     for fold in range(FOLDS):
-        rows = shop_on().plan(fold, shop_on().member.train).rows
+        rows = shared_trainer().plan(fold, shared_trainer().member.train).rows
         assert set(IMAGES.folds[rows]) == set(range(FOLDS)) - {fold}
         assert len(rows) == (IMAGES.folds != fold).sum()
 
 
-def test_it_learns() -> None:
-    found, _ = trained(shop_on(lively=False), 0, epochs=8)
-    assert found.history[-1].held_out > 0.9 and found.history[-1].loss < found.history[0].loss
+def test_training_learns() -> None:
+    result, _ = trained(shared_trainer(random=False), 0, epochs=8)
+    assert result.history[-1].held_out > 0.9 and result.history[-1].loss < result.history[0].loss
 
 
 def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_held_out() -> None:
-    trainer = shop_on(lively=False)
+    trainer = shared_trainer(random=False)
     settings = {"patience": 2, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}
-    found, _ = trained(trainer, 0, **settings)
-    scores = [epoch.inner for epoch in found.history]
-    assert found.kept_epoch == 1 + int(np.argmax(scores)) and len(set(scores)) > 1
+    result, _ = trained(trainer, 0, **settings)
+    scores = [epoch.inner for epoch in result.history]
+    assert result.kept_epoch == 1 + int(np.argmax(scores)) and len(set(scores)) > 1
     train = replace(trainer.member.train, **settings)  # type: ignore[arg-type]
-    aside, learned = trainer.set_aside(0, train), trainer.plan(0, train).rows
-    assert sorted([*aside, *learned]) == np.flatnonzero(IMAGES.folds != 0).tolist()
-    best = trainer.engine.probabilities(_batches(aside), aside, _views("identity"))[:, 0]
-    assert trainer.metric.score(LABELS[aside], best) == pytest.approx(max(scores))
-    assert trainer.score(0) == pytest.approx(found.kept.held_out) == pytest.approx(trainer.kept_score(0, found))
+    inner_rows, training_rows = trainer.inner_validation_rows(0, train), trainer.plan(0, train).rows
+    assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
+    best = trainer.engine.probabilities(_batches(inner_rows), inner_rows, _views("identity"))[:, 0]
+    assert trainer.metric.score(LABELS[inner_rows], best) == pytest.approx(max(scores))
+    assert trainer.score(0) == pytest.approx(result.kept.held_out) == pytest.approx(trainer.kept_score(0, result))
 
 
-CHOICES_OF_TRAINING = [
+TRAINING_OPTIONS = [
     ({"class_weights": "balanced"}, 0),
     ({"class_weights": "sqrt", "sampling": "balanced"}, (0, 2)),
     ({"patience": 6, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}, 0),
@@ -221,8 +219,8 @@ CHOICES_OF_TRAINING = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "fold"), CHOICES_OF_TRAINING, ids=str)
-def test_other_labels_of_the_held_out_rows_give_the_same_model_to_the_bit(changes: dict, fold: int | tuple) -> None:
+@pytest.mark.parametrize(("changes", "fold"), TRAINING_OPTIONS, ids=str)
+def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold: int | tuple) -> None:
     states = []
     held_out, recipe = np.isin(IMAGES.folds, fold), member(batch=12, **changes)
     trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
@@ -244,22 +242,22 @@ def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_tri
     assert set(IMAGES.folds[trainer.plan(0, recipe.train).rows]) == {1}
 
 
-def test_a_row_that_cannot_be_read_is_not_learned_from_and_gets_the_mean_of_the_others() -> None:
+def test_an_unreadable_row_is_not_trained_on_and_gets_the_mean_of_the_others() -> None:
     readable = np.ones(N, bool)
     readable[[4, 50]] = False
     images = replace(IMAGES, readable=readable)
     trainer = Trainer(member(batch=12), images, CLASSES, "macro_f1", open_device(params().device), 7)
     assert not {4, 50} & {*trainer.plan(0, trainer.member.train).rows, *trainer.plan(1, trainer.member.train).rows}
-    found = trainer.predict(trainer.engine.weights(), images, np.array([3, 4, 5]), ["identity"])
-    probs = found.probs[:, 0].astype(np.float32)
+    predictions = trainer.predict(trainer.engine.weights(), images, np.array([3, 4, 5]), ["identity"])
+    probs = predictions.probs[:, 0].astype(np.float32)
     np.testing.assert_allclose(probs[1], (probs[0] + probs[2]) / 2, atol=1e-3)
     none = trainer.predict(trainer.engine.weights(), images, np.array([4, 50]), ["identity"])
     np.testing.assert_allclose(none.probs, 1 / CLASSES, atol=1e-3)
 
 
-def test_teachers_soften_the_targets_of_their_own_rows() -> None:
+def test_teachers_soften_the_targets_of_the_rows_they_predict() -> None:
     def soft_labels(fold: int | tuple[int, int]) -> Predictions:
-        learned = IMAGES.folds != fold  # a teacher says nothing of the rows it has not learned from
+        learned = IMAGES.folds != fold  # teachers predict only rows outside the excluded fold
         return Predictions(IMAGES.ids[learned][::-1].copy(), np.full((learned.sum(), CLASSES), 1 / CLASSES, np.float32))
 
     student = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
@@ -271,19 +269,19 @@ def test_teachers_soften_the_targets_of_their_own_rows() -> None:
         assert not plan.targets[IMAGES.folds == fold].any()
 
 
-def test_external_images_are_learned_from_in_every_fold_by_members_that_name_them() -> None:
+def test_members_train_on_the_external_images_they_name_in_every_fold() -> None:
     ids = np.array([*IMAGES.ids[:-2], "external/web/a", "external/other/b"])
     folds = np.array([*IMAGES.folds[:-2], -1, -1])
-    wanted = replace(member(batch=12), external=("web",))
+    recipe = replace(member(batch=12), external=("web",))
     trainer = Trainer(
-        wanted, replace(IMAGES, ids=ids, folds=folds), CLASSES, "macro_f1", open_device(params().device), 7
+        recipe, replace(IMAGES, ids=ids, folds=folds), CLASSES, "macro_f1", open_device(params().device), 7
     )
     for fold in range(FOLDS):
-        rows = trainer.plan(fold, wanted.train).rows
+        rows = trainer.plan(fold, recipe.train).rows
         assert N - 2 in rows and N - 1 not in rows
 
 
-def test_few_rows_are_a_seeded_choice_that_keeps_rows_together() -> None:
+def test_a_sample_of_rows_depends_on_the_seed_and_keeps_rows_together() -> None:
     few = sample_rows(IMAGES, 10, seed=3)
     assert len(few.ids) == 10 and few.ids.tolist() == sample_rows(IMAGES, 10, seed=3).ids.tolist()
     at = [IMAGES.ids.tolist().index(name) for name in few.ids]

@@ -1,4 +1,4 @@
-"""A study outlives its process: finished trials count, unfinished ones do not, a torn line harms nothing."""
+"""A study survives its process: finished trials count, unfinished ones do not, a partial last line does no harm."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from world import ROOT, member
 
 from competition.config.params import Interval
 from competition.config.params_file import Override
-from competition.training.tuning import mend_journal, search, with_values
+from competition.training.tuning import repair_journal, search, with_values
 
 SPACE = {"x": Interval(low=-1.0, high=1.0, log=False), "y": Interval(low=1e-3, high=1.0, log=True)}
 
@@ -23,14 +23,14 @@ def searched(
     evaluate: Callable[..., float] = lambda values, report: -abs(values["x"] - 0.3),
     made_from: str = "data",
 ) -> tuple[dict[str, float], float, int, list[dict[str, float]]]:
-    """What search found, and the points that were tried this time."""
+    """The result of `search`, and the points evaluated by this call."""
     tried: list[dict[str, float]] = []
 
-    def noted(values: dict[str, float], report: Any) -> float:
+    def recorded(values: dict[str, float], report: Any) -> float:
         tried.append(values)
         return evaluate(values, report)
 
-    return *search(SPACE, trials, 1, made_from, journal, noted, lambda done, total: None), tried
+    return *search(SPACE, trials, 1, made_from, journal, recorded, lambda done, total: None), tried
 
 
 def test_the_best_values_are_those_of_the_best_trial(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_best_values_are_those_of_the_best_trial(tmp_path: Path) -> None:
     assert all(-1 <= point["x"] <= 1 and 1e-3 <= point["y"] <= 1 for point in tried)
 
 
-def test_trials_of_an_earlier_process_count_and_more_go_on_from_them(tmp_path: Path) -> None:
+def test_trials_of_an_earlier_process_count(tmp_path: Path) -> None:
     *_, before = searched(tmp_path / "study.log", 3)
     *_, after = searched(tmp_path / "study.log", 5)
     assert (len(before), len(after)) == (3, 2)
@@ -64,7 +64,7 @@ def test_other_data_is_another_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
-def test_a_torn_last_line_is_cut_and_kept_beside(tmp_path: Path, torn: bytes) -> None:
+def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, torn: bytes) -> None:
     journal = tmp_path / "study.log"
     searched(journal, 3)
     whole = journal.read_bytes()
@@ -75,13 +75,13 @@ def test_a_torn_last_line_is_cut_and_kept_beside(tmp_path: Path, torn: bytes) ->
     assert searched(journal, 4)[3] == []
 
 
-def test_a_whole_journal_is_not_touched(tmp_path: Path) -> None:
+def test_a_complete_journal_is_not_changed(tmp_path: Path) -> None:
     journal = tmp_path / "study.log"
-    mend_journal(journal)
+    repair_journal(journal)
     assert not journal.exists()
     searched(journal, 1)
     before = journal.read_bytes()
-    mend_journal(journal)
+    repair_journal(journal)
     assert journal.read_bytes() == before and not journal.with_suffix(".torn").exists()
 
 
@@ -103,7 +103,7 @@ def test_a_trial_that_was_killed_does_not_count(tmp_path: Path) -> None:
     assert (done, len(tried)) == (5, 3)
 
 
-def test_a_trial_that_diverges_is_passed_over(tmp_path: Path) -> None:
+def test_a_trial_that_diverges_does_not_count(tmp_path: Path) -> None:
     def fails_first(values: dict[str, float], report: Any) -> float:
         if not (tmp_path / "failed").exists():
             (tmp_path / "failed").touch()
@@ -122,7 +122,7 @@ def test_a_search_in_which_everything_diverges_ends(tmp_path: Path) -> None:
         searched(tmp_path / "study.log", 2, diverges)
 
 
-def test_tuned_values_reach_the_member_and_say_where_they_are_from() -> None:
+def test_tuned_values_reach_the_member_with_their_origin() -> None:
     before = member(epochs=9)
     after, origins = with_values("cnn", before, {"learning_rate": 0.5, "weight_decay": 0.25}, [])
     assert (after.train.learning_rate, after.train.weight_decay, after.train.epochs) == (0.5, 0.25, 9)
@@ -130,7 +130,7 @@ def test_tuned_values_reach_the_member_and_say_where_they_are_from() -> None:
 
 
 @pytest.mark.parametrize("path", [("train", "weight_decay"), ("members", "cnn", "train", "weight_decay")])
-def test_what_is_said_by_hand_wins_over_what_was_tuned(path: tuple[str, ...]) -> None:
+def test_an_override_wins_over_a_tuned_value(path: tuple[str, ...]) -> None:
     before = member(weight_decay=0.125)
     values = {"learning_rate": 0.5, "weight_decay": 0.25}
     after, origins = with_values("cnn", before, values, [Override(path, 0.125)])
@@ -138,7 +138,7 @@ def test_what_is_said_by_hand_wins_over_what_was_tuned(path: tuple[str, ...]) ->
     assert origins["weight_decay"] == "0.125 (SET)"
 
 
-def test_a_value_of_another_block_is_no_word_about_training() -> None:
+def test_an_override_of_another_block_has_no_effect() -> None:
     after, _ = with_values("cnn", member(), {"weight_decay": 0.25}, [Override(("other", "weight_decay"), 1)])
     assert after.train.weight_decay == 0.25
 
