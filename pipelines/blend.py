@@ -28,8 +28,8 @@ from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, honest_chain
 from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import Metric, metric_named
-from competition.ensemble.outputs import plain_view
-from competition.ensemble.policy import refused_views
+from competition.ensemble.outputs import identity_view
+from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.settings import chain_settings, honest_settings
@@ -99,7 +99,7 @@ def choose(
             rows.tuned_folds,
         )
     policies = found.chain.policies
-    refused = {n: refused_views(v, rows.labels, metric, settings.policy, policies[n]) for n, v in rows.oof.items()}
+    refused = {n: rejected_views(v, rows.labels, metric, settings.policy, policies[n]) for n, v in rows.oof.items()}
     mixed = ChainMembers(found.chain, rows.oof, np.flatnonzero(found.scored))
     different = diversity(mixed, rows.labels[found.scored], found.chain.blend, metric)
     scores = {
@@ -108,7 +108,7 @@ def choose(
         "chain": found.chain.digest(),
         "models": model_digests(job.work, params, have),
         "seeds": spreads,
-        "views": {name: {"effect": found.views[name], "left_out": refused[name]} for name in refused},
+        "views": {name: {"effect": found.view_effects[name], "left_out": refused[name]} for name in refused},
         "diversity": told(different),
     }
     known, output = load_caveats(job.path("data")), found.cross_fitted.output(metric)
@@ -119,7 +119,7 @@ def choose(
     lines = [
         "\nblend: " + "\n".join(with_caveats(blend_lines(metric, found.chain, scores, over), scores)),
         *seeds_line(spreads, list(rows.oof)),
-        *views_lines(found.views, refused),
+        *views_lines(found.view_effects, refused),
         *diversity_lines(different),
     ]
     lines += row_notes(found, rows)
@@ -138,7 +138,7 @@ def written(
     save_scores(folder / "test.npz", rows.test_ids, probs)
     save_scores(folder / "honest_oof.npz", rows.ids, found.cross_fitted.probs)
     # scored: 1 for the rows that scores are of, 0 for those that chose hyperparameters (tuned folds).
-    table = {"id": rows.ids, "label": found.cross_fitted.labels, "scored": found.scored.astype(int)}
+    table = {"id": rows.ids, "label": found.cross_fitted.decided, "scored": found.scored.astype(int)}
     pd.DataFrame(table).to_csv(folder / "honest_oof.csv", index=False)
     said = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(rows.test_ids, said, prepared.competition, prepared.sample, folder / "submission.csv")
@@ -237,7 +237,7 @@ def plain_score(
     metric: Metric, views: ViewPredictions, labels: np.ndarray, scored: np.ndarray, more: tuple[int, int]
 ) -> Score:
     """A member alone, by its plain view, on the rows of `scored` (N,) bool: nothing was chosen."""
-    probs, labels = views.view(plain_view(views), np.flatnonzero(scored)), labels[scored]
+    probs, labels = views.view(identity_view(views), np.flatnonzero(scored)), labels[scored]
     return score_with_error(labels, probs.argmax(1) if metric.from_counts else probs, metric, probs.shape[1], *more)
 
 

@@ -29,7 +29,7 @@ def test_every_method_gives_probabilities_and_is_not_worse_than_its_start(method
     if method != "rank":
         assert np.allclose(mixed.sum(1), 1, atol=1e-5)
     if method in ("greedy", "coordinate", "nelder_mead", "optuna"):
-        assert F1.score(labels, mixed) >= F1.score(labels, probs.mean(0))
+        assert F1.evaluate(labels, mixed) >= F1.evaluate(labels, probs.mean(0))
 
 
 @pytest.mark.parametrize("method", ["greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking", "best"])
@@ -52,7 +52,7 @@ def test_the_order_in_which_members_are_listed_decides_nothing(method):
 def test_another_seed_of_the_bags_moves_the_score_by_less_than_its_standard_error():
     labels, probs = draw([1.0, 1.5, 2.0], rows=1000)
     scores = [
-        F1.score(labels, fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=s)).mix(named(probs)))
+        F1.evaluate(labels, fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=s)).mix(named(probs)))
         for s in range(4)
     ]
     assert np.ptp(scores) < np.sqrt(0.1 * 0.9 / 1000)

@@ -34,7 +34,7 @@ def test_probabilities_compare_by_their_own_metric():
 def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
     labels, probs = draw([1.5, 1.5, 1.5], rows=1000)
     noise = seed_noise(labels, [p.argmax(1) for p in probs], F1, 5)
-    assert noise.scores == tuple(F1.score(labels, p) for p in probs)
+    assert noise.scores == tuple(F1.evaluate(labels, p) for p in probs)
     assert noise.spread == pytest.approx(np.std(noise.scores, ddof=1))
     assert noise.changed == pytest.approx(
         np.mean([(probs[a].argmax(1) != probs[b].argmax(1)).mean() for a, b in ((0, 1), (0, 2), (1, 2))])
@@ -78,7 +78,7 @@ def test_clones_agree_everywhere_and_are_worth_nothing():
     assert table.agreement[0, 2] == 1 and table.agreement[0, 1] < 0.95
     assert table.error_correlation[0, 2] == pytest.approx(1) and table.error_correlation[0, 1] < 0.9
     assert table.worth[1] > table.worth[2] == pytest.approx(table.worth[0])
-    assert table.score.tolist() == [F1.score(labels, members[n]) for n in table.names]
+    assert table.score.tolist() == [F1.evaluate(labels, members[n]) for n in table.names]
 
 
 def test_correlation_of_errors_is_pearsons():

@@ -15,9 +15,9 @@ def by_hand(parts, labels, metric, rounds):
     at = np.arange(len(labels))
     total = np.zeros_like(parts[0])
     for n in range(1, rounds + 1):
-        scores = [metric.score(labels, total + p) for p in parts]
+        scores = [metric.evaluate(labels, total + p) for p in parts]
         if metric.name == "log_loss":
-            scores = [metric.score(labels, (total + p) / np.float32(n)) for p in parts]
+            scores = [metric.evaluate(labels, (total + p) / np.float32(n)) for p in parts]
         likely = [np.log(np.maximum((total + p)[at, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
         pick = max(range(len(parts)), key=lambda m: (scores[m], np.round(likely[m], 5), -m))
         picks.append(pick)
@@ -40,10 +40,10 @@ def test_what_is_searched_is_what_is_mixed_whatever_is_averaged(name):
     metric = METRICS[name]
     for mixing in ("mean", "geometric", "rank") if name != "log_loss" else ("mean", "geometric"):
         first, *more = greedy_picks(to_mixing_space(probs, mixing), labels, metric, 6, mixing=mixing)
-        assert first == np.argmax([metric.score(labels, mix(probs, one, mixing)) for one in np.eye(3)])
+        assert first == np.argmax([metric.evaluate(labels, mix(probs, one, mixing)) for one in np.eye(3)])
         have = np.eye(3)[first]
         for n, pick in enumerate(more, 2):
-            tried = [metric.score(labels, mix(probs, (have + one) / n, mixing)) for one in np.eye(3)]
+            tried = [metric.evaluate(labels, mix(probs, (have + one) / n, mixing)) for one in np.eye(3)]
             assert tried[pick] == pytest.approx(max(tried), abs=1e-6)
             have = have + np.eye(3)[pick]
         assert more, "nothing was mixed"

@@ -6,7 +6,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain
+from competition.ensemble.honest import HonestSettings, honest_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, blocks_of
 from competition.ensemble.outputs import mix_views
@@ -14,7 +14,7 @@ from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import select_candidate
 
-from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
+from .worlds import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
 
 F1 = METRICS["macro_f1"]
 HONEST = HonestSettings(resamples=300, seed=0, blocks=10)
@@ -39,7 +39,7 @@ def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
         spoilt[folds == fold] = (spoilt[folds == fold] + 1) % 5
         again = cross_fit(views, spoilt, folds, settings, HONEST)
         assert np.array_equal(again.probs[folds == fold], crossed.probs[folds == fold])
-        assert np.array_equal(again.labels[folds == fold], crossed.labels[folds == fold])
+        assert np.array_equal(again.decided[folds == fold], crossed.decided[folds == fold])
         assert not np.array_equal(again.probs, crossed.probs)  # the others did learn from them
 
 
@@ -80,9 +80,9 @@ def test_the_honest_score_is_that_of_unseen_rows_and_the_chain_is_fitted_on_all(
     views, folds = as_members(probs), folds_of(500)
     made = honest_chain(views, labels, folds, SETTINGS, HONEST)
     crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
-    assert made.honest.value == F1.score_labels(labels, crossed.labels, 5)
+    assert made.honest.value == F1.evaluate(labels, crossed.decided, 5)
     assert made.chain.digest() == fit_chain(views, labels, folds, SETTINGS, HONEST).digest()
-    assert made.chosen_on == F1.score_labels(labels, apply_chain(made.chain, views)[1], 5)
+    assert made.chosen_on == F1.evaluate(labels, apply_chain(made.chain, views)[1], 5)
 
 
 def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it():
@@ -96,7 +96,7 @@ def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it():
         chain = fit_chain(less, labels[rest], folds[rest], BAGGED, HONEST)
         probs_here, labels_here = apply_chain(chain, align(views, ids[here]))
         assert np.allclose(crossed.probs[here], probs_here, atol=1e-6)
-        assert np.array_equal(crossed.labels[here], labels_here)
+        assert np.array_equal(crossed.decided[here], labels_here)
 
 
 def test_near_equal_members_are_blended_equally():
@@ -133,7 +133,7 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     worse = wrong.copy()
     worse[:130] = (labels[:130] + 1) % 4
     assert pick(wrong, worse, wrong, worse) == ("none", "equal", "argmax")
-    assert F1.score_labels(labels, hair, 4) > F1.score_labels(labels, wrong, 4)
+    assert F1.evaluate(labels, hair, 4) > F1.evaluate(labels, wrong, 4)
     assert pick(wrong, hair, wrong, hair) == ("none", "equal", "argmax")
     best = better.copy()
     best[60:70] = labels[60:70]
@@ -192,7 +192,7 @@ def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
         for one, two in zip(apply_chain(chain, views), apply_chain(back, views), strict=True):
             assert np.array_equal(one, two)
     (tmp_path / "chain.json").write_text("{}")
-    with pytest.raises(UserError, match="is not a chain of choices"):
+    with pytest.raises(UserError, match="is not a valid chain"):
         Chain.load(tmp_path / "chain.json")
 
 
@@ -267,7 +267,7 @@ def with_views(rows=400, **more):
 def test_what_views_set_right_and_spoil_is_counted_on_rows_their_policy_never_saw():
     labels, views = with_views()
     folds = folds_of(400)
-    effect = honest_chain(views, labels, folds, BAGGED, HONEST).views["m0"]
+    effect = honest_chain(views, labels, folds, BAGGED, HONEST).view_effects["m0"]
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
         rest = np.flatnonzero(folds != k)
@@ -275,7 +275,7 @@ def test_what_views_set_right_and_spoil_is_counted_on_rows_their_policy_never_sa
         after[folds == k] = mix_views(views["m0"], policy, "mean").argmax(1)[folds == k]
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
-    assert effect.value == F1.score_labels(labels, after, 5) - F1.score_labels(labels, plain, 5)
+    assert effect.value == F1.evaluate(labels, after, 5) - F1.evaluate(labels, plain, 5)
 
 
 def test_without_a_policy_views_change_nothing_whatever_the_metric():
@@ -283,7 +283,7 @@ def test_without_a_policy_views_change_nothing_whatever_the_metric():
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
         settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, calibrations=("temperature",)))
-        effect = honest_chain(views, labels, folds_of(400), settings, HONEST).views["m0"]
+        effect = honest_chain(views, labels, folds_of(400), settings, HONEST).view_effects["m0"]
         assert (effect.value, effect.changed) == (0, 0)
 
 
@@ -319,13 +319,13 @@ def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
     for name in ("quadratic_kappa", "macro_f1", "log_loss"):
         settings = replace(SETTINGS, metric=name, decision=rules)
         nested = NestedCrossFit(as_members(probs), labels, folds_of(200), settings, HONEST)
-        tried[name] = {rule for _, _, rule in nested.choices}
+        tried[name] = {rule for _, _, rule in nested.candidate_keys}
     assert tried == {
         "quadratic_kappa": {"argmax", "prior", "thresholds"},
         "macro_f1": {"argmax", "prior"},
         "log_loss": {"argmax"},
     }
-    with pytest.raises(UserError, match="macro_f1 knows none, expected argmax"):
+    with pytest.raises(UserError, match="expected argmax for macro_f1"):
         fit_chain(
             as_members(probs),
             labels,
@@ -363,14 +363,14 @@ def test_no_score_is_of_rows_that_chose_hyperparameters():
     made = honest_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
     others = folds != 0
     assert np.array_equal(made.scored, others) and not made.is_optimistic
-    given = made.cross_fitted.labels
+    given = made.cross_fitted.decided
     assert len(given) == 500  # every row has its output: only scores leave rows out
-    assert made.honest.value == F1.score_labels(labels[others], given[others], 5)
-    assert made.chosen_on == F1.score_labels(labels[others], apply_chain(made.chain, views)[1][others], 5)
+    assert made.honest.value == F1.evaluate(labels[others], given[others], 5)
+    assert made.chosen_on == F1.evaluate(labels[others], apply_chain(made.chain, views)[1][others], 5)
     equal = np.mean([views[name].view("identity") for name in views], axis=0).argmax(1)
-    assert made.equal.value == F1.score_labels(labels[others], equal[others], 5)
+    assert made.equal.value == F1.evaluate(labels[others], equal[others], 5)
     assert made.over_equal.value == pytest.approx(made.honest.value - made.equal.value)
-    for difference in (made.over_equal, made.over_best, *made.views.values()):
+    for difference in (made.over_equal, made.over_best, *made.view_effects.values()):
         assert difference.changed <= others.sum()
     every = honest_chain(views, labels, folds, SETTINGS, HONEST)
     assert every.honest.value > made.honest.value + 0.05 and every.equal.value > made.equal.value + 0.05
@@ -392,7 +392,7 @@ def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_
     assert made.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
     spoilt = np.where(folds == 4, (labels + 1) % 5, labels)
     again = cross_fit(views, spoilt, folds, SETTINGS, settings)
-    assert np.array_equal(again.labels[folds == 4], made.cross_fitted.labels[folds == 4])
+    assert np.array_equal(again.decided[folds == 4], made.cross_fitted.decided[folds == 4])
     assert np.array_equal(again.probs[folds == 4], made.cross_fitted.probs[folds == 4])
     assert not np.array_equal(again.probs, made.cross_fitted.probs)
     assert {int(b) for b in np.unique(blocks_of(folds, 3))} == {0, 1, 2}

@@ -20,7 +20,7 @@ def test_nineteen_leaderboards_of_twenty_fall_within_the_interval():
     seen = slice(2000)
     low, high = band(labels[seen], given[seen], F1, 5, 300)
     boards = np.arange(2000, 20_000).reshape(60, 300)
-    inside = sum(low <= F1.score_labels(labels[b], given[b], 5) <= high for b in boards)
+    inside = sum(low <= F1.evaluate(labels[b], given[b], 5) <= high for b in boards)
     assert inside >= 53
     narrow = band(labels[seen], given[seen], F1, 5, 3000)
     assert high - low > 1.5 * (narrow[1] - narrow[0])

@@ -6,8 +6,8 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
-from competition.ensemble.outputs import mix_views, views_that_differ
-from competition.ensemble.policy import fit_policy, refused_views
+from competition.ensemble.outputs import distinct_views, mix_views
+from competition.ensemble.policy import fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions
 
 from .worlds import POLICY, draw, softmax
@@ -41,7 +41,7 @@ def test_a_view_that_helps_is_taken_and_one_that_harms_is_not(by):
 
 def test_a_view_that_changes_nothing_is_no_view():
     labels, views = member({"identity": 1.5, "twin": None, "twin_of_twin": None})
-    assert views_that_differ(views, "identity", 1e-3) == ["identity"]
+    assert distinct_views(views, 1e-3) == ["identity"]
     for method in ("mean", "greedy"):
         assert fit(labels, views, replace(POLICY, method=method)) == {"identity": 1.0}
 
@@ -50,7 +50,7 @@ def test_views_that_differ_in_a_late_row_alone_are_two_views():
     _, views = member({"identity": 1.5, "twin": None})
     probs = views.probs.copy()
     probs[-1, 1] = probs[-1, 1][::-1]
-    assert views_that_differ(replace(views, probs=probs), "identity", 1e-3) == ["identity", "twin"]
+    assert distinct_views(replace(views, probs=probs), 1e-3) == ["identity", "twin"]
 
 
 def test_blurring_a_member_that_is_too_sure_is_no_reason_to_take_a_view():
@@ -126,19 +126,19 @@ def test_a_geometric_mean_is_searched_by_its_own_likelihood():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
     policy = fit(labels, views, replace(POLICY, mixing="geometric"))
     assert policy.keys() == {"identity", "flip_lr"}
-    with pytest.raises(UserError, match="a mean of ranks has no likelihood; expected policy"):
+    with pytest.raises(UserError, match="does not work with policy.mixing rank; expected policy"):
         fit(labels, views, replace(POLICY, mixing="rank"))
 
 
 def test_every_view_left_out_has_its_reason():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "twin": None, "rot180": 9.0})
     policy = fit(labels, views, POLICY)
-    assert refused_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
+    assert rejected_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
     few = replace(POLICY, seconds_limit=1.0)  # one view, each counting a second
     (one,) = fit(labels, views, few)
     other = {"identity": "flip_lr", "flip_lr": "identity"}[one]
-    assert refused_views(views, labels, F1, few, {one: 1.0})[other] == "adds nothing"
-    assert refused_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
+    assert rejected_views(views, labels, F1, few, {one: 1.0})[other] == "adds nothing"
+    assert rejected_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
 
 
 def test_unknown_words_are_refused():

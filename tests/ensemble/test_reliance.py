@@ -27,7 +27,7 @@ def test_equal_weights_give_the_score_itself_for_every_metric(name):
     probs /= probs.sum(1, keepdims=True)
     output = probs.argmax(1) if metric.from_counts else probs
     scored = weighted_score(labels, output, metric, 6, np.ones(900), seed=0)
-    assert scored.value == pytest.approx(metric.score(labels, probs), abs=max(scored.error, 0.005))
+    assert scored.value == pytest.approx(metric.evaluate(labels, probs), abs=max(scored.error, 0.005))
     assert scored.effective_rows == pytest.approx(900)
 
 

@@ -72,8 +72,8 @@ def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_row
     others = rows.folds != 0
     scores = scores_of(job, made, F1, rows)  # type: ignore[arg-type]
     given = member(("identity",), (0.8,)).view("identity").argmax(1)
-    expected = F1.score_labels(LABELS[others], given[others], 3)
-    assert expected != F1.score_labels(LABELS, given, 3)
+    expected = F1.evaluate(LABELS[others], given[others], 3)
+    assert expected != F1.evaluate(LABELS, given, 3)
     assert scores["honest"] == scores["chosen_on"] == scores["equal"]["score"] == scores["members"]["m"]["score"]
     assert (scores["honest"], scores["honest_rows"], scores["tuned_folds"]) == (expected, 48, (0,))
     assert scores["optimistic"] is False

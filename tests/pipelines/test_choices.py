@@ -40,7 +40,7 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place
     told = place.do("blend")
     assert "torch: folds unknown" in told and set(scores(place)["members"]) == {"slim", "wide", "torch"}  # type: ignore[call-overload]
     assert set(Chain.load(place.work / "blend" / "chain.json").blend.weights) == {"slim", "wide", "torch"}
-    digest = told.partition("say predictions.folds: ")[2].split()[0]
+    digest = told.partition("set predictions.folds: ")[2].split()[0]
     (place.folder / "params.yaml").write_text(
         place.params.read_text().replace("test.npz}", f"test.npz, folds: {digest}}}")
     )
@@ -145,7 +145,9 @@ def test_other_means_of_views_go_all_the_way_to_a_submission(place: Place, mixin
     place.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
     assert Chain.load(place.work / "blend" / "chain.json").view_mixing == mixing
     if ranks:
-        assert "policy.mixing rank gives no probabilities" in place.refused("blend", sets="policy.mixing=rank")
+        assert "with policy.mixing rank, which gives no probabilities" in place.refused(
+            "blend", sets="policy.mixing=rank"
+        )
 
 
 def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_that_are_still_there(place: Place) -> None:
