@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from competition.ensemble.bootstrap import Difference
+from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.ensemble.chain import Chain
 from competition.ensemble.diversity import Diversity
+from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
+from competition.ensemble.significance import Difference
 from competition.ensemble.tables import Row
 
 
@@ -103,6 +105,27 @@ def diversity_lines(found: Diversity) -> list[str]:
         told = "  ".join(f"{agreed:.3f}/{errors:.2f}" for agreed, errors in pairs)
         lines.append(f"  {name:<16} {found.score[n]:>7.4f} {found.worth[n]:>+8.4f}  {told}")
     return lines
+
+
+def row_notes(result: HonestResult, inputs: EnsembleInputs) -> list[str]:
+    """Notes if not all rows are scored, or not each by a chain fitted on all other folds."""
+    notes, folds = [], len(inputs.predicted_folds)
+    if result.is_optimistic:
+        notes.append(
+            "  OPTIMISTIC: rows of every fold took part in choosing the hyperparameters, so no row is left that took no part "
+            "in any choice; all scores are of all rows. Tune on fewer folds (tune.folds) for honest scores"
+        )
+    elif inputs.tuned_folds:
+        notes.append(
+            f"  hyperparameters were chosen on held-out rows of folds {list(inputs.tuned_folds)}: "
+            f"all scores are of the other {result.scored.sum():,} rows"
+        )
+    if result.blocks < folds:
+        notes.append(
+            f"  {folds} folds in {result.blocks} blocks (honest.blocks): each row is scored by a chain fitted without its "
+            "block, hence without its fold"
+        )
+    return notes
 
 
 def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> list[str]:

@@ -97,7 +97,7 @@ def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_t
         del told["result"]["seconds_per_1000"]
         file.write_text(json.dumps(told))
     said = place.do("blend", sets=limited)
-    assert "what the views of slim cost is not known: each counts as one second of policy.seconds_limit" in said
+    assert "the cost of slim's views is unknown: each counts as one second of policy.seconds_limit" in said
 
 
 def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Place) -> None:
