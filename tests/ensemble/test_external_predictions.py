@@ -33,11 +33,11 @@ def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tm
     )
     np.savez(tmp_path / "t.npz", ids=TEST, probs=two)
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
-    for found in (by_csv, by_npz):
-        assert found.oof.ids.tolist() == TRAIN.tolist()
-        assert np.allclose(found.oof.view("given"), one, atol=1e-3)
-        assert np.allclose(found.test.view("given"), two, atol=1e-3)
-        assert found.notes == ()
+    for result in (by_csv, by_npz):
+        assert result.oof.ids.tolist() == TRAIN.tolist()
+        assert np.allclose(result.oof.view("given"), one, atol=1e-3)
+        assert np.allclose(result.test.view("given"), two, atol=1e-3)
+        assert result.notes == ()
 
 
 def test_views_are_kept(tmp_path):

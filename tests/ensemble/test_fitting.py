@@ -37,9 +37,9 @@ def test_shortlists_give_the_chains_and_the_labels_that_all_probabilities_give(m
         assert fitter.uses_shortlist(NAMES[0]) and short.keys() == slow.keys()
         for name, candidate in short.items():
             assert candidate.chain.digest() == slow[name].chain.digest(), name
-            unseen = np.flatnonzero(np.isin(blocks, sorted(without)))
-            said = chain_labels(candidate.chain, fitter.members, unseen) if len(unseen) else unseen
-            assert np.array_equal(candidate.decided, said), name
+            held_out = np.flatnonzero(np.isin(blocks, sorted(without)))
+            output = chain_labels(candidate.chain, fitter.members, held_out) if len(held_out) else held_out
+            assert np.array_equal(candidate.decided, output), name
 
 
 def test_a_class_is_left_out_only_if_no_weights_and_no_prior_can_make_it_win():
@@ -79,9 +79,10 @@ def test_a_sample_of_the_rows_for_temperatures_does_not_depend_on_labels(monkeyp
     monkeypatch.setattr("competition.ensemble.outputs.SAMPLE", 150)
     labels, probs = draw([1.0, 1.5], rows=400)
     blocks = np.arange(400) % 4
-    spoilt = np.where(blocks == 2, (labels + 1) % 5, labels)
+    changed_labels = np.where(blocks == 2, (labels + 1) % 5, labels)
     one, two = (
-        Fitter(as_members(probs), truth, blocks, SETTINGS).fit(frozenset({2}), NAMES) for truth in (labels, spoilt)
+        Fitter(as_members(probs), truth, blocks, SETTINGS).fit(frozenset({2}), NAMES)
+        for truth in (labels, changed_labels)
     )
     assert all(one[name].chain == two[name].chain for name in NAMES)
 

@@ -29,7 +29,7 @@ def by_hand(parts, labels, metric, rounds):
 
 @pytest.mark.parametrize("name", ["macro_f1", "macro_f1_present", "accuracy", "quadratic_kappa", "log_loss"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_fast_search_picks_what_the_plain_one_picks(name, seed):
+def test_the_shortlist_search_equals_the_exhaustive_search(name, seed):
     labels, probs = draw([1.0, 1.5, 2.0, 2.0, 3.0], rows=500, classes=7, seed=seed, signal=2.5)
     assert greedy_picks(probs, labels, METRICS[name], 20) == by_hand(probs, labels, METRICS[name], 20)
 
@@ -49,14 +49,14 @@ def test_what_is_searched_is_what_is_mixed_whatever_is_averaged(name):
         assert more, "nothing was mixed"
 
 
-def test_rows_alone_count():
+def test_only_the_selected_rows_count():
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
     rows = np.arange(0, 300, 2)
     got = greedy_picks(probs, labels, METRICS["macro_f1"], 10, rows)
     assert got == greedy_picks(probs[:, rows], labels[rows], METRICS["macro_f1"], 10)
 
 
-def test_a_metric_of_order_takes_the_slow_way_to_the_same_end():
+def test_a_metric_of_probabilities_is_searched_exhaustively():
     labels, probs = draw([0.5, 4.0], rows=120)
     picks = greedy_picks(probs, labels, METRICS["mean_column_auc"], 5)
     assert picks[0] == 0
@@ -81,7 +81,7 @@ def test_the_shortest_best_prefix_is_kept():
     assert greedy_picks(np.stack([perfect, perfect[::-1]]), labels, METRICS["macro_f1"], 10) == [0]
 
 
-def test_a_limit_is_kept():
+def test_a_cost_limit_is_respected():
     labels, probs = draw([1.0, 1.0, 1.0, 1.0])
     few = greedy_picks(
         probs,

@@ -125,6 +125,6 @@ def test_an_invalid_row_is_named_in_any_chunk_of_the_check(monkeypatch):
 
 
 def test_rows_that_are_in_order_already_are_not_copied():
-    made = views(["a", "b"], [[1, 0], [0, 1]])
-    assert made.at(np.array(["a", "b"])) is made
-    assert made.at(np.array(["b", "a"])).probs[0, 0].tolist() == [0, 1]
+    result = views(["a", "b"], [[1, 0], [0, 1]])
+    assert result.at(np.array(["a", "b"])) is result
+    assert result.at(np.array(["b", "a"])).probs[0, 0].tolist() == [0, 1]
