@@ -1,4 +1,4 @@
-"""Two blends on the same rows: the paired honest difference with its interval, and which rows changed."""
+"""Compare two blends on the same rows: paired honest difference with its interval, and the changed rows."""
 
 import json
 from dataclasses import replace
@@ -28,48 +28,62 @@ def run(job: Job) -> None:
     honest = job.params.honest
     comparison = compare(rows.ids, rows.labels, before, after, metric, len(classes), honest.resamples, honest.seed)
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    old, new = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
-    retrained = trained_apart(a, b)
-    d = replace(comparison.difference, seeds=seed_noise_of_difference(old, new, spreads, retrained))
+    old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
+    retrained = retrained_members(a, b)
+    difference = replace(
+        comparison.difference, seeds=seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
+    )
     job.echo(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
-    job.echo(f"  {gain(d)}; without other seeds, 95 % interval: {d.low:+.4f} to {d.high:+.4f}")
-    for line in (*seeds_line(spreads, sorted({*old, *new})), *(f"  {note}" for note in (*rows.notes(), *notes))):
+    job.echo(
+        f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}"
+    )
+    for line in (
+        *seeds_line(spreads, sorted({*old_weights, *new_weights})),
+        *(f"  {note}" for note in (*rows.notes(), *notes)),
+    ):
         job.echo(line)
     if retrained:
-        job.echo(f"  of other fold models in the two: {', '.join(retrained)}")
-    truth = dict(zip(rows.ids, rows.labels))
-    lines = [
-        (name, classes[truth[name]], classes[x], classes[y], x == truth[name], y == truth[name])
-        for name, x, y in comparison.changed
+        job.echo(f"  members with different fold models: {', '.join(retrained)}")
+    label_of = dict(zip(rows.ids, rows.labels))
+    changes = [
+        (
+            row_id,
+            classes[label_of[row_id]],
+            classes[old],
+            classes[new],
+            old == label_of[row_id],
+            new == label_of[row_id],
+        )
+        for row_id, old, new in comparison.changed
     ]
-    table = pd.DataFrame(lines, columns=["id", "label", "before", "after", "was_right", "is_right"])
+    table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic_write(job.path("compare.csv")) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
-    better, worse = (
-        int((~table["was_right"] & table["is_right"]).sum()),
-        int((table["was_right"] & ~table["is_right"]).sum()),
-    )
+    corrected = int((~table["was_right"] & table["is_right"]).sum())
+    corrupted = int((table["was_right"] & ~table["is_right"]).sum())
     job.echo(
-        f"  {len(table):,} rows changed: {better} corrected, {worse} corrupted: {display_path(job.path('compare.csv'))}"
+        f"  {len(table):,} rows changed: {corrected} corrected, {corrupted} corrupted: {display_path(job.path('compare.csv'))}"
     )
 
 
-def trained_apart(a: Path, b: Path) -> list[str]:
-    """Members of both blends whose fold models are not the same in the two: their seeds do not cancel."""
-    one, two = (json.loads((folder / "scores.json").read_text(encoding="utf-8")).get("models", {}) for folder in (a, b))
-    return sorted(name for name in one.keys() & two.keys() if one[name] != two[name])
+def retrained_members(a: Path, b: Path) -> list[str]:
+    """Members of both blends with different fold models, so that the effect of their seeds does not cancel."""
+    models_a, models_b = (
+        json.loads((folder / "scores.json").read_text(encoding="utf-8")).get("models", {}) for folder in (a, b)
+    )
+    return sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
 
 
 def two_blends(job: Job) -> tuple[Path, Path]:
-    """The folders of A and B, each named by the first digits of its submission."""
+    """The folders of the blends A and B, each given by the first digits of its submission."""
     folders = sorted(job.path("blends").glob("*")) if job.path("blends").is_dir() else []
     folders = [folder for folder in folders if has_outputs(folder)]
-    known = ", ".join(folder.name for folder in folders) or "none; every `make predict` keeps one"
+    existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
     missing = [f"{letter.upper()}=" for letter in ("a", "b") if not getattr(job.options, letter)]
     if missing:
         raise UserError(
-            f"{' and '.join(missing)} not given; make compare A=... B=... takes the first digits of two blends; "
-            f"there are {known}"
+            f"{' and '.join(missing)} not given; expected make compare A=... B=... with the first digits of two blends; "
+            f"existing blends: {existing}"
         )
     pair = []
     for letter in ("a", "b"):
@@ -77,7 +91,7 @@ def two_blends(job: Job) -> tuple[Path, Path]:
         matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
         if len(matches) != 1:
             raise UserError(
-                f"{letter.upper()}={name} names {len(matches)} blends where one was expected; there are {known}"
+                f"{letter.upper()}={name} matches {len(matches)} blends, expected one; existing blends: {existing}"
             )
         pair.append(matches[0])
     return pair[0], pair[1]

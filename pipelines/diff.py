@@ -1,4 +1,4 @@
-"""Two submissions: on which ids they differ, from which class to which."""
+"""Compare two submissions: the ids on which they differ, and the classes before and after."""
 
 import csv
 
@@ -7,7 +7,7 @@ from competition.data.competition import Competition
 from competition.submission.compare import compare_submissions
 from pipelines.runner import Job, add_pair, display_path, main, submission_named
 
-SHOWN = 10  # lines of each kind
+MAX_LINES = 10  # of each kind
 
 
 def run(job: Job) -> None:
@@ -15,26 +15,28 @@ def run(job: Job) -> None:
     job.require(job.path("data", "manifest.json"), "download")
     competition = Competition.load(job.path("data", "competition.json"))
     a, b = submission_named(job, job.options.a), submission_named(job, job.options.b)
-    found = compare_submissions(a, b, competition)
+    comparison = compare_submissions(a, b, competition)
     job.echo(
-        f"diff: {b.stem} differs from {a.stem} in {len(found.changed):,} of {found.rows:,} rows ({found.share:.1%})"
+        f"diff: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows ({comparison.share:.1%})"
     )
     if competition.predicts == "probabilities":
-        job.echo(f"diff: largest gap of a probability {found.largest_gap:.4f}, correlation {found.correlation:.5f}")
-    for before, after, rows in found.moves[:SHOWN]:
+        job.echo(
+            f"diff: largest difference of a probability {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
+        )
+    for before, after, rows in comparison.moves[:MAX_LINES]:
         job.echo(f"  {rows:>6,}  {before} -> {after}")
-    if len(found.moves) > SHOWN:
-        job.echo(f"  and {len(found.moves) - SHOWN:,} other pairs of classes")
-    for name, in_a, in_b in found.counts[:SHOWN]:
+    if len(comparison.moves) > MAX_LINES:
+        job.echo(f"  and {len(comparison.moves) - MAX_LINES:,} other pairs of classes")
+    for name, in_a, in_b in comparison.counts[:MAX_LINES]:
         job.echo(f"  {name}: {in_a:,} rows -> {in_b:,}")
-    if not found.changed:
+    if not comparison.changed:
         return
-    for name, before, after in found.changed[:SHOWN]:
+    for name, before, after in comparison.changed[:MAX_LINES]:
         job.echo(f"  {name}: {before} -> {after}")
     table = job.path("diff", f"{a.stem}-{b.stem}.csv")
     with atomic_write(table) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([("id", "a", "b"), *found.changed])
+        writer.writerows([("id", "a", "b"), *comparison.changed])
     job.echo(f"diff: every id that differs is in {display_path(table)}")
 
 

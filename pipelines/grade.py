@@ -1,4 +1,4 @@
-"""Score the newest submission against the private solution of a local competition, and count the look."""
+"""Score the newest submission against the private solution of a local competition, and count this use of it."""
 
 from competition.config.errors import UserError
 from competition.data.adapters import ADAPTERS
@@ -13,12 +13,12 @@ def run(job: Job) -> None:
     solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
     if solution is None or not solution.exists():
         raise UserError(
-            f"{job.params.competition.name} has no private solution here: Kaggle keeps it; `make submit` asks Kaggle"
+            f"{job.params.competition.name} has no local private solution; `make submit` scores the submission on Kaggle"
         )
-    book = job.submissions / "ledger.jsonl"
-    entry = newest_submission(job, ledger.read(book).entries)
+    ledger_file = job.submissions / "ledger.jsonl"
+    entry = newest_submission(job, ledger.read(ledger_file).entries)
     competition = load_prepared(job.path("data")).competition
-    grade = grading.grade(job.submissions / entry.file, solution, competition, book, job.path("looks.json"))
+    grade = grading.grade(job.submissions / entry.file, solution, competition, ledger_file, job.path("looks.json"))
     job.echo(
         f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), "
         f"private {grade.private:.4f} ({grade.private_rows} rows)"
@@ -26,12 +26,12 @@ def run(job: Job) -> None:
     if entry.honest_score is not None and entry.standard_error:
         gap, kind = grade.private - entry.honest_score, "optimistic" if entry.optimistic else "honest"
         job.echo(
-            f"grade: the {kind} score said {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
+            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
             f"the private one is {gap:+.4f} away, {abs(gap) / entry.standard_error:.1f} standard errors"
         )
     job.echo(
         f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; "
-        "a score that is looked at often is no estimate any more"
+        "choosing by it repeatedly makes it optimistic"
     )
 
 

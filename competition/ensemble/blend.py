@@ -1,8 +1,9 @@
-"""Weights over members, chosen on out-of-fold rows.
+"""Blend methods: weights over members, fitted on out-of-fold rows.
 
-Fold models of one member are averaged and never weighed: they score different rows, so weights over them would only
-measure which fold is easy. Default: bagged greedy selection. On the true macro-F1, gradient solvers return their start
-and plain greedy keeps little of what it claims (benchmarks/simulation.py).
+A member is one model configuration; its fold models are averaged with equal weights, because they score different rows
+and weights over them would measure which fold is easy. Default: bagged greedy selection. Macro-F1 is piecewise constant,
+so gradient solvers do not leave their starting point, and plain greedy selection keeps little of its gain on fresh rows
+(benchmarks/simulation.py). `selection.select_candidate` selects among the methods.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,27 +20,29 @@ from competition.ensemble.shortlist import Shortlist
 
 @dataclass(frozen=True, slots=True)
 class BlendSettings:
+    """The block `blend` of params.yaml."""
+
     calibrations: tuple[str, ...]  # candidates, the simplest first: none | temperature
-    methods: tuple[str, ...]  # candidates, the simplest first; see selection.choice
+    methods: tuple[str, ...]  # candidates, the simplest first; see selection.select_candidate
     mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks per bag
     bags: int  # half-samples of the rows, in complementary pairs
     trials: int  # optuna
-    ridge: float  # stacking: pull towards the equal blend; 1 = as strong as one row per parameter
+    ridge: float  # stacking: penalty on the distance to equal weights; 1 = as strong as one row per parameter
     seed: int
 
 
 @dataclass(frozen=True)
 class Blend:
-    """finish(sum over members of weight * prepared probabilities + offsets)."""
+    """to_probabilities(sum over members of weight * to_mixing_space(probs) + offsets)."""
 
     method: str
     mixing: str
-    weights: Mapping[str, float]  # by member's name; not negative; sum 1 except for stacking
-    offsets: tuple[float, ...]  # (C,) added before `finish`; () = none
+    weights: Mapping[str, float]  # member -> weight, not negative; sum 1 except for stacking
+    offsets: tuple[float, ...]  # (C,) added in mixing space; () = none
 
     def mix(self, members: Mapping[str, np.ndarray]) -> np.ndarray:
-        """members: name -> (N, C).  Returns (N, C) float32. Members without weight may be missing."""
+        """members: name -> (N, C).  Returns (N, C) float32.  Zero-weight members may be missing."""
         used = [name for name, weight in self.weights.items() if weight]
         missing = [name for name in used if name not in members]
         if missing:
@@ -56,15 +59,16 @@ class Blend:
 def fit_blend(
     method: str, members: Mapping[str, np.ndarray], labels: np.ndarray, metric: Metric, settings: BlendSettings
 ) -> Blend:
-    """members: name -> (N, C), the same rows in the same order.  labels: (N,) int."""
+    """Fit the weights of one method.  members: name -> (N, C), the same rows in the same order.  labels: (N,) int."""
     if method not in BLENDS:
         raise UserError(f"blend method '{method}' is not known; expected one of {', '.join(BLENDS)}")
-    # In the order of their names, so that the order in which members are listed decides nothing.
+    # Sorted, so that the order in which members are listed has no influence.
     names = sorted(members)
     probs = np.stack([members[name] for name in names])
+    # Stacking is defined on log probabilities and the rank blend on ranks, whatever blend.mixing says.
     mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
     parts = to_mixing_space(probs, mixing)
-    if metric.from_counts is not None and method in SHORTLIST_METHODS:
+    if metric.needs_labels and method in SHORTLIST_METHODS:
         weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
         return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), ())
     weights, offsets = BLENDS[method](parts, labels, metric, mixing, settings)
@@ -80,8 +84,7 @@ def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: B
     if method == "equal":
         return np.full(members, 1.0 / members)
     if method == "best":
-        assert metric.from_counts is not None
-        scores = metric.from_counts(short.tally(short.winners(short.values)))
+        scores = metric.evaluate_counts(short.counts(short.winners(short.values)))
         return np.eye(members)[int(np.argmax(scores))]
     if method == "greedy":
         return weights_of(shortlist_picks(short, metric, settings.rounds), members)
@@ -90,59 +93,63 @@ def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: B
     return np.asarray(np.mean(bags, axis=0))
 
 
-Fitted = tuple[np.ndarray, np.ndarray]  # (M,) weights, (C,) or (0,) offsets
-NONE = np.zeros(0)
+Weights = tuple[np.ndarray, np.ndarray]  # (M,) weights, (C,) or (0,) offsets
+NO_OFFSETS = np.zeros(0)
 
 
-def _equal(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
-    return np.full(len(parts), 1.0 / len(parts)), NONE
+def _equal(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
+    return np.full(len(parts), 1.0 / len(parts)), NO_OFFSETS
 
 
-def _best(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
-    scores = [metric.score(labels, to_probabilities(part, mixing)) for part in parts]
-    return np.eye(len(parts))[int(np.argmax(scores))], NONE
+def _best(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
+    scores = [metric.evaluate(labels, to_probabilities(part, mixing)) for part in parts]
+    return np.eye(len(parts))[int(np.argmax(scores))], NO_OFFSETS
 
 
-def _greedy(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
-    return weights_of(greedy_picks(parts, labels, metric, settings.rounds, mixing=mixing), len(parts)), NONE
+def _greedy(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
+    return weights_of(greedy_picks(parts, labels, metric, settings.rounds, mixing=mixing), len(parts)), NO_OFFSETS
 
 
-def _bagged(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
-    """The mean of greedy weights over half-samples of the rows (Caruana et al., ICDM 2006, bag members; rows are what
-    a metric of 104 classes overfits to). Halves come in complementary pairs, so every row counts equally often.
+def _bagged(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
+    """Mean of the greedy weights over half-samples of the rows.
+
+    Caruana et al. (ICDM 2006) sample members; here rows are sampled, because a metric of 104 classes overfits to rows.
+    Half-samples come in complementary pairs, so every row counts equally often.
     """
     bags = [
         weights_of(greedy_picks(parts, labels, metric, settings.rounds, rows, mixing=mixing), len(parts))
         for rows in half_samples(labels, settings.bags, settings.seed)
     ]
-    return np.mean(bags, axis=0), NONE
+    return np.mean(bags, axis=0), NO_OFFSETS
 
 
-def _coordinate(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+def _coordinate(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
     from competition.ensemble.simplex import coordinate_weights
 
-    return coordinate_weights(parts, labels, metric, mixing), NONE
+    return coordinate_weights(parts, labels, metric, mixing), NO_OFFSETS
 
 
-def _nelder_mead(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+def _nelder_mead(
+    parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings
+) -> Weights:
     from competition.ensemble.simplex import nelder_mead_weights
 
-    return nelder_mead_weights(parts, labels, metric, mixing), NONE
+    return nelder_mead_weights(parts, labels, metric, mixing), NO_OFFSETS
 
 
-def _optuna(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+def _optuna(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
     from competition.ensemble.simplex import optuna_weights
 
-    return optuna_weights(parts, labels, metric, mixing, settings.trials, settings.seed), NONE
+    return optuna_weights(parts, labels, metric, mixing, settings.trials, settings.seed), NO_OFFSETS
 
 
-def _stacking(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Fitted:
+def _stacking(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
     from competition.ensemble.stacking import stack
 
     return stack(parts, labels, settings.ridge)
 
 
-BLENDS: dict[str, Callable[[np.ndarray, np.ndarray, Metric, str, BlendSettings], Fitted]] = {
+BLENDS: dict[str, Callable[[np.ndarray, np.ndarray, Metric, str, BlendSettings], Weights]] = {
     "equal": _equal,
     "best": _best,
     "rank": _equal,  # equal weights over ranks
@@ -156,12 +163,12 @@ BLENDS: dict[str, Callable[[np.ndarray, np.ndarray, Metric, str, BlendSettings],
 
 
 def half_samples(labels: np.ndarray, bags: int, seed: int) -> list[np.ndarray]:
-    """`bags` lists of row numbers, each half of every class; bags 2j and 2j+1 are each other's complement."""
+    """`bags` arrays of row numbers, each with half of every class; bags 2j and 2j+1 are complementary."""
     rng = np.random.default_rng(seed)
     halves: list[np.ndarray] = []
     while len(halves) < bags:
         shuffled = rng.permutation(len(labels))
         by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-        # Every second row of the list sorted by class: halves of each class, and of the odd rows left over.
+        # Every second row of the list sorted by class splits each class in half, up to one row.
         halves += [np.sort(by_class[0::2]), np.sort(by_class[1::2])]
     return halves[:bags]

@@ -1,9 +1,9 @@
 """Standard errors and paired differences by the rescaled stratified bootstrap (Rao & Wu, JASA 1988).
 
 From each class of n rows n - 1 are drawn with replacement, each counting n / (n - 1) times: class sizes stay as they
-are and the variance has no bias, where the plain bootstrap's is too small by (n - 1) / n. A class of one row borrows
-(`rare_classes`). For a metric of labels, rows that agree in label and prediction are interchangeable, so their counts
-are drawn instead: the same distribution, a thousand resamples in a few milliseconds.
+are and the variance has no bias, where the plain bootstrap's is too small by (n - 1) / n. A class of one row uses rows
+of other classes (`rare_classes`). For a metric of labels, rows with equal label and prediction are interchangeable, so their
+counts are drawn: the same distribution, a thousand resamples in a few milliseconds.
 An output is (N,) int labels for a metric of labels, (N, C) probabilities otherwise.
 """
 
@@ -19,7 +19,7 @@ from competition.ensemble.metrics import Metric, tally_of_counts
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
-CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) held at once
+CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Score:
 def score_with_error(
     labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, resamples: int, seed: int
 ) -> Score:
-    """The standard error is at least what one wrong row would change, so it is never 0."""
-    value = score_of(labels, output, metric, classes)
+    """Score and its standard error, which is at least what one wrong row would change and so never 0."""
+    value = metric.evaluate(labels, output, classes)
     spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
-    if metric.from_counts is None and spread > 1e-12:  # varies with every row: only a spread of 0 needs the limit
+    if not metric.needs_labels and spread > 1e-12:  # continuous in every row: only a spread of 0 needs the limit
         return Score(value, spread)
     return Score(value, max(spread, one_wrong_row(labels, output, metric, classes)))
 
@@ -50,16 +50,17 @@ def paired(
     resamples: int,
     seed: int,
 ) -> Difference:
-    """The same resamples for both: what both get wrong cancels, so small gains can be told from noise."""
+    """Paired difference after - before on the same resamples: errors common to both cancel."""
     first, second = resampled(labels, [before, after], metric, classes, resamples, seed)
-    value = score_of(labels, after, metric, classes) - score_of(labels, before, metric, classes)
+    value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)
     error, p = float((second - first).std()), 0.0
-    old, new = hard(before), hard(after)
-    was, now = old == labels, new == labels
-    changed, corrected, corrupted = (int(np.count_nonzero(rows)) for rows in (old != new, ~was & now, was & ~now))
-    if metric.from_counts is not None:
+    old, new = predicted_labels(before), predicted_labels(after)
+    was_right, is_right = old == labels, new == labels
+    masks = (old != new, ~was_right & is_right, was_right & ~is_right)
+    changed, corrected, corrupted = (int(np.count_nonzero(mask)) for mask in masks)
+    if metric.needs_labels:
         p, spread = swap_test(labels, before, after, metric, classes, seed)
-        error = max(error, spread / math.sqrt(max(changed, 1)))  # at least what one of the changed rows changes
+        error = max(error, spread / math.sqrt(max(changed, 1)))  # at least the effect of one changed row
     width = NORMAL_95 * error
     return Difference(value, error, value - width, value + width, changed, corrected, corrupted, swap_p=p)
 
@@ -74,9 +75,9 @@ def resampled(
     rows: int | None = None,
     replace: bool = True,
 ) -> list[np.ndarray]:
-    """The score of each output on the same resamples: one (resamples,) array each.
+    """Scores of each output on the same resamples: one (resamples,) array per output.
 
-    rows: None = as many as there are, stratified by label; n = n rows drawn from all (a leaderboard).
+    rows: None = N rows, stratified by label; n = n rows drawn from all (a leaderboard).
     replace: False = each row at most once, for n up to the number of rows.
     """
     for output in outputs:
@@ -85,7 +86,7 @@ def resampled(
     rng, sizes = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
     if rows is None:
         labels, outputs = with_borrowed_rows(labels, outputs)
-    if metric.from_counts is not None:
+    if metric.needs_labels:
         kinds, count = np.unique(np.stack([labels, *outputs], axis=1), axis=0, return_counts=True)  # sorted by label
         labels, outputs, width = kinds[:, 0], list(kinds[:, 1:].T), max(len(kinds), classes)
     else:
@@ -100,9 +101,9 @@ def resampled(
 
 
 def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
-    """(R,) scores.  labels, output: of U kinds of rows.  counts: (R, U)."""
-    if metric.from_counts is not None:
-        return metric.from_counts(tally_of_counts(labels, output, counts, classes))
+    """(R,) scores of R resamples.  labels, output: of U kinds of rows.  counts: (R, U)."""
+    if metric.needs_labels:
+        return metric.evaluate_counts(tally_of_counts(labels, output, counts, classes))
     assert metric.from_probs is not None
     return metric.from_probs(labels, output, counts)
 
@@ -116,9 +117,9 @@ def _draw(
     rows: int | None,
     replace: bool,
 ) -> np.ndarray:
-    """(resamples, U) float64: how often each of U kinds of rows counts.
+    """(resamples, U) float64: weight of each of U kinds of rows in each resample.
 
-    labels: (U,) sorted.  count: (U,) rows of each kind, borrowed ones included.  sizes: (C,) rows of each class.
+    labels: (U,) sorted.  count: (U,) rows of each kind, borrowed rows included.  sizes: (C,) rows of each class.
     """
     if rows is not None and not replace:
         return rng.multivariate_hypergeometric(count, rows, size=resamples, method="marginals").astype(np.float64)
@@ -134,11 +135,10 @@ def _draw(
 
 
 def score_of(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
-    if metric.from_counts is None:
-        return metric.score(labels, output)
-    return metric.score_labels(labels, output, classes)
+    """Former name of `Metric.evaluate`, still used by a benchmark."""
+    return metric.evaluate(labels, output, classes)
 
 
-def hard(output: np.ndarray) -> np.ndarray:
-    """(N,) labels, of labels or of (N, C) probabilities."""
+def predicted_labels(output: np.ndarray) -> np.ndarray:
+    """(N,) labels of an output: itself, or the most probable class of (N, C) probabilities."""
     return output if output.ndim == 1 else output.argmax(1)

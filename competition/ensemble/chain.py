@@ -1,9 +1,9 @@
-"""The whole way from per-view probabilities to labels, as one small value.
+"""The chain: every fitted step from per-view probabilities to labels, in one value.
 
-    views -> policy (per member) -> temperature (per member) -> blend -> decision rule
+    views -> TTA policy (per member) -> temperature (per member) -> blend -> decision rule
 
-A chain is fitted on out-of-fold rows, written to JSON, read back, and applied by one function to out-of-fold rows and
-test rows alike: what was scored is what is submitted.
+A chain is fitted on out-of-fold rows and saved as JSON. The same function, `apply_chain`, applies it to out-of-fold rows
+and test rows, so that what is scored is what is submitted.
 """
 
 import json
@@ -22,13 +22,15 @@ from competition.ensemble.outputs import chunks, mix_views
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
 
-MemberViews = Mapping[str, ViewPredictions]  # all with the same ids in the same order, see `align`
-Name = tuple[str, str, str]  # calibration, blend method, decision rule
-ViewSeconds = Mapping[str, Mapping[str, float]]  # member -> view -> seconds for 1,000 images
+MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order, see `align`
+CandidateKey = tuple[str, str, str]  # calibration, blend method, decision rule
+ViewSeconds = Mapping[str, Mapping[str, float]]  # member -> view -> inference time in seconds per 1,000 images
 
 
 @dataclass(frozen=True, slots=True)
 class ChainSettings:
+    """What may be fitted and how: the blocks policy, blend and decision of params.yaml."""
+
     metric: str  # a name in METRICS
     policy: PolicySettings
     blend: BlendSettings
@@ -37,10 +39,12 @@ class ChainSettings:
 
 @dataclass(frozen=True)
 class Chain:
+    """The fitted steps."""
+
     metric: str
     policies: Mapping[str, Mapping[str, float]]  # member -> view -> weight
     view_mixing: str  # mean | geometric | rank
-    temperatures: Mapping[str, float]  # member -> T; 1 for all where none is the better calibration
+    temperatures: Mapping[str, float]  # member -> T; all 1 if no calibration was selected
     blend: Blend
     decision: Decision
 
@@ -51,11 +55,11 @@ class Chain:
 
     @property
     def by_rows(self) -> bool:
-        """Whether a row's output depends on that row alone: ranks depend on the rows that they are taken among."""
+        """True if a row's output depends on this row alone; False for ranks, which depend on the other rows."""
         return "rank" not in (self.view_mixing, self.blend.mixing)
 
     def used_views(self) -> dict[str, list[str]]:
-        """Member -> views that must be predicted on test rows; the others have no weight."""
+        """Member -> views with a weight, which must be predicted on test rows; only members with a weight."""
         return {m: list(self.policies[m]) for m, weight in self.blend.weights.items() if weight}
 
     def digest(self) -> str:
@@ -68,26 +72,26 @@ class Chain:
     @staticmethod
     def load(path: Path) -> "Chain":
         try:
-            have = json.loads(path.read_text())
-            blend, decision = have["blend"], have["decision"]
+            fields = json.loads(path.read_text())
+            blend, decision = fields["blend"], fields["decision"]
             return Chain(
-                have["metric"],
-                have["policies"],
-                have["view_mixing"],
-                have["temperatures"],
+                fields["metric"],
+                fields["policies"],
+                fields["view_mixing"],
+                fields["temperatures"],
                 Blend(blend["method"], blend["mixing"], blend["weights"], tuple(blend["offsets"])),
                 Decision(decision["rule"], tuple(decision["offsets"]), tuple(decision["thresholds"]), decision["tau"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not a chain of choices ({error!r}); make it again with `make blend`") from error
+            raise UserError(f"{path} is not a valid chain ({error!r}); create it again with `make blend`") from error
 
 
 def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:
-    """Every member's predictions for exactly these ids, in this order, all with the same number of classes."""
+    """Select every member's predictions of these ids, in this order. Raises UserError for missing ids."""
     aligned = {}
-    for name, views in members.items():
+    for name, predictions in members.items():
         try:
-            aligned[name] = views.at(ids)
+            aligned[name] = predictions.at(ids)
         except UserError as user_error:
             raise UserError(f"member '{name}': {user_error}") from user_error
     check_aligned(aligned)
@@ -95,76 +99,79 @@ def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:
 
 
 class ChainMembers(Mapping[str, np.ndarray]):
-    """Member -> (n, C) float32 as it enters the blend, computed when it is asked for: never all members at once."""
+    """Member -> (n, C) float32 as it enters the blend; computed on access, so never all members are in memory."""
 
-    def __init__(self, chain: Chain, views: MemberViews, rows: np.ndarray) -> None:
+    def __init__(self, chain: Chain, members: MemberViews, rows: np.ndarray) -> None:
         """rows: (n,) int, the row numbers."""
-        self.chain, self.views, self.rows = chain, views, rows
+        self.chain, self.members, self.rows = chain, members, rows
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return member_probs(self.chain, name, self.views[name], self.rows)
+        return member_probs(self.chain, name, self.members[name], self.rows)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.views)
+        return iter(self.members)
 
     def __len__(self) -> int:
-        return len(self.views)
+        return len(self.members)
 
 
-def apply_chain(chain: Chain, views: MemberViews, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(n, C) float32 probabilities and (n,) int labels, in the order of the ids, of the row numbers `rows` or of all.
+def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return (n, C) float32 probabilities and (n,) int labels.
 
-    Members without weight may be missing.
+    rows: row numbers; None = all rows, in the order of the ids.  Zero-weight members may be missing.
     """
-    parts = list(_apply_in_chunks(chain, views, rows))
+    parts = list(_apply_in_chunks(chain, members, rows))
     if len(parts) == 1:
         return parts[0]
     total = sum(len(labels) for _, labels in parts)
     probs = np.empty((total, parts[0][0].shape[1]), np.float32)
-    at = 0
-    for n, (some, _) in enumerate(parts):
-        probs[at : at + len(some)] = some
-        at += len(some)
-        parts[n] = (some[:0], parts[n][1])  # so that the chunks go as they are copied
+    start = 0
+    for n, (chunk, labels) in enumerate(parts):
+        probs[start : start + len(chunk)] = chunk
+        start += len(chunk)
+        parts[n] = (chunk[:0], labels)  # frees the chunk, so that two copies are never in memory
     return probs, np.concatenate([labels for _, labels in parts])
 
 
-def chain_labels(chain: Chain, views: MemberViews, rows: np.ndarray | None = None) -> np.ndarray:
+def chain_labels(chain: Chain, members: MemberViews, rows: np.ndarray | None = None) -> np.ndarray:
     """(n,) int: the labels of `apply_chain`, without holding the probabilities of all rows."""
-    return np.concatenate([labels for _, labels in _apply_in_chunks(chain, views, rows)])
+    return np.concatenate([labels for _, labels in _apply_in_chunks(chain, members, rows)])
 
 
 def _apply_in_chunks(
-    chain: Chain, views: MemberViews, rows: np.ndarray | None
+    chain: Chain, members: MemberViews, rows: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    missing = [name for name in chain.used_views() if name not in views]
+    missing = [name for name in chain.used_views() if name not in members]
     if missing:
         raise UserError(f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`")
-    used = {name: views[name] for name in chain.used_views()}
+    used = {name: members[name] for name in chain.used_views()}
     check_aligned(used)
     count, _, classes = next(iter(used.values())).probs.shape
     count = count if rows is None else len(rows)
     for part in chunks(count, classes) if chain.by_rows and count else [slice(0, count)]:
-        at = part if rows is None else rows[part]
-        probs = chain.blend.mix({name: member_probs(chain, name, member, at) for name, member in used.items()})
+        chunk = part if rows is None else rows[part]
+        probs = chain.blend.mix({name: member_probs(chain, name, member, chunk) for name, member in used.items()})
         for member in used.values():
             member.release()
         yield probs, chain.decision.labels(probs)
 
 
-def member_probs(chain: Chain, name: str, views: ViewPredictions, rows: np.ndarray | slice | None = None) -> np.ndarray:
-    """(n, C) float32: one member after its policy and temperature, as it enters the blend, for `rows` or all."""
-    return apply_temperature(mix_views(views, chain.policies[name], chain.view_mixing, rows), chain.temperatures[name])
+def member_probs(
+    chain: Chain, member: str, predictions: ViewPredictions, rows: np.ndarray | slice | None = None
+) -> np.ndarray:
+    """(n, C) float32: one member after its policy and temperature, as it enters the blend.  rows: None = all."""
+    mixed = mix_views(predictions, chain.policies[member], chain.view_mixing, rows)
+    return apply_temperature(mixed, chain.temperatures[member])
 
 
-def check_aligned(views: MemberViews) -> None:
-    """Refuse members whose ids, or numbers of classes, differ."""
-    if not views:
+def check_aligned(members: MemberViews) -> None:
+    """Raise UserError if members have different ids or numbers of classes."""
+    if not members:
         raise UserError("expected the predictions of at least one member, found none; run `make predict`")
-    first = next(iter(views.values())).ids
-    classes = {name: v.probs.shape[2] for name, v in views.items()}
+    ids = next(iter(members.values())).ids
+    classes = {name: predictions.probs.shape[2] for name, predictions in members.items()}
     if len(set(classes.values())) > 1:
         raise UserError(f"members have different numbers of classes: {classes}; expected one number")
-    for name, member in views.items():
-        if not np.array_equal(member.ids, first):
+    for name, predictions in members.items():
+        if not np.array_equal(predictions.ids, ids):
             raise UserError(f"member '{name}' has other ids, or another order; expected aligned members")

@@ -1,4 +1,4 @@
-"""Is it better than noise? Two results on the same rows, and what another seed alone would have changed."""
+"""Compare two results on the same rows, and estimate how much the training seed alone changes a score."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -7,24 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.bootstrap import Difference, hard, paired
+from competition.ensemble.bootstrap import Difference, paired, predicted_labels
 from competition.ensemble.metrics import Metric
 
 
 @dataclass(frozen=True)
 class Comparison:
+    """Difference of two results, and the rows whose label changed."""
+
     difference: Difference
     changed: tuple[tuple[str, int, int], ...]  # id, label before, label after
 
 
 @dataclass(frozen=True)
 class SeedNoise:
-    """Scores of one member trained with several seeds, nothing else changed."""
+    """Scores of one member trained with several seeds and equal parameters."""
 
     scores: tuple[float, ...]
     mean: float
     spread: float  # standard deviation over seeds (n - 1)
-    changed: float  # mean share of rows with another label, over pairs of seeds
+    changed: float  # mean share of rows with different labels, over pairs of seeds
 
 
 def compare(
@@ -37,26 +39,23 @@ def compare(
     resamples: int,
     seed: int,
 ) -> Comparison:
-    """before, after: (N,) labels for a metric of labels, (N, C) probabilities otherwise; best of all cross-fitted."""
+    """before, after: cross-fitted outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
     difference = paired(labels, before, after, metric, classes, resamples, seed)
-    return Comparison(difference, changed_rows(ids, hard(before), hard(after)))
+    return Comparison(difference, changed_rows(ids, predicted_labels(before), predicted_labels(after)))
 
 
 def changed_rows(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[tuple[str, int, int], ...]:
-    """(id, label before, label after) of every row that differs; for test rows, whose truth nobody knows, as well."""
+    """(id, label before, label after) of every row that differs; also works for test rows."""
     return tuple((str(ids[n]), int(before[n]), int(after[n])) for n in np.flatnonzero(before != after))
 
 
 def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric, classes: int) -> SeedNoise:
     """outputs: one per seed, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
     if len(outputs) < 2:
-        raise UserError(f"a spread needs two seeds or more, found {len(outputs)}")
-    scores = [
-        metric.score_labels(labels, out, classes) if metric.from_counts else metric.score(labels, out)
-        for out in outputs
-    ]
-    given = [hard(out) for out in outputs]
-    pairs = [(a != b).mean() for n, a in enumerate(given) for b in given[n + 1 :]]
+        raise UserError(f"a spread over seeds needs two seeds or more, found {len(outputs)}")
+    scores = [metric.evaluate(labels, output, classes) for output in outputs]
+    predicted = [predicted_labels(output) for output in outputs]
+    pairs = [(a != b).mean() for n, a in enumerate(predicted) for b in predicted[n + 1 :]]
     return SeedNoise(
         tuple(map(float, scores)), float(np.mean(scores)), float(np.std(scores, ddof=1)), float(np.mean(pairs))
     )
@@ -68,18 +67,18 @@ def seed_noise_of_difference(
     spreads: Mapping[str, float],
     retrained: Collection[str] = (),
 ) -> float:
-    """Standard deviation of the difference of two blends' scores if all their members were trained with other seeds.
+    """Standard deviation of the difference of two blends' scores over the training seeds of their members.
 
-    before, after: member -> weight.  spreads: member -> standard deviation of its own score over seeds; a member that
-    was not studied counts as if seeds changed nothing.  retrained: members of which the two have different fold models.
-    To first order a blend moves with a member by its weight: what both take from the same fold models cancels.
+    before, after: member -> weight.  spreads: member -> standard deviation of its own score over seeds; unmeasured
+    members count as 0.  retrained: members whose fold models differ between the two blends.
+    To first order a blend's score changes with a member's score by its weight; the effect of shared fold models cancels.
     """
-    one, two = (
+    old_weights, new_weights = (
         {name: weight / (sum(weights.values()) or 1.0) for name, weight in weights.items()}
         for weights in (before, after)
     )
-    moved = 0.0
+    variance = 0.0
     for name, spread in spreads.items():
-        a, b = one.get(name, 0.0), two.get(name, 0.0)
-        moved += spread**2 * (a**2 + b**2 if name in retrained else (b - a) ** 2)
-    return math.sqrt(moved)
+        a, b = old_weights.get(name, 0.0), new_weights.get(name, 0.0)
+        variance += spread**2 * (a**2 + b**2 if name in retrained else (b - a) ** 2)
+    return math.sqrt(variance)

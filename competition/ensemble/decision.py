@@ -1,8 +1,8 @@
 """How a row of probabilities becomes a label.
 
-argmax is right for accuracy. Macro-F1 counts rare classes as much as common ones, so it pays to guess them more often:
-one number (prior correction: argmax of p / prior^tau; Menon et al., "Long-tail learning via logit adjustment", ICLR
-2021) keeps nearly all of what it claims; one number per class does not, unless it is shrunk.
+argmax is optimal for accuracy. Macro-F1 weights rare classes as much as common ones, so predicting them more often
+raises it. Prior correction has one parameter (argmax of p / prior^tau; Menon et al., "Long-tail learning via logit
+adjustment", ICLR 2021) and keeps nearly all of its gain on fresh rows. One offset per class does not, unless it is shrunk.
 """
 
 from dataclasses import dataclass
@@ -10,24 +10,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.metrics import LabelCounts, Metric, count_labels
+from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import FLOOR
-from competition.ensemble.shortlist import Shortlist, tally_of
+from competition.ensemble.shortlist import Shortlist, label_counts
 
 TAUS = np.linspace(0.0, 1.5, 31)
-OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's present offset, in natural logarithms
+OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's current offset; natural logarithms
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
-    rules: tuple[str, ...]  # candidates, the simplest first; see selection.choice
+    """The block `decision` of params.yaml."""
+
+    rules: tuple[str, ...]  # candidates, the simplest first; see selection.select_candidate
     passes: int  # per_class: rounds over all classes
     shrink_rows: float  # per_class: a class of this many rows keeps half of its fitted offset
 
 
 @dataclass(frozen=True)
 class Decision:
-    """argmax(log p + offsets), or for `thresholds` the number of thresholds up to the expected class number."""
+    """argmax(log p + offsets); with thresholds, the number of thresholds not above the expected class number."""
 
     rule: str
     offsets: tuple[float, ...]  # (C,) or () = none
@@ -49,10 +51,10 @@ ARGMAX = Decision("argmax", (), (), 0.0)
 def fit_decision(
     rule: str, probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings
 ) -> Decision:
-    """probs: (N, C).  labels: (N,) int. For a metric of probabilities there is nothing to decide: always argmax."""
+    """Fit a decision rule.  probs: (N, C).  labels: (N,) int.  Always argmax for a metric of probabilities."""
     if rule not in RULES:
         raise UserError(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
-    if metric.from_counts is None or rule == "argmax":
+    if not metric.needs_labels or rule == "argmax":
         return ARGMAX
     if rule == "prior":
         return _prior(probs, labels, metric)
@@ -65,39 +67,39 @@ RULES = ("argmax", "prior", "per_class", "thresholds")
 
 
 def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the candidates that mean something: labels for metrics of labels, cuts where classes have an order."""
-    if metric.from_counts is None:
+    """The rules that apply to this metric: only argmax for probabilities, thresholds only for ordered classes (kappa)."""
+    if not metric.needs_labels:
         return ("argmax",)
-    fitting = tuple(rule for rule in rules if rule != "thresholds" or metric.name == "quadratic_kappa")
-    if not fitting:
+    applicable = tuple(rule for rule in rules if rule != "thresholds" or metric.name == "quadratic_kappa")
+    if not applicable:
         raise UserError(
-            f"decision.rules: thresholds cut classes that have an order; {metric.name} knows none, expected argmax"
+            f"decision.rules: thresholds need ordered classes (quadratic_kappa); expected argmax for {metric.name}"
         )
-    return fitting
+    return applicable
 
 
 def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
-    """The smallest of the best taus. Prior: the classes' shares of these rows, a class without rows counting as one."""
+    """Prior correction with the smallest of the best taus. The prior is each class's share of these rows."""
     classes = probs.shape[1]
-    rare = rarity(labels, classes)
-    have = logs(probs)
-    scores = [metric.score_labels(labels, (have + tau * rare).argmax(1), classes) for tau in TAUS]
-    return _prior_of(float(TAUS[int(np.argmax(scores))]), rare)
+    rarities = rarity(labels, classes)
+    log_probs = logs(probs)
+    scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
+    return _prior_decision(float(TAUS[int(np.argmax(scores))]), rarities)
 
 
 def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:
-    """The same from the classes that can win.  log_probs: (S,) of the blend, up to a number for each row."""
-    assert metric.from_counts is not None
-    rare = rarity(short.labels, short.classes)
-    have, favour = log_probs.astype(np.float64), rare[short.listed]
-    low, high = (short.winners(have + tau * favour) for tau in TAUS[[0, -1]])
-    # A class that wins at both ends wins in between: the largest of straight lines is convex.
-    open_rows = low != high
-    base = tally_of(short.labels[~open_rows], low[~open_rows], short.classes)
-    entries, rest = np.repeat(open_rows, np.diff(short.start)), short.take(np.flatnonzero(open_rows))
-    have, favour = have[entries], favour[entries]
-    scores = [float(metric.from_counts(rest.tally(rest.winners(have + tau * favour)) + base)) for tau in TAUS]
-    return _prior_of(float(TAUS[int(np.argmax(scores))]), rare)
+    """Prior correction fitted on a shortlist.  log_probs: (S,) of the blend, up to a constant per row."""
+    rarities = rarity(short.labels, short.classes)
+    log_probs, slopes = log_probs.astype(np.float64), rarities[short.listed]
+    low, high = (short.winners(log_probs + tau * slopes) for tau in TAUS[[0, -1]])
+    # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
+    varies = low != high
+    constant_counts = label_counts(short.labels[~varies], low[~varies], short.classes)
+    entries, varying = np.repeat(varies, np.diff(short.start)), short.take(np.flatnonzero(varies))
+    log_probs, slopes = log_probs[entries], slopes[entries]
+    predictions = (varying.winners(log_probs + tau * slopes) for tau in TAUS)
+    scores = [float(metric.evaluate_counts(varying.counts(labels) + constant_counts)) for labels in predictions]
+    return _prior_decision(float(TAUS[int(np.argmax(scores))]), rarities)
 
 
 def rarity(labels: np.ndarray, classes: int) -> np.ndarray:
@@ -105,68 +107,59 @@ def rarity(labels: np.ndarray, classes: int) -> np.ndarray:
     return -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / len(labels))
 
 
-def _prior_of(tau: float, rare: np.ndarray) -> Decision:
-    return Decision("prior", tuple((tau * rare).tolist()), (), tau) if tau else ARGMAX
+def _prior_decision(tau: float, rarities: np.ndarray) -> Decision:
+    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
 
 
 def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings) -> Decision:
     """Coordinate ascent over one offset per class, then each shrunk by n / (n + shrink_rows), n rows of the class.
 
-    For one class all other classes compete as before, so a row turns to it exactly when its offset passes the gap
-    between the best of the others and itself: every offset is tried from one pass over the rows.
+    A row is predicted as class c exactly if the offset of c exceeds the gap between the best other class and c, so all
+    offsets of one class are tried in one pass over the rows.
     """
     classes = probs.shape[1]
-    have = logs(probs).astype(np.float64)
+    log_probs = logs(probs).astype(np.float64)
     offsets = np.zeros(classes)
     for _ in range(settings.passes):
         for c in range(classes):
-            rest = have + offsets
-            rest[:, c] = -np.inf
-            rival = rest.argmax(1)
-            gap = rest.max(1) - have[:, c]
-            near = np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
-            tried = np.r_[offsets[c], near]  # ties keep the present one
-            scores = _scores(np.where(gap < tried[:, None], c, rival), labels, classes, metric)
-            offsets[c] = tried[int(np.argmax(scores))]
+            others = log_probs + offsets
+            others[:, c] = -np.inf
+            best_other = others.argmax(1)
+            gap = others.max(1) - log_probs[:, c]
+            grid = np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
+            trials = np.r_[offsets[c], grid]  # ties keep the current offset
+            scores = _scores(np.where(gap < trials[:, None], c, best_other), labels, classes, metric)
+            offsets[c] = trials[int(np.argmax(scores))]
     support = np.bincount(labels, minlength=classes)
     shrunk = offsets * support / (support + settings.shrink_rows)
     return Decision("per_class", tuple(shrunk.tolist()), (), 0.0)
 
 
 def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: int) -> Decision:
-    """Cut the expected class number, as graders do for ordered classes (quadratic kappa).
+    """Thresholds on the expected class number, for ordered classes (quadratic kappa).
 
-    Start: as many rows per class as the labels have. Then each cut in turn to its best of the gaps between rows.
+    Start with the class shares of the labels. Then move each threshold in turn to the best midpoint between rows.
     """
     classes = probs.shape[1]
     expected = expected_class(probs)
-    cuts = np.quantile(expected, np.bincount(labels, minlength=classes).cumsum()[:-1] / len(labels))
+    thresholds = np.quantile(expected, np.bincount(labels, minlength=classes).cumsum()[:-1] / len(labels))
     for _ in range(passes):
         for c in range(classes - 1):
-            low = cuts[c - 1] if c else expected.min()
-            high = cuts[c + 1] if c + 2 < classes else expected.max()
+            low = thresholds[c - 1] if c else expected.min()
+            high = thresholds[c + 1] if c + 2 < classes else expected.max()
             inside = np.unique(expected[(expected >= low) & (expected <= high)])
-            middle = (inside[1:] + inside[:-1]) / 2
-            tried = np.r_[cuts[c], middle[:: max(1, len(middle) // 64)]]
-            given = np.stack(
-                [np.searchsorted(np.r_[cuts[:c], t, cuts[c + 1 :]], expected, side="right") for t in tried]
+            midpoints = (inside[1:] + inside[:-1]) / 2
+            trials = np.r_[thresholds[c], midpoints[:: max(1, len(midpoints) // 64)]]
+            predicted = np.stack(
+                [np.searchsorted(np.r_[thresholds[:c], t, thresholds[c + 1 :]], expected, side="right") for t in trials]
             )
-            cuts[c] = tried[int(np.argmax(_scores(given, labels, classes, metric)))]
-    return Decision("thresholds", (), tuple(cuts.tolist()), 0.0)
+            thresholds[c] = trials[int(np.argmax(_scores(predicted, labels, classes, metric)))]
+    return Decision("thresholds", (), tuple(thresholds.tolist()), 0.0)
 
 
 def _scores(predicted: np.ndarray, labels: np.ndarray, classes: int, metric: Metric) -> np.ndarray:
-    """predicted: (T, N) int.  Returns (T,)."""
-    assert metric.from_counts is not None
-    tallies = [count_labels(labels, row, classes) for row in predicted]
-    return metric.from_counts(
-        LabelCounts(
-            np.stack([t.hits for t in tallies]),
-            np.stack([t.predicted for t in tallies]),
-            tallies[0].actual,
-            np.stack([t.squares for t in tallies]),
-        )
-    )
+    """Scores of T sets of predictions.  predicted: (T, N) int.  Returns (T,)."""
+    return metric.evaluate_counts(label_counts(labels, predicted, classes))
 
 
 def expected_class(probs: np.ndarray) -> np.ndarray:
@@ -175,4 +168,5 @@ def expected_class(probs: np.ndarray) -> np.ndarray:
 
 
 def logs(probs: np.ndarray) -> np.ndarray:
+    """log(max(p, FLOOR))"""
     return np.log(np.maximum(probs, FLOOR))

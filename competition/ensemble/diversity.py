@@ -1,4 +1,4 @@
-"""How different the members are, and what each is worth to the blend: two clones agree all_gather and bring nothing."""
+"""Diversity of the members, and the contribution of each to the blend. Two identical members contribute nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,40 +11,41 @@ from competition.ensemble.metrics import Metric
 
 @dataclass(frozen=True)
 class Diversity:
-    """In the order of `names`."""
+    """All arrays are in the order of `names`."""
 
     names: tuple[str, ...]
     agreement: np.ndarray  # (M, M) share of rows with the same most probable class
-    error_correlation: np.ndarray  # (M, M) Pearson correlation of "is wrong"; nan for a member that is never wrong
-    score: np.ndarray  # (M,) alone
-    worth: np.ndarray  # (M,) score of the blend minus its score without the member, the other weights scaled up
+    error_correlation: np.ndarray  # (M, M) Pearson correlation of the errors; nan for a member that is never wrong
+    score: np.ndarray  # (M,) of the member alone
+    worth: np.ndarray  # (M,) score of the blend minus its score without the member, the other weights rescaled
 
 
 def diversity(members: Mapping[str, np.ndarray], labels: np.ndarray, blend: Blend, metric: Metric) -> Diversity:
     """members: name -> (N, C), as they enter the blend.  labels: (N,) int."""
     names = tuple(sorted(members))
-    given = np.stack([members[name].argmax(1) for name in names])
-    whole = metric.score(labels, blend.mix(members))
+    predicted = np.stack([members[name].argmax(1) for name in names])
+    blend_score = metric.evaluate(labels, blend.mix(members))
     return Diversity(
         names,
-        np.array([[(a == b).mean() for b in given] for a in given]),
-        _correlation((given != labels).astype(np.float64)),
-        np.array([metric.score(labels, members[name]) for name in names]),
-        np.array([whole - _without(name, members, labels, blend, metric, whole) for name in names]),
+        np.array([[(a == b).mean() for b in predicted] for a in predicted]),
+        _correlation((predicted != labels).astype(np.float64)),
+        np.array([metric.evaluate(labels, members[name]) for name in names]),
+        np.array([blend_score - _score_without(name, members, labels, blend, metric, blend_score) for name in names]),
     )
 
 
-def _without(
-    name: str, members: Mapping[str, np.ndarray], labels: np.ndarray, blend: Blend, metric: Metric, whole: float
+def _score_without(
+    name: str, members: Mapping[str, np.ndarray], labels: np.ndarray, blend: Blend, metric: Metric, blend_score: float
 ) -> float:
+    """Score of the blend without one member."""
     rest = {other: weight for other, weight in blend.weights.items() if other != name and weight}
     if len(rest) == len([w for w in blend.weights.values() if w]):
-        return whole  # it had no weight
+        return blend_score  # the member had no weight
     if not rest:
-        return float("nan")  # nothing is left to compare with
+        return float("nan")  # undefined: no other member has a weight
     scale = sum(blend.weights.values()) / sum(rest.values())
-    less = replace(blend, weights={other: weight * scale for other, weight in rest.items()})
-    return metric.score(labels, less.mix(members))
+    reduced = replace(blend, weights={other: weight * scale for other, weight in rest.items()})
+    return metric.evaluate(labels, reduced.mix(members))
 
 
 def _correlation(wrong: np.ndarray) -> np.ndarray:

@@ -1,15 +1,15 @@
-"""Did the models behind external out-of-fold predictions see the rows they predict?
+"""Leak check of external predictions: were the models trained on the rows that they predict out of fold?
 
 Averaging K fold models lowers the confidence, so the out-of-fold confidence of single models must not be compared with
-the confidence of a mean. Two comparisons hold for every honest member if test rows are like training rows:
+the confidence of a mean. Two statements hold for every member without a leak if test rows are like training rows:
 
 1. Single fold models are as confident on unseen training rows as on test rows (needs their separate test predictions).
 2. The mean probability of the true class does not exceed the mean probability of the most probable class. The former
    is linear in the predictions, so it is the same for single models and for their mean: the out-of-fold predictions
    cannot give the labels more than the mean on test rows gives its most probable class.
 
-Our own members show how much harder test rows are than training rows; twice that is added to the margin, because
-models differ in how they react to a shift. Within that margin a member is not accused, but "checked in part".
+Our own members show how much harder test rows are than training rows. Twice that is added to the margin, because models
+react differently to a shift. Within the margin the note is "checked in part" instead of "not out-of-fold?".
 """
 
 import math
@@ -20,8 +20,8 @@ import numpy as np
 
 from competition.ensemble.predictions import ViewPredictions
 
-ERRORS = 3.0  # standard errors of a difference that count as sampling error
-TOLERANCE = 0.02  # probability; smaller differences than this are never reported
+ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
+TOLERANCE = 0.02  # probability; smaller differences are never reported
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Mean:
     error: float
 
     def exceeds(self, other: "Mean", margin: float) -> bool:
+        """Return True if this mean exceeds the other by more than the margin and the sampling error."""
         return self.value - other.value > margin + ERRORS * math.hypot(self.error, other.error)
 
 
@@ -39,13 +40,13 @@ class Mean:
 class Confidence:
     """Probability of the most probable class, averaged over views, models and rows."""
 
-    oof: Mean  # of single fold models on the training rows that they were not trained on
-    single: Mean | None  # of single fold models on test rows; None = only their mean is known
+    oof: Mean  # of single fold models on their held-out training rows
+    single: Mean | None  # of single fold models on test rows; None = unknown
     mean: Mean  # of the mean over fold models on test rows
 
 
 def confidence(oof: ViewPredictions, fold_tests: Sequence[ViewPredictions], test: ViewPredictions) -> Confidence:
-    """fold_tests: one per fold model, the same rows in the same order; empty = unknown.  test: their mean."""
+    """fold_tests: one per fold model, the same rows in the same order; empty = unknown.  test: mean over fold models."""
     single = None
     if fold_tests:
         single = _mean(np.mean([_row_confidence(part) for part in fold_tests], axis=0))
@@ -53,36 +54,36 @@ def confidence(oof: ViewPredictions, fold_tests: Sequence[ViewPredictions], test
 
 
 def leak_notes(
-    oof: ViewPredictions, labels: np.ndarray, found: Confidence, own: Sequence[Confidence] = ()
+    oof: ViewPredictions, labels: np.ndarray, external: Confidence, own: Sequence[Confidence] = ()
 ) -> list[str]:
-    """Sentences for the user; none where the checks were possible and passed.
+    """Notes for the user; empty if the checks were possible and passed.
 
-    oof, labels: the same N training rows.  found: of the external member.  own: of members trained here.
+    oof, labels: the same N training rows.  external: of the external member.  own: of members trained here.
     """
     shift = max([0.0, *(one.oof.value - one.single.value for one in own if one.single)])
     label = _mean(_label_probability(oof, labels))
     label_text = (
         f"the mean probability of the label is {label.value:.3f} on training rows, and that of the most probable class is "
-        f"{found.mean.value:.3f} on test rows, where it cannot be lower"
+        f"{external.mean.value:.3f} on test rows, which should not be lower"
     )
-    comparisons = [(label, found.mean, label_text)]
-    if found.single is not None:
+    comparisons = [(label, external.mean, label_text)]
+    if external.single is not None:
         text = (
-            f"its confidence is {found.oof.value:.3f} on training rows, and {found.single.value:.3f} for single fold "
+            f"its confidence is {external.oof.value:.3f} on training rows, and {external.single.value:.3f} for single fold "
             "models on test rows"
         )
-        comparisons.insert(0, (found.oof, found.single, text))
-    for seen, bound, text in comparisons:
-        if seen.exceeds(bound, TOLERANCE + 2 * shift):
+        comparisons.insert(0, (external.oof, external.single, text))
+    for training, bound, text in comparisons:
+        if training.exceeds(bound, TOLERANCE + 2 * shift):
             harder = "" if own else ", or the test rows are harder than the training rows"
-            return [f"not out-of-fold? {text}: its models probably saw these rows{harder}"]
-    for seen, bound, text in comparisons:
-        if seen.exceeds(bound, TOLERANCE):
+            return [f"not out-of-fold? {text}: its models were probably trained on these rows{harder}"]
+    for training, bound, text in comparisons:
+        if training.exceeds(bound, TOLERANCE):
             return [f"checked in part: {text}; the test rows are harder for our own members as well (by {shift:.3f})"]
     averaging = max([0.0, *(one.oof.value - one.mean.value for one in own)])
-    if found.single is None and found.oof.exceeds(found.mean, TOLERANCE + averaging):
+    if external.single is None and external.oof.exceeds(external.mean, TOLERANCE + averaging):
         return [
-            f"checked in part: its confidence is {found.oof.value:.3f} on training rows and {found.mean.value:.3f} on test "
+            f"checked in part: its confidence is {external.oof.value:.3f} on training rows and {external.mean.value:.3f} on test "
             "rows, which averaging over fold models may explain; list one file per fold model under predictions.test"
         ]
     return []

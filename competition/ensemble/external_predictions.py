@@ -1,10 +1,10 @@
-"""Members trained elsewhere (PyTorch/XLA, Lightning, fastai, Accelerate, ...): files of predictions with ids.
+"""External predictions: files with the predictions of members trained elsewhere (PyTorch, fastai, AutoGluon, ...).
 
 A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,) and `probs`
-(N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or of its own
-`classes` (C,).
+(N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or in that of
+the array `classes` (C,).
 Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
-(K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (foreign_check.py).
+(K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (`external_check`).
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from competition.config.errors import UserError
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.predictions import Predictions, ViewPredictions, mean_over_folds
 
-GIVEN = "given"  # the one view of predictions that come without views
+GIVEN = "given"  # name of the single view of predictions without views
 
 
 @dataclass(frozen=True)
 class ExternalPredictions:
-    """oof: in the order of the training rows.  test: in the order of the test rows.  notes: what a reader must know."""
+    """oof: in the order of the training rows.  test: in the order of the test rows.  notes: warnings for the user."""
 
     oof: ViewPredictions
     test: ViewPredictions
@@ -41,10 +41,11 @@ def load_external(
     labels: np.ndarray,
     own: Sequence[Confidence] = (),
 ) -> ExternalPredictions:
-    """Read, check and put in order.
+    """Load and check external predictions, and sort them by our ids.
 
-    test: one file, or one per fold model.  labels: (N,) int of the training rows.  own: of the members trained here.
-    folds_digest: sha256 of our file of folds.  declared_digest: of the one the member was trained with; "" = unknown.
+    test: one file, or one per fold model.  labels: (N,) int of the training rows.
+    folds_digest: sha256 of our folds.  declared_digest: sha256 of the folds the member was trained with; "" = unknown.
+    own: confidence of the members trained here.
     """
     test_files = [test] if isinstance(test, Path) else list(test)
     oof_parts = _read(oof, classes, train_ids)
@@ -63,18 +64,20 @@ def load_external(
 def _fold_notes(ours: str, declared: str) -> list[str]:
     if not declared:
         return [
-            "folds unknown: whether each out-of-fold row was unseen rests on the maker's word; "
-            f"if they are those of data/index.csv, say predictions.folds: {ours}"
+            "folds unknown: it cannot be verified that the out-of-fold rows were held out; "
+            f"if the folds are those of data/index.csv, set predictions.folds: {ours}"
         ]
     if declared != ours:
-        return ["other folds than ours: duplicates may sit on both sides, honest scores may flatter"]
+        return [
+            "other folds than ours: duplicates may be in training and held-out rows, so honest scores may be optimistic"
+        ]
     return []
 
 
 def _read(path: Path, classes: Sequence[str], ids: np.ndarray) -> list[ViewPredictions]:
-    """The rows of `ids`, in their order: one table, or one per fold model. Every user_error names the file."""
+    """The rows of `ids`, in their order: one table, or one per fold model. Every UserError names the file."""
     if not path.exists():
-        raise UserError(f"{path} is not there; expected the predictions of a foreign member (.csv or .npz)")
+        raise UserError(f"{path} does not exist; expected external predictions (.csv or .npz)")
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
     try:
@@ -93,29 +96,30 @@ def _read_csv(path: Path, classes: Sequence[str]) -> ViewPredictions:
 def _read_npz(path: Path, classes: Sequence[str]) -> list[ViewPredictions]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            have = {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise UserError(f"{path} is not a readable .npz without pickled objects ({error})") from error
-    if not {"ids", "probs"} <= have.keys():
-        raise UserError(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(have)}")
-    probs = have["probs"] if "folds" in have else have["probs"][None]  # (K, N, [V,] C)
-    if probs.ndim not in (3, 4) or ("folds" in have and len(probs) != len(have["folds"])) or not len(probs):
+    if not {"ids", "probs"} <= arrays.keys():
+        raise UserError(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(arrays)}")
+    probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)
+    if probs.ndim not in (3, 4) or ("folds" in arrays and len(probs) != len(arrays["folds"])) or not len(probs):
         raise UserError(
-            f"{path}: probs has the shape {have['probs'].shape}; expected (N, C) or (N, V, C), "
+            f"{path}: probs has the shape {arrays['probs'].shape}; expected (N, C) or (N, V, C), "
             "with the array 'folds' (K, N, C) or (K, N, V, C)"
         )
     probs = probs if probs.ndim == 4 else probs[:, :, None]
     if probs.shape[-1] != len(classes):
         raise UserError(f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}")
-    if "classes" in have:
-        probs = probs[..., _columns(path, have["classes"], classes)]
-    views = tuple(str(v) for v in have["views"]) if "views" in have else (GIVEN,)
-    return [ViewPredictions(have["ids"].astype(str), views, part.astype(np.float16)) for part in probs]
+    if "classes" in arrays:
+        probs = probs[..., _columns(path, arrays["classes"], classes)]
+    views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (GIVEN,)
+    return [ViewPredictions(arrays["ids"].astype(str), views, part.astype(np.float16)) for part in probs]
 
 
-def _columns(path: Path, theirs: np.ndarray, classes: Sequence[str]) -> list[int]:
-    place = {str(name): n for n, name in enumerate(theirs)}
-    missing = [name for name in classes if name not in place]
+def _columns(path: Path, file_classes: np.ndarray, classes: Sequence[str]) -> list[int]:
+    """Column of each of our classes in the file."""
+    column_of = {str(name): n for n, name in enumerate(file_classes)}
+    missing = [name for name in classes if name not in column_of]
     if missing:
         raise UserError(f"{path}: {len(missing)} classes are missing, first {missing[:3]}")
-    return [place[name] for name in classes]
+    return [column_of[name] for name in classes]

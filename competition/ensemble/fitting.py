@@ -1,7 +1,7 @@
-"""Fit candidates - every calibration, blend method and decision rule - on some of the rows.
+"""Fit candidates (combinations of calibration, blend method and decision rule) on some of the rows.
 
-A metric of labels with the usual methods and rules is fitted on shortlists (`shortlist`), in a few numbers a row;
-everything else on all probabilities of the rows. Both give the same chains (tests/ensemble/test_fitting.py).
+For a metric of labels, most methods and rules are fitted on shortlists (`shortlist`), which hold a few numbers per row;
+everything else is fitted on the probabilities of all classes. Both give the same chains (tests/ensemble/test_fitting.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,86 +12,96 @@ import numpy as np
 
 from competition.ensemble.blend import SHORTLIST_METHODS, Blend, fit_blend, shortlist_weights
 from competition.ensemble.calibration import apply_temperature, floored_logs, temperature_at
-from competition.ensemble.chain import Chain, ChainSettings, MemberViews, Name, ViewSeconds, chain_labels, check_aligned
+from competition.ensemble.chain import (
+    CandidateKey,
+    Chain,
+    ChainSettings,
+    MemberViews,
+    ViewSeconds,
+    chain_labels,
+    check_aligned,
+)
 from competition.ensemble.decision import ARGMAX, TAUS, Decision, fit_decision, fit_prior, rarity
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.outputs import MemberOutput, OutputCache, chunks
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.shortlist import Shortlist, shortlist
 
-KEPT = 4  # shortlists of other policies, kept for the next fits
-MARGIN = 1.1  # a shortlist serves temperatures up to so much hotter than the one that it was made for
+MAX_SHORTLISTS = 4  # cached, one per combination of policies
+TEMPERATURE_MARGIN = 1.1  # a shortlist is computed for temperatures up to this factor above the present ones
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A chain fitted on some rows, and the labels it gives to the others."""
+    """A chain fitted on some rows, and its decided labels of the held-out rows."""
 
     chain: Chain
-    labels: np.ndarray  # (n,) int; empty for a metric of probabilities
+    decided: np.ndarray  # (n,) int; empty for a metric of probabilities
 
 
 @dataclass(frozen=True)
 class _Members:
-    """What all candidates of one fit share, members in the order of their names."""
+    """The members under their fitted policies and temperatures, shared by all candidates of one fit; sorted by name."""
 
     outputs: Mapping[str, MemberOutput]
     steps: Mapping[str, int]  # grid steps of the temperatures
 
-    def calibrated(self, calibration: str) -> dict[str, int]:
+    def steps_for(self, calibration: str) -> dict[str, int]:
+        """Grid steps of the temperatures under a calibration; step 0 is temperature 1."""
         return dict(self.steps) if calibration == "temperature" else dict.fromkeys(self.steps, 0)
 
 
 class Fitter:
-    """Fits on different rows of the same members, sharing what does not depend on the rows."""
+    """Fits candidates on different subsets of rows, sharing results that do not depend on the subset."""
 
     def __init__(
         self,
-        views: MemberViews,
+        members: MemberViews,
         labels: np.ndarray,
         blocks: np.ndarray,
         settings: ChainSettings,
         seconds: ViewSeconds | None = None,
     ) -> None:
-        """labels: (N,) int.  blocks: (N,) int; a fit leaves out at most two of them."""
-        check_aligned(views)
-        self.views = {name: views[name] for name in sorted(views)}
+        """labels: (N,) int.  blocks: (N,) int; a fit excludes at most two of them."""
+        check_aligned(members)
+        self.members = {name: members[name] for name in sorted(members)}
         self.labels, self.blocks, self.settings, self.seconds = labels, blocks, settings, seconds
         self.metric = metric_named(settings.metric)
-        self.classes = next(iter(views.values())).probs.shape[2]
-        self.caches = {name: OutputCache(member, settings.policy.mixing, labels) for name, member in self.views.items()}
+        self.classes = next(iter(members.values())).probs.shape[2]
+        self.caches = {
+            name: OutputCache(member, settings.policy.mixing, labels) for name, member in self.members.items()
+        }
         self._shortlists: dict[tuple[object, ...], tuple[float, Shortlist]] = {}
 
-    def candidates(self, without: frozenset[int], names: Sequence[Name]) -> dict[Name, Candidate]:
-        """Every one of `names`, fitted without the rows of some blocks, whose labels are not read.
+    def fit(self, excluded_blocks: frozenset[int], keys: Sequence[CandidateKey]) -> dict[CandidateKey, Candidate]:
+        """Fit candidates without the rows of some blocks, whose labels are not read.
 
-        Policies and temperatures are the same in all of them: fitted once.
+        Policies and temperatures are the same in all candidates and are fitted once.
         """
-        train = ~np.isin(self.blocks, sorted(without))
+        train = ~np.isin(self.blocks, sorted(excluded_blocks))
         rows = np.flatnonzero(train)
         outputs = {}
-        for name, member in self.views.items():
+        for name, member in self.members.items():
             costs = None if self.seconds is None else self.seconds.get(name)
             cache = self.caches[name]
             policy = fit_policy(member, self.labels, rows, self.metric, self.settings.policy, costs, cache)
-            outputs[name] = cache.under(policy)
-        calibrated = any(calibration == "temperature" for calibration, _, _ in names)
+            outputs[name] = cache.with_policy(policy)
+        calibrated = any(calibration == "temperature" for calibration, _, _ in keys)
         steps = {name: one.temperature_step(train) if calibrated else 0 for name, one in outputs.items()}
         members = _Members(outputs, steps)
-        candidates: dict[Name, Candidate] = {}
-        short = [name for name in names if self.is_short(name)]
-        if short:
-            candidates |= self._fit_short(members, train, short)
-        if len(short) < len(names):
-            candidates |= self._fit_whole(members, train, [name for name in names if name not in candidates])
-        return {name: candidates[name] for name in names}
+        candidates: dict[CandidateKey, Candidate] = {}
+        shortlist_keys = [key for key in keys if self.uses_shortlist(key)]
+        if shortlist_keys:
+            candidates |= self._fit_on_shortlist(members, train, shortlist_keys)
+        if len(shortlist_keys) < len(keys):
+            candidates |= self._fit_on_probabilities(members, train, [key for key in keys if key not in candidates])
+        return {key: candidates[key] for key in keys}
 
-    def is_short(self, name: Name) -> bool:
-        """Whether shortlists are enough to fit this candidate."""
-        _, method, rule = name
+    def uses_shortlist(self, key: CandidateKey) -> bool:
+        """Return True if this candidate can be fitted on a shortlist."""
+        _, method, rule = key
         by_rows = "rank" not in (self.settings.policy.mixing, self.settings.blend.mixing)
-        usual = method in SHORTLIST_METHODS and rule in ("argmax", "prior")
-        return self.metric.from_counts is not None and by_rows and usual
+        return self.metric.needs_labels and by_rows and method in SHORTLIST_METHODS and rule in ("argmax", "prior")
 
     def _chain(self, members: _Members, steps: Mapping[str, int], blend: Blend, decision: Decision) -> Chain:
         policies = {name: one.policy for name, one in members.outputs.items()}
@@ -99,35 +109,40 @@ class Fitter:
         mixing = self.settings.policy.mixing
         return Chain(self.settings.metric, policies, mixing, temperatures, blend, decision)
 
-    def _fit_short(self, members: _Members, train: np.ndarray, names: Sequence[Name]) -> dict[Name, Candidate]:
+    def _fit_on_shortlist(
+        self, members: _Members, train: np.ndarray, keys: Sequence[CandidateKey]
+    ) -> dict[CandidateKey, Candidate]:
         mixing, candidates = self.settings.blend.mixing, {}
-        whole = self._shortlist(members, any(rule == "prior" for _, _, rule in names))
-        for calibration in dict.fromkeys(calibration for calibration, _, _ in names):
-            steps = members.calibrated(calibration)
-            every = _calibrated(whole, members.outputs, steps, mixing)
-            short, held_out = (every.take(np.flatnonzero(at)) for at in (train, ~train))
-            for method in dict.fromkeys(method for other, method, _ in names if other == calibration):
+        uncalibrated = self._shortlist(members, any(rule == "prior" for _, _, rule in keys))
+        for calibration in dict.fromkeys(calibration for calibration, _, _ in keys):
+            steps = members.steps_for(calibration)
+            calibrated = _calibrated(uncalibrated, members.outputs, steps, mixing)
+            short, held_out = (calibrated.take(np.flatnonzero(rows)) for rows in (train, ~train))
+            for method in dict.fromkeys(m for c, m, _ in keys if c == calibration):
                 weights = shortlist_weights(method, short, self.metric, self.settings.blend)
                 blend = Blend(method, mixing, dict(zip(members.outputs, weights.tolist(), strict=True)), ())
-                mixed, rest = (_mix(one, weights) for one in (short, held_out))
-                for rule in [rule for other, m, rule in names if (other, m) == (calibration, method)]:
-                    decision, scores = ARGMAX, rest
+                mixed, held_out_mixed = (_mix(one, weights) for one in (short, held_out))
+                for rule in [r for c, m, r in keys if (c, m) == (calibration, method)]:
+                    decision, scores = ARGMAX, held_out_mixed
                     if rule == "prior":
                         decision = fit_prior(short, _logs(mixed, mixing), self.metric)
                     if decision.offsets:
-                        scores = _logs(rest, mixing) + np.array(decision.offsets)[held_out.listed]
+                        scores = _logs(held_out_mixed, mixing) + np.array(decision.offsets)[held_out.listed]
                     chain = self._chain(members, steps, blend, decision)
                     candidates[calibration, method, rule] = Candidate(chain, held_out.winners(scores))
         return candidates
 
     def _shortlist(self, members: _Members, prior: bool) -> Shortlist:
-        """Of all rows at temperature 1: temperatures keep the order of a row's classes in each member."""
+        """The shortlist of all rows at temperature 1: a temperature keeps the order of a row's classes in each member.
+
+        prior: list also the classes that only a prior correction can make win.
+        """
         key = (prior, *((name, *one.policy.items()) for name, one in members.outputs.items()))
         hottest = max(1.0, *map(temperature_at, members.steps.values()))
-        reach, short = self._shortlists.get(key, (0.0, None))
-        if short is None or reach < hottest:
-            reach = hottest * MARGIN if any(members.steps.values()) else hottest
-            factors = np.exp(TAUS[-1] * reach * self._largest_favour()).astype(np.float32) if prior else None
+        limit, short = self._shortlists.get(key, (0.0, None))
+        if short is None or limit < hottest:
+            limit = hottest * TEMPERATURE_MARGIN if any(members.steps.values()) else hottest
+            factors = np.exp(TAUS[-1] * limit * self._largest_prior_gaps()).astype(np.float32) if prior else None
             outputs = list(members.outputs.values())
             short = shortlist(
                 lambda part: np.stack([one.probs(part) for one in outputs]),
@@ -136,61 +151,64 @@ class Fitter:
                 "mean",
                 factors,
             )
-            for member in self.views.values():
+            for member in self.members.values():
                 member.release()
-            self._shortlists[key] = (reach, short)
-            for old in list(self._shortlists)[:-KEPT]:
+            self._shortlists[key] = (limit, short)
+            for old in list(self._shortlists)[:-MAX_SHORTLISTS]:
                 del self._shortlists[old]
         return short
 
-    def _largest_favour(self) -> np.ndarray:
-        """(C, C) float64: [d, c] is how much rarer class c is than d, at most, on the rows of any fit; 0 = never."""
-        named = [int(block) for block in np.unique(self.blocks)]
+    def _largest_prior_gaps(self) -> np.ndarray:
+        """(C, C) float64: [d, c] is the largest log prior of d minus that of c over the rows of any fit, at least 0."""
+        block_numbers = [int(block) for block in np.unique(self.blocks)]
         largest = np.zeros((self.classes, self.classes))
-        for size in range(min(3, len(named))):
-            for without in combinations(named, size):
-                rare = rarity(self.labels[~np.isin(self.blocks, without)], self.classes)
-                np.maximum(largest, rare - rare[:, None], out=largest)
+        for size in range(min(3, len(block_numbers))):
+            for excluded_blocks in combinations(block_numbers, size):
+                rarities = rarity(self.labels[~np.isin(self.blocks, excluded_blocks)], self.classes)
+                np.maximum(largest, rarities - rarities[:, None], out=largest)
         return largest
 
-    def _fit_whole(self, members: _Members, train: np.ndarray, names: Sequence[Name]) -> dict[Name, Candidate]:
-        rows, unseen, candidates = np.flatnonzero(train), np.flatnonzero(~train), {}
-        truth = self.labels[train]
-        for calibration in dict.fromkeys(calibration for calibration, _, _ in names):
-            steps = members.calibrated(calibration)
-            # Apart from the held-out rows, as test rows are: a rank among all rows would be another one.
-            fitted = {
+    def _fit_on_probabilities(
+        self, members: _Members, train: np.ndarray, keys: Sequence[CandidateKey]
+    ) -> dict[CandidateKey, Candidate]:
+        rows, held_out, candidates = np.flatnonzero(train), np.flatnonzero(~train), {}
+        labels = self.labels[train]
+        for calibration in dict.fromkeys(calibration for calibration, _, _ in keys):
+            steps = members.steps_for(calibration)
+            # Ranks are computed among these rows only, without the held-out rows, as they are for test rows.
+            probs = {
                 name: apply_temperature(one.probs(rows), temperature_at(steps[name]))
                 for name, one in members.outputs.items()
             }
-            for method in dict.fromkeys(method for other, method, _ in names if other == calibration):
-                blend = fit_blend(method, fitted, truth, self.metric, self.settings.blend)
-                mixed = blend.mix(fitted)
-                for rule in [rule for other, m, rule in names if (other, m) == (calibration, method)]:
-                    decision = fit_decision(rule, mixed, truth, self.metric, self.settings.decision)
+            for method in dict.fromkeys(m for c, m, _ in keys if c == calibration):
+                blend = fit_blend(method, probs, labels, self.metric, self.settings.blend)
+                mixed = blend.mix(probs)
+                for rule in [r for c, m, r in keys if (c, m) == (calibration, method)]:
+                    decision = fit_decision(rule, mixed, labels, self.metric, self.settings.decision)
                     chain = self._chain(members, steps, blend, decision)
-                    hard = self.metric.from_counts is not None and len(unseen)
-                    given = chain_labels(chain, self.views, unseen) if hard else np.zeros(0, np.int64)
-                    candidates[calibration, method, rule] = Candidate(chain, given)
+                    decided = np.zeros(0, np.int64)
+                    if self.metric.needs_labels and len(held_out):
+                        decided = chain_labels(chain, self.members, held_out)
+                    candidates[calibration, method, rule] = Candidate(chain, decided)
         return candidates
 
 
 def _calibrated(
     short: Shortlist, outputs: Mapping[str, MemberOutput], steps: Mapping[str, int], mixing: str
 ) -> Shortlist:
-    """The shortlist with each member's values at its temperature, prepared for the mixing."""
-    values, own, row = np.empty_like(short.values), np.empty_like(short.own), short.row_of
+    """The shortlist with each member's values at its temperature, in the space of the mixing."""
+    values, true_values, row = np.empty_like(short.values), np.empty_like(short.true_values), short.row_of
     for m, (name, output) in enumerate(outputs.items()):
         step = steps[name]
         if step == 0:
-            values[m], own[m] = short.values[m], short.own[m]
+            values[m], true_values[m] = short.values[m], short.true_values[m]
         else:
             logs = floored_logs(short.values[m]) / np.float32(temperature_at(step))
             values[m] = np.exp(logs - output.log_norm(step)[row])
-            own[m] = output.calibrated_own(step)
+            true_values[m] = output.calibrated_true_probs(step)
     if mixing == "geometric":
-        values, own = floored_logs(values), floored_logs(own)
-    return Shortlist(short.classes, short.labels, short.start, short.listed, values, own)
+        values, true_values = floored_logs(values), floored_logs(true_values)
+    return Shortlist(short.classes, short.labels, short.start, short.listed, values, true_values)
 
 
 def _mix(short: Shortlist, weights: np.ndarray) -> np.ndarray:
@@ -202,5 +220,5 @@ def _mix(short: Shortlist, weights: np.ndarray) -> np.ndarray:
 
 
 def _logs(mixed: np.ndarray, mixing: str) -> np.ndarray:
-    """(S,): the logarithm of the blend, up to a number for each row."""
+    """(S,): the logarithm of the blend, up to a constant per row."""
     return mixed if mixing == "geometric" else floored_logs(mixed)

@@ -1,7 +1,7 @@
 """Greedy selection with replacement (Caruana et al., "Ensemble Selection from Libraries of Models", ICML 2004).
 
-Members are added one at a time, each time the one that helps the mean most; how often one was picked is its weight.
-For a metric of labels the search is exact and fast because it looks at the classes that can win alone (`shortlist`).
+Members are added one at a time, each time the one that helps the mean most; its weight is the share of picks.
+For a metric of labels the search is exact and fast, because it reads only the classes that can win (`shortlist`).
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import to_probabilities
 from competition.ensemble.shortlist import Shortlist, shortlist
 
-Trial = Callable[[np.ndarray, int], np.ndarray]  # sum of the picks so far (n, C), their number -> (M,) scores
-Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool
-ENTRIES_AT_ONCE = 500_000  # members x listed classes in one piece; bounds the memory
+TrialScores = Callable[[np.ndarray, int], np.ndarray]  # sum (n, C) of the picks, number of picks -> (M,) scores
+Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool: members that may be picked next
+ENTRIES_AT_ONCE = 500_000  # members x listed classes per chunk; bounds the memory
 
 
 def greedy_picks(
@@ -26,68 +26,69 @@ def greedy_picks(
     allowed: Allowed | None = None,
     mixing: str = "mean",
 ) -> list[int]:
-    """Add, at most `rounds` times, the member that helps the mean most; return the shortest best prefix.
+    """Add, at most `rounds` times, the member that improves the mean most; return the shortest best prefix.
 
-    parts: (M, N, C) float32, what is summed, made by `mixing.prepare`.  mixing: how; what is scored is finished by it.
-    labels: (N,) int.  rows: (n,) int, the rows that count; None = all of them.
-    allowed: picks so far -> (M,) bool, for a limit on cost.
-    Ties go to the member that leaves the true classes most likely, then to the earliest: no seed has a say.
+    parts: (M, N, C) float32 in the space of `mixing` (`to_mixing_space`).  labels: (N,) int.
+    rows: (n,) int, the row numbers to fit on; None = all.  allowed: limits the picks, for example by cost.
+    Ties go to the member with the highest likelihood of the true classes, then to the earliest, so the result does not
+    depend on a seed.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    if metric.from_counts is not None:  # the label is that of the sum: no mixing's `finish` moves a row's largest entry
+    if metric.needs_labels:  # `to_probabilities` keeps each row's argmax, so the sums suffice
         return shortlist_picks(shortlist_of(parts, labels, mixing).take(rows), metric, rounds, allowed)
-    trial = _trial(parts, labels, metric, rows, mixing)
-    own = parts[:, rows, labels[rows]]  # (M, n)
+    trial_scores = _trial_scores(parts, labels, metric, rows, mixing)
+    true_values = parts[:, rows, labels[rows]]  # (M, n)
     total = np.zeros((len(rows), parts.shape[2]), np.float32)
 
     def add_member(pick: int) -> None:
         total[:] += parts[pick, rows]
 
-    return _search(lambda count: trial(total, count), add_member, own, rounds, allowed)
+    return _search(lambda count: trial_scores(total, count), add_member, true_values, rounds, allowed)
 
 
 def shortlist_of(parts: np.ndarray, labels: np.ndarray, mixing: str) -> Shortlist:
-    """parts: (M, N, C) float32, made by `mixing.prepare`."""
+    """The classes that can win.  parts: (M, N, C) float32 in the space of `mixing` (`to_mixing_space`)."""
     return shortlist(lambda part: parts[:, part], [slice(0, len(labels))], labels, mixing)
 
 
 def shortlist_picks(short: Shortlist, metric: Metric, rounds: int, allowed: Allowed | None = None) -> list[int]:
-    """`greedy_picks` for a metric of labels: exact, from the classes that can win."""
-    assert metric.from_counts is not None
-    score, members = metric.from_counts, len(short.values)
-    open_rows = short.undecided()
-    settled, rest = short.take(np.flatnonzero(~open_rows)), short.take(np.flatnonzero(open_rows))
-    base = settled.tally(settled.listed)
-    total = np.zeros(len(rest.listed), np.float32)
+    """`greedy_picks` for a metric of labels, exact, from the classes that can win."""
+    members, is_undecided = len(short.values), short.undecided()
+    decided, undecided = short.take(np.flatnonzero(~is_undecided)), short.take(np.flatnonzero(is_undecided))
+    decided_counts = decided.counts(decided.listed)
+    total = np.zeros(len(undecided.listed), np.float32)
     at_once = max(1, ENTRIES_AT_ONCE // max(len(total), 1))
 
-    def trial(count: int) -> np.ndarray:
-        pieces = [slice(start, start + at_once) for start in range(0, members, at_once)]
-        return np.concatenate([score(rest.tally(rest.winners(total + rest.values[p])) + base) for p in pieces])
+    def trial_scores(count: int) -> np.ndarray:
+        scores = []
+        for start in range(0, members, at_once):
+            winners = undecided.winners(total + undecided.values[start : start + at_once])
+            scores.append(metric.evaluate_counts(undecided.counts(winners) + decided_counts))
+        return np.concatenate(scores)
 
     def add_member(pick: int) -> None:
-        total[:] += rest.values[pick]
+        total[:] += undecided.values[pick]
 
-    return _search(trial, add_member, short.own, rounds, allowed)
+    return _search(trial_scores, add_member, short.true_values, rounds, allowed)
 
 
 def _search(
-    trial: Callable[[int], np.ndarray],
+    trial_scores: Callable[[int], np.ndarray],
     add_member: Callable[[int], None],
-    own: np.ndarray,
+    true_values: np.ndarray,
     rounds: int,
     allowed: Allowed | None,
 ) -> list[int]:
-    """trial: number of picks so far -> (M,) scores of one more.  own: (M, n) values of the true classes."""
+    """trial_scores: number of picks so far -> (M,) scores of one more.  true_values: (M, n), of the true classes."""
     picks: list[int] = []
     best, best_length = -np.inf, 0
     for _ in range(rounds):
-        scores = trial(len(picks))
+        scores = trial_scores(len(picks))
         if allowed is not None:
             scores = np.where(allowed(picks), scores, -np.inf)
         if not np.isfinite(scores.max()):
             break
-        pick = _break_tie(np.flatnonzero(scores == scores.max()), own, picks)
+        pick = _break_tie(np.flatnonzero(scores == scores.max()), true_values, picks)
         picks.append(pick)
         add_member(pick)
         if scores[pick] > best:
@@ -100,33 +101,38 @@ def weights_of(picks: list[int], members: int) -> np.ndarray:
     return np.bincount(picks, minlength=members) / len(picks)
 
 
-def _break_tie(tied: np.ndarray, own: np.ndarray, picks: list[int]) -> int:
-    """Of the tied members the one that makes the true classes most likely, given the picks so far."""
+def _break_tie(tied: np.ndarray, true_values: np.ndarray, picks: list[int]) -> int:
+    """The tied member that makes the true classes most likely together with the picks so far."""
     if len(tied) == 1:
         return int(tied[0])
-    so_far = own[picks].sum(0) if picks else np.zeros(own.shape[1], np.float32)
-    # Logarithms and ranks are summed as they are; probabilities (all >= 0) through the logarithm of their sum.
-    likely = [np.log(np.maximum(so_far + own[m], 1e-7)).mean() if own[m].min() >= 0 else own[m].mean() for m in tied]
-    return int(tied[np.argmax(likely)])
+    picked_sum = true_values[picks].sum(0) if picks else np.zeros(true_values.shape[1], np.float32)
+    # Logarithms are averaged directly; values >= 0 (probabilities, ranks) through the logarithm of their sum.
+    likelihoods = [
+        np.log(np.maximum(picked_sum + values, 1e-7)).mean() if values.min() >= 0 else values.mean()
+        for values in true_values[tied]
+    ]
+    return int(tied[np.argmax(likelihoods)])
 
 
-def _trial(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarray, mixing: str) -> Trial:
-    """Scores of adding each member to the picks so far, for a metric of probabilities."""
-    truth = labels[rows]
+def _trial_scores(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarray, mixing: str) -> TrialScores:
+    """The function that scores adding each member to the picks so far, for a metric of probabilities."""
+    labels = labels[rows]
     if metric.name == "log_loss" and mixing == "mean":
-        # Only the true class's probability counts, so a trial costs (M, n) instead of (M, n, C).
-        own = parts[:, rows, truth]
+        # Only the probability of the true class counts, so one round reads (M, n) values instead of (M, n, C).
+        true_probs = parts[:, rows, labels]
         eps = np.finfo(np.float32).eps
 
         def log_loss(total: np.ndarray, count: int) -> np.ndarray:
-            have = total[np.arange(len(truth)), truth]
-            return np.log(np.clip((have + own) / np.float32(count + 1), eps, 1 - eps)).mean(1, dtype=np.float64)
+            picked = total[np.arange(len(labels)), labels]
+            return np.log(np.clip((picked + true_probs) / np.float32(count + 1), eps, 1 - eps)).mean(
+                1, dtype=np.float64
+            )
 
         return log_loss
 
-    def plain(total: np.ndarray, count: int) -> np.ndarray:
+    def evaluate_each(total: np.ndarray, count: int) -> np.ndarray:
         return np.array(
-            [metric.score(truth, to_probabilities((total + part[rows]) / (count + 1), mixing)) for part in parts]
+            [metric.evaluate(labels, to_probabilities((total + part[rows]) / (count + 1), mixing)) for part in parts]
         )
 
-    return plain
+    return evaluate_each

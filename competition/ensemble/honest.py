@@ -1,9 +1,9 @@
-"""Scores on rows that took no part in any choice behind them.
+"""Fit the chain for the test rows and compute its honest score.
 
-Everything chosen on out-of-fold rows - views, calibration, weights, the decision rule, and which of the candidates won -
-is chosen again without each fold in turn, and scored on that fold (nested cross-validation; Varma & Simon 2006). The
-choice among candidates is itself made by cross-fitting inside the remaining folds (`nested`). Rows whose labels chose
-hyperparameters are in no score.
+Everything chosen on out-of-fold rows - views, calibration, weights, decision rule, and the candidate itself - is chosen
+again without each block of folds and scored on that block (nested cross-validation; Varma & Simon 2006). The candidate
+is selected by cross-fitting inside the remaining blocks (`nested`, `selection`). Rows whose labels chose
+hyperparameters are excluded from every score.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,63 +12,38 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import Chain, ChainSettings, MemberViews, Name, ViewSeconds
+from competition.ensemble.chain import CandidateKey, Chain, ChainSettings, MemberViews, ViewSeconds
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
 from competition.ensemble.selection import HonestSettings
 from competition.ensemble.significance import Difference
 
-__all__ = ["BASELINES", "HonestResult", "HonestSettings", "cross_fit", "fit_chain", "honest_chain"]
+__all__ = ["BASELINES", "HonestResult", "HonestSettings", "honest_chain"]
 
-BASELINES: tuple[Name, ...] = (("none", "equal", "argmax"), ("none", "best", "argmax"))
+EQUAL_WEIGHTS: CandidateKey = ("none", "equal", "argmax")
+BEST_MEMBER: CandidateKey = ("none", "best", "argmax")
+BASELINES = (EQUAL_WEIGHTS, BEST_MEMBER)
 
 
 @dataclass(frozen=True)
 class HonestResult:
-    """A chain and what may be said of it.  Scores are greater-is-better (Metric.display for the known number)."""
+    """A chain fitted on all rows, and its scores.  Scores are greater-is-better (see Metric.display)."""
 
     chain: Chain
-    chosen_on: float  # on rows it was chosen on: flatters
-    honest: Score
-    equal: Score  # of equal weights and argmax, cross-fitted likewise
-    over_equal: Difference  # against equal weights and argmax, cross-fitted likewise
-    over_best: Difference  # against the member that was best on the other folds, and argmax
-    views: Mapping[str, Difference]  # member -> its policy against its plain view, the policy chosen without the fold
-    cross_fitted: CrossFitted  # of all rows
-    scored: np.ndarray  # (N,) bool: the rows that all these scores are of
-    is_optimistic: bool  # every row chose hyperparameters, so they are scored all the same
-    blocks: int  # that the folds were merged into; as many as folds where none were
-
-
-def fit_chain(
-    views: MemberViews,
-    labels: np.ndarray,
-    folds: np.ndarray,
-    settings: ChainSettings,
-    honest: HonestSettings,
-    seconds: ViewSeconds | None = None,
-) -> Chain:
-    """The chain for test rows, fitted on all rows; candidates are chosen by cross-fitting.
-
-    labels: (N,) int.  folds: (N,) int, 0..K-1. Members are aligned (`chain.align`).
-    """
-    return NestedCrossFit(views, labels, folds, settings, honest, seconds=seconds).chain()
-
-
-def cross_fit(
-    views: MemberViews,
-    labels: np.ndarray,
-    folds: np.ndarray,
-    settings: ChainSettings,
-    honest: HonestSettings,
-    seconds: ViewSeconds | None = None,
-) -> CrossFitted:
-    """For every row what a chain says that never saw its fold."""
-    return NestedCrossFit(views, labels, folds, settings, honest, seconds=seconds).cross_fit()
+    chosen_on: float  # score on the rows that the chain was fitted on; optimistic
+    honest: Score  # cross-fitted
+    equal: Score  # of equal weights with argmax, cross-fitted
+    over_equal: Difference  # against equal weights with argmax, both cross-fitted
+    over_best: Difference  # against the member that was best on the other blocks, with argmax, both cross-fitted
+    view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
+    cross_fitted: CrossFitted  # of all N rows
+    scored: np.ndarray  # (N,) bool: the rows that all these scores are computed on
+    is_optimistic: bool  # True if every row chose hyperparameters, so that none could be excluded
+    blocks: int  # number of blocks that the folds were merged into
 
 
 def honest_chain(
-    views: MemberViews,
+    members: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
@@ -78,41 +53,43 @@ def honest_chain(
     spreads: Mapping[str, float] | None = None,
     tuned_folds: Collection[int] = (),
 ) -> HonestResult:
-    """`fit_chain` and `cross_fit` in one, sharing their work, with the scores that may be quoted.
+    """Fit the chain on all rows and score it by nested cross-fitting.
 
-    spreads: member -> standard deviation of its score over training seeds, where that was studied.
-    tuned_folds: whose held-out rows chose hyperparameters: they take part in the choices and are in no score.
+    members: aligned (`chain.align`).  labels: (N,) int.  folds: (N,) int, 0..K-1.
+    seconds: inference time per view; only used if settings.policy.seconds_limit is set.
+    spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
+    tuned_folds: folds whose held-out rows chose hyperparameters; used for fitting, excluded from scores.
     """
     nested = NestedCrossFit(
-        views,
+        members,
         labels,
         folds,
         settings,
         honest,
-        beside=BASELINES,
+        baselines=BASELINES,
         seconds=seconds,
         progress=progress,
         tuned_folds=tuned_folds,
     )
-    chain, crossed = nested.chain(), nested.cross_fit()
-    output = crossed.output(nested.metric)
+    chain, cross_fitted = nested.chain(), nested.cross_fit()
+    output = cross_fitted.output(nested.metric)
 
-    def over(name: Name, before: np.ndarray) -> Difference:
-        weights = nested.candidates(frozenset())[name].chain.blend.weights
+    def gain_over(baseline: CandidateKey, baseline_output: np.ndarray) -> Difference:
+        weights = nested.candidates(frozenset())[baseline].chain.blend.weights
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
-        return replace(nested.difference(before, output), seeds=seeds)
+        return replace(nested.difference(baseline_output, output), seeds=seeds)
 
-    equal, best = (nested.output(name) for name in BASELINES)
+    equal_output, best_output = nested.output(EQUAL_WEIGHTS), nested.output(BEST_MEMBER)
     return HonestResult(
-        chain,
-        nested.score_on_own_rows(chain),
-        nested.score(output),
-        nested.score(equal),
-        over(BASELINES[0], equal),
-        over(BASELINES[1], best),
-        {name: nested.views_effect(name) for name in views},
-        crossed,
-        nested.scored,
-        nested.is_optimistic,
-        len(nested.names),
+        chain=chain,
+        chosen_on=nested.score_on_fitted_rows(chain),
+        honest=nested.score(output),
+        equal=nested.score(equal_output),
+        over_equal=gain_over(EQUAL_WEIGHTS, equal_output),
+        over_best=gain_over(BEST_MEMBER, best_output),
+        view_effects={member: nested.view_effect(member) for member in members},
+        cross_fitted=cross_fitted,
+        scored=nested.scored,
+        is_optimistic=nested.is_optimistic,
+        blocks=len(nested.block_numbers),
     )

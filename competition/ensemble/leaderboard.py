@@ -1,10 +1,10 @@
-"""What a leaderboard of n rows may show: a 95 % interval from out-of-fold rows, one formula for all that print it.
+"""95 % interval of the score on a leaderboard of n rows, from out-of-fold rows.
 
     middle(n) +- 1.96 sqrt(error^2 + spread(n)^2)
 
-error: of our own estimate, from N out-of-fold rows.  spread(n): of the draw of n test rows, from samples of n rows.
-middle(n): not the out-of-fold score, because macro-F1 depends on the number of rows: it is lower on few, and where a
-class has no test row, its definition decides. See `_middle`.
+error: standard error of the estimate from N out-of-fold rows.  spread(n): standard deviation over draws of n test rows.
+middle(n): the expected score of n rows. It differs from the out-of-fold score, because macro-F1 depends on the number
+of rows: it is lower on few rows, and its definition for classes without test rows matters. See `_middle`.
 Coverage in simulated flower competitions: benchmarks/leaderboard_coverage.py.
 """
 
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.bootstrap import resampled, score_of, score_with_error
+from competition.ensemble.bootstrap import resampled, score_with_error
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import NORMAL_95
 
-SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows, because a public leaderboard counts a share of them
+SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows; a public leaderboard counts a share of them
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedScore:
-    """Of `rows` test rows like the training rows, in the known unit of the metric (Metric.display)."""
+    """Expected score of `rows` test rows drawn like the training rows, in the usual sign of the metric (Metric.display)."""
 
     rows: int
     middle: float
     spread: float  # standard deviation of the draw of the rows
     error: float  # standard error of middle
-    best: float | None  # the limit of the score: 1, or 0 where smaller is better; None = not known
+    best: float | None  # best possible score: 1, or 0 if smaller is better; None = unknown
 
 
 def expected_scores(
@@ -42,7 +42,7 @@ def expected_scores(
     seed: int,
     shares: Sequence[float] = SHARES,
 ) -> tuple[ExpectedScore, ...]:
-    """For all test rows and for smaller shares of them; `interval` answers for any number of rows.
+    """Expected scores of all test rows and of smaller shares; `interval` interpolates to any number of rows.
 
     labels: (N,) int, out-of-fold rows that took no part in any choice.  output: (N,) labels or (N, C) probabilities.
     Metrics of probabilities: for all test rows only; their spread follows 1 / sqrt(rows).
@@ -50,11 +50,11 @@ def expected_scores(
     error = score_with_error(labels, output, metric, classes, resamples, seed).error
     best = 1.0 if metric.sign > 0 else 0.0
     points = []
-    for share in shares if metric.from_counts is not None else shares[:1]:
+    for share in shares if metric.needs_labels else shares[:1]:
         rows = max(1, round(test_rows * share))
         drawn = resampled(labels, [output], metric, classes, resamples, seed + 1, rows)[0]
         spread = float(drawn.std())
-        if spread <= 1e-12:  # no mistake in any sample: as many as one wrong row in N would give
+        if spread <= 1e-12:  # no error in any sample: use the effect of one wrong row in N
             spread = error * math.sqrt(len(labels) / rows)
         middle = _middle(labels, output, metric, classes, rows, resamples, seed + 2)
         points.append(ExpectedScore(rows, metric.display(middle), spread, error, best))
@@ -67,30 +67,30 @@ def _middle(
     """The expected score of n rows, from N rows.
 
     n < N: the mean over subsamples of n rows drawn without replacement, which has no bias for any metric (Hoeffding
-    1948). n > N: the bias of a metric falls with 1 / rows, so what n rows gain over N is what N rows lose to one sample
-    of m rows from them, 1/m = 1/N - 1/n.  Metrics of probabilities are means over rows, or over pairs: no bias.
+    1948). n > N: the bias of a metric falls with 1 / rows, so n rows gain over N rows what N rows gain over a
+    sample of m of them, 1/m = 1/N - 1/n.  Metrics of probabilities are means over rows, or over pairs: no bias.
     """
-    value, have = score_of(labels, output, metric, classes), len(labels)
-    if metric.from_counts is None or rows == have:
+    value, oof_rows = metric.evaluate(labels, output, classes), len(labels)
+    if not metric.needs_labels or rows == oof_rows:
         return value
-    if rows < have:
+    if rows < oof_rows:
         return float(resampled(labels, [output], metric, classes, resamples, seed, rows, replace=False)[0].mean())
-    size = rows * have // (rows - have)
-    if size > 100 * have:
+    size = rows * oof_rows // (rows - oof_rows)
+    if size > 100 * oof_rows:
         return value
     return 2 * value - float(resampled(labels, [output], metric, classes, resamples, seed, size)[0].mean())
 
 
 def from_standard_error(score: float, error: float, rows: int) -> ExpectedScore:
-    """What a score and its standard error on `rows` rows say alone: for results without expected scores."""
+    """Expected score from a score and its standard error on `rows` rows alone; for results without expected scores."""
     return ExpectedScore(rows, score, error, error, None)
 
 
 def interval(points: Sequence[ExpectedScore], rows: float) -> tuple[float, float]:
-    """(low, high): 95 % of leaderboards of `rows` rows.
+    """(low, high) of the 95 % interval for a leaderboard of `rows` rows.
 
-    The nearest point's spread, scaled by 1 / sqrt(rows); the middle is linear in 1 / rows between points.
-    Assumes that test rows are drawn at random from where the training rows come from.
+    Uses the nearest point's spread, scaled by 1 / sqrt(rows); the middle is linear in 1 / rows between points.
+    Assumes that test rows and training rows are drawn from the same distribution.
     """
     points = sorted(points, key=lambda point: -point.rows)  # 1 / rows rises
     nearest = min(points, key=lambda point: abs(math.log(point.rows / rows)))

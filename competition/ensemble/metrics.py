@@ -1,12 +1,11 @@
 """The metrics of image competitions, each equal to scikit-learn's, each greater-is-better.
 
-A metric of labels (macro-F1, accuracy, kappa) is a function of four small tallies; so one definition serves the plain
-score, the bootstrap, and the greedy search, which moves tallies instead of counting rows again.
+A metric of labels (macro-F1, accuracy, kappa) is a function of four counts per class or per sample (`LabelCounts`), so
+one definition serves the plain score, the bootstrap and the greedy search, which updates counts instead of rows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from competition.config.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """What metrics of labels are made of. Leading axes (...) are free: members, resamples, offsets."""
+    """Counts from which metrics of labels are computed. Leading axes (...) may be members, resamples or offsets."""
 
-    hits: np.ndarray  # (..., C) rows of the class that were given it
-    predicted: np.ndarray  # (..., C) rows that were given the class
+    hits: np.ndarray  # (..., C) correctly predicted rows of the class
+    predicted: np.ndarray  # (..., C) rows predicted as the class
     actual: np.ndarray  # (..., C) or (C,) rows of the class
     squares: np.ndarray  # (...) sum over rows of (label - predicted)^2
 
@@ -33,27 +32,57 @@ class LabelCounts:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`score` is greater-is-better for every metric; `shown` turns it into the number people know."""
+    """A metric. Scores are greater-is-better; `display` converts a score to the metric's usual sign.
+
+    Exactly one of the two functions is set: `from_counts` for metrics of labels, `from_probs` for metrics of
+    probabilities.
+    """
 
     name: str
-    needs: Literal["label", "probabilities"]  # what a submission is scored on
-    sign: int  # -1 where the known number is smaller-is-better (log_loss)
-    from_counts: Callable[[LabelCounts], np.ndarray] | None  # for metrics of labels
-    from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None  # for metrics of probabilities
+    sign: int  # -1 if the usual number is smaller-is-better (log_loss)
+    from_counts: Callable[[LabelCounts], np.ndarray] | None
+    from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None
 
-    def score(self, labels: np.ndarray, probs: np.ndarray) -> float:
-        """labels: (N,) int.  probs: (N, C).  For a metric of labels, the most probable class is the label."""
+    @property
+    def needs_labels(self) -> bool:
+        """True for a metric of labels, False for a metric of probabilities."""
+        return self.from_counts is not None
+
+    def output_of(self, probs: np.ndarray, predicted: np.ndarray | None = None) -> np.ndarray:
+        """The output that this metric scores: (N,) labels, or the (N, C) probabilities themselves.
+
+        predicted: (N,) int labels of a decision rule; None = the most probable class.
+        """
+        if not self.needs_labels:
+            return probs
+        return probs.argmax(1) if predicted is None else predicted
+
+    def evaluate(self, labels: np.ndarray, output: np.ndarray, classes: int | None = None) -> float:
+        """Score an output; greater is better.
+
+        labels: (N,) int in 0..classes-1.  output: (N,) int labels or (N, C) probabilities; a metric of labels takes the
+        most probable class of probabilities.  classes: C, required for labels.
+        """
         if self.from_probs is not None:
-            return float(self.from_probs(labels, probs, None))
-        return self.score_labels(labels, probs.argmax(1), probs.shape[1])
+            if output.ndim != 2:
+                raise UserError(f"{self.name} is a metric of probabilities, not of labels")
+            return float(self.from_probs(labels, output, None))
+        classes = output.shape[1] if output.ndim == 2 else classes
+        if classes is None:
+            raise ValueError("expected the number of classes with labels")
+        predicted = output.argmax(1) if output.ndim == 2 else output
+        return float(self.evaluate_counts(count_labels(labels, predicted, classes)))
 
-    def score_labels(self, labels: np.ndarray, predicted: np.ndarray, classes: int) -> float:
-        """labels, predicted: (N,) int in 0..classes-1."""
+    score = score_labels = evaluate  # former names, still used outside competition/ensemble
+
+    def evaluate_counts(self, counts: LabelCounts) -> np.ndarray:
+        """(...) scores of a metric of labels, greater is better."""
         if self.from_counts is None:
             raise UserError(f"{self.name} is a metric of probabilities, not of labels")
-        return float(self.from_counts(count_labels(labels, predicted, classes)))
+        return self.from_counts(counts)
 
     def display(self, score: float) -> float:
+        """Convert a greater-is-better score to the metric's usual sign."""
         return self.sign * score
 
 
@@ -61,17 +90,17 @@ def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> Lab
     """labels, predicted: (N,) int in 0..classes-1."""
     if len(labels) != len(predicted):
         raise UserError(f"expected one prediction per label, found {len(predicted)} for {len(labels)}")
-    gap = (labels - predicted).astype(np.float64)
+    error = (labels - predicted).astype(np.float64)
     return LabelCounts(
         hits=np.bincount(labels[labels == predicted], minlength=classes),
         predicted=np.bincount(predicted, minlength=classes),
         actual=np.bincount(labels, minlength=classes),
-        squares=np.asarray(gap @ gap),
+        squares=np.asarray(error @ error),
     )
 
 
 def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray, classes: int) -> LabelCounts:
-    """Tallies of many samples of the same kinds of rows.
+    """Label counts of many samples of the same kinds of rows.
 
     labels, predicted: (U,) int, one per kind of row.  counts: (R, U) float, rows of each kind in each sample.
     Returns LabelCounts with leading axis R.
@@ -80,15 +109,15 @@ def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarra
 
     counts = np.asarray(counts, np.float64)
 
-    def per_class(kinds: np.ndarray, at: np.ndarray) -> np.ndarray:
-        columns = csr_array((np.ones(len(kinds)), (at[kinds], kinds)), shape=(classes, len(labels)))
+    def per_class(kinds: np.ndarray, class_of: np.ndarray) -> np.ndarray:
+        columns = csr_array((np.ones(len(kinds)), (class_of[kinds], kinds)), shape=(classes, len(labels)))
         return np.asarray((columns @ counts.T).T)
 
-    every = np.arange(len(labels))
+    all_kinds = np.arange(len(labels))
     return LabelCounts(
         hits=per_class(np.flatnonzero(predicted == labels), labels),
-        predicted=per_class(every, predicted),
-        actual=per_class(every, labels),
+        predicted=per_class(all_kinds, predicted),
+        actual=per_class(all_kinds, labels),
         squares=counts @ (predicted - labels).astype(np.float64) ** 2,
     )
 
@@ -122,17 +151,21 @@ def _accuracy(t: LabelCounts) -> np.ndarray:
 def _quadratic_kappa(t: LabelCounts) -> np.ndarray:
     """1 - observed / expected squared distance (Cohen 1968); 1 where both are 0.
 
-    The expected distance needs the marginals alone: sum_ij a_i b_j (i - j)^2 / N.
+    The expected distance needs only the marginals: sum_ij a_i b_j (i - j)^2 / N.
     """
-    place = np.arange(t.predicted.shape[-1], dtype=np.float64)
+    class_numbers = np.arange(t.predicted.shape[-1], dtype=np.float64)
     actual, predicted = np.asarray(t.actual, np.float64), np.asarray(t.predicted, np.float64)
     n = actual.sum(-1)
-    expected = predicted @ place**2 + actual @ place**2 - 2.0 * (predicted @ place) * (actual @ place) / n
+    expected = (
+        predicted @ class_numbers**2
+        + actual @ class_numbers**2
+        - 2.0 * (predicted @ class_numbers) * (actual @ class_numbers) / n
+    )
     return np.where(expected > 0, 1.0 - t.squares / np.where(expected > 0, expected, 1.0), 1.0)
 
 
 def true_class(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """(..., N, C) -> (..., N): the probability given to each row's own class, never 0.
+    """(..., N, C) -> (..., N): the probability of each row's true class, never 0.
 
     Clipped at the resolution of the dtype, as scikit-learn's log_loss does (float16 counts as float32).
     """
@@ -153,7 +186,7 @@ def _log_loss(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None)
 
 
 def top_k_hits(labels: np.ndarray, probs: np.ndarray, k: int) -> np.ndarray:
-    """(N,) bool: fewer than k classes rank before the row's own; equal probabilities rank by class number."""
+    """(N,) bool: fewer than k classes rank before the true class; equal probabilities rank by class number."""
     own = probs[np.arange(len(labels)), labels][:, None]
     earlier = np.arange(probs.shape[1]) < labels[:, None]
     return ((probs > own) | ((probs == own) & earlier)).sum(1) < k
@@ -168,40 +201,41 @@ def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray 
 
     A column whose class has no row, or every row, has no AUC and is left out of the mean.
     """
-    given = np.ones((1, len(labels))) if weights is None else weights
+    resample_weights = np.ones((1, len(labels))) if weights is None else weights
     columns = [c for c in range(probs.shape[1]) if 0 < np.count_nonzero(labels == c) < len(labels)]
     if not columns:
         raise UserError(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
     with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
-        found = np.array([_auc(labels == c, probs[:, c], given) for c in columns])  # (columns, R)
-    there = np.isfinite(found)
-    mean = np.where(there, found, 0).sum(0) / np.maximum(there.sum(0), 1)
+        aucs = np.array([_auc(labels == c, probs[:, c], resample_weights) for c in columns])  # (columns, R)
+    defined = np.isfinite(aucs)
+    mean = np.where(defined, aucs, 0).sum(0) / np.maximum(defined.sum(0), 1)
     return np.asarray(mean[0]) if weights is None else mean
 
 
 def _auc(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Share of (positive, negative) pairs in the right order.  weights: (R, N).  Returns (R,)."""
+    """Share of (positive, negative) pairs that the scores order correctly.  weights: (R, N).  Returns (R,)."""
     order = np.argsort(scores, kind="stable")
     weights, positive, scores = weights[:, order], positive[order], scores[order]
     starts = np.flatnonzero(np.r_[True, scores[1:] != scores[:-1]])  # one group per distinct score
-    up = np.add.reduceat(weights * positive, starts, axis=1, dtype=np.float64)
-    down = np.add.reduceat(weights * ~positive, starts, axis=1, dtype=np.float64)
-    below = down.cumsum(1) - down
-    return (up * (below + 0.5 * down)).sum(1) / (up.sum(1) * down.sum(1))
+    positives = np.add.reduceat(weights * positive, starts, axis=1, dtype=np.float64)
+    negatives = np.add.reduceat(weights * ~positive, starts, axis=1, dtype=np.float64)
+    negatives_below = negatives.cumsum(1) - negatives
+    return (positives * (negatives_below + 0.5 * negatives)).sum(1) / (positives.sum(1) * negatives.sum(1))
 
 
 METRICS: dict[str, Metric] = {
-    "macro_f1": Metric("macro_f1", "label", 1, _macro_f1, None),
-    "macro_f1_present": Metric("macro_f1_present", "label", 1, _macro_f1_present, None),
-    "accuracy": Metric("accuracy", "label", 1, _accuracy, None),
-    "quadratic_kappa": Metric("quadratic_kappa", "label", 1, _quadratic_kappa, None),
-    "log_loss": Metric("log_loss", "probabilities", -1, None, _log_loss),
-    "mean_column_auc": Metric("mean_column_auc", "probabilities", 1, None, _mean_column_auc),
-    "top_5": Metric("top_5", "probabilities", 1, None, _top_5),
+    "macro_f1": Metric("macro_f1", 1, _macro_f1, None),
+    "macro_f1_present": Metric("macro_f1_present", 1, _macro_f1_present, None),
+    "accuracy": Metric("accuracy", 1, _accuracy, None),
+    "quadratic_kappa": Metric("quadratic_kappa", 1, _quadratic_kappa, None),
+    "log_loss": Metric("log_loss", -1, None, _log_loss),
+    "mean_column_auc": Metric("mean_column_auc", 1, None, _mean_column_auc),
+    "top_5": Metric("top_5", 1, None, _top_5),
 }
 
 
 def metric_named(name: str) -> Metric:
+    """The metric of this name. Raises UserError for an unknown name."""
     if name not in METRICS:
         raise UserError(f"metric '{name}' is not known; expected one of {', '.join(METRICS)}")
     return METRICS[name]

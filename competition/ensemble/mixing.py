@@ -1,6 +1,6 @@
-"""What is averaged when members are mixed: probabilities, their logarithms, or their ranks.
+"""Weighted means of members or views: arithmetic ("mean"), geometric, or of ranks.
 
-probs (M, N, C) -> prepare -> parts (M, N, C) -> weighted sum over M -> finish -> (N, C)
+probs (M, N, C) -> to_mixing_space -> (M, N, C) -> weighted_sum -> (N, C) -> to_probabilities -> (N, C)
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ FLOOR = 1e-7  # the smallest probability whose logarithm is taken; float16 round
 
 
 def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
-    """(..., N, C) probabilities -> (..., N, C) float32, ready for a weighted sum."""
+    """Convert (..., N, C) probabilities to float32 values whose weighted sum is taken: themselves, logs or ranks."""
     if mixing == "mean":
         return np.asarray(probs, np.float32)
     if mixing == "geometric":
@@ -23,7 +23,7 @@ def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
 
 
 def to_probabilities(mixed: np.ndarray, mixing: str) -> np.ndarray:
-    """(N, C) weighted sums -> (N, C) float32. Rows sum to 1, except for ranks: a column's order is their meaning."""
+    """Convert (N, C) weighted sums to float32 probabilities. Ranks are returned unchanged; their rows do not sum to 1."""
     if mixing == "rank":
         return mixed.astype(np.float32)
     if mixing == "geometric":
@@ -32,7 +32,7 @@ def to_probabilities(mixed: np.ndarray, mixing: str) -> np.ndarray:
 
 
 def weighted_sum(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(M, N, C), (M,) -> (N, C) float32. A member without weight is not read, so its NaNs do not matter."""
+    """(M, N, C), (M,) -> (N, C) float32. Zero-weight members are not read, so they may hold NaN."""
     used = np.flatnonzero(weights)
     total = np.zeros(parts.shape[1:], np.float32)
     for m in used:
@@ -41,12 +41,12 @@ def weighted_sum(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def mix(probs: np.ndarray, weights: np.ndarray, mixing: str) -> np.ndarray:
-    """(M, N, C), (M,) -> (N, C) float32."""
+    """Weighted mean.  probs: (M, N, C).  weights: (M,).  Returns (N, C) float32."""
     return to_probabilities(weighted_sum(to_mixing_space(probs, mixing), weights), mixing)
 
 
 def _ranks(probs: np.ndarray) -> np.ndarray:
-    """Each column's mean rank among the N rows, in (0, 1]; for metrics of order (AUC), blind to each member's scale."""
+    """Each column's mean rank among the N rows, in (0, 1]: independent of a member's scale, for AUC."""
     from scipy.stats import rankdata
 
     return (rankdata(probs, method="average", axis=-2) / probs.shape[-2]).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Nested cross-fitting: what is scored is chosen without the rows that score it, at every level.
+"""Nested cross-fitting: every choice is made without the rows that it is scored on.
 
-A chain fitted without blocks {j, k} serves both as j's inner and k's inner round, so B blocks of folds cost
-1 + B + B(B-1)/2 fits.
+The outer loop leaves out one block of folds for the score, the inner loop a second one for selecting the candidate. The
+fit without blocks {j, k} serves the outer rounds of both j and k, so B blocks cost 1 + B + B(B-1)/2 fits.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,10 +14,10 @@ from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Score, paired, score_with_error
 from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
+    CandidateKey,
     Chain,
     ChainSettings,
     MemberViews,
-    Name,
     ViewSeconds,
     apply_chain,
     chain_labels,
@@ -30,185 +30,207 @@ from competition.ensemble.outputs import chunks
 from competition.ensemble.selection import HonestSettings, select_candidate
 from competition.ensemble.significance import Difference
 
-Progress = Callable[[int, int], None]  # fits done, fits in all
+Progress = Callable[[int, int], None]  # (fits done, total number of fits)
 
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """What chains say on rows they never saw.  probs: (N, C).  labels: (N,).  chosen: block -> candidate."""
+    """Predictions for each row by a chain fitted without the row's block."""
 
-    probs: np.ndarray
-    labels: np.ndarray
-    chosen: Mapping[int, Name]
+    probs: np.ndarray  # (N, C) float32
+    decided: np.ndarray  # (N,) int64, labels after the decision rule
+    selected: Mapping[int, CandidateKey]  # block -> candidate that predicted it
 
     def output(self, metric: Metric) -> np.ndarray:
-        return self.labels if metric.from_counts else self.probs
+        """(N,) labels or (N, C) probabilities, as the metric needs."""
+        return metric.output_of(self.probs, self.decided)
 
 
 def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
-    """(N,) int, the block of each row's fold: folds are merged into at most `blocks` blocks of about equal size.
+    """Merge folds into at most `blocks` blocks of about equal size.
 
-    A row is then scored by a chain that saw no row of its block, hence none of its fold.
+    folds: (N,) int.  Returns (N,) int, the block of each row.
+    A row is then scored by a chain that was fitted without any row of its block, hence of its fold.
     """
-    named = np.unique(folds)
-    if len(named) < 2 or named[0] < 0:
-        found = [int(fold) for fold in named]
-        raise UserError(f"an honest score needs two folds or more, numbered from 0; found {found}")
+    fold_numbers = np.unique(folds)
+    if len(fold_numbers) < 2 or fold_numbers[0] < 0:
+        raise UserError(
+            f"an honest score needs two folds or more, numbered from 0; found {[int(fold) for fold in fold_numbers]}"
+        )
     if blocks < 2:
-        raise UserError(f"honest.blocks: {blocks} was found; an honest score needs two or more")
-    return np.searchsorted(named, folds) % min(blocks, len(named))
+        raise UserError(f"honest.blocks: expected 2 or more, found {blocks}")
+    return np.searchsorted(fold_numbers, folds) % min(blocks, len(fold_numbers))
 
 
 def scored_rows(folds: np.ndarray, tuned_folds: Collection[int]) -> tuple[np.ndarray, bool]:
-    """((N,) bool, whether the scores are optimistic): rows that scores are of.
+    """Return the rows to score, (N,) bool, and whether their scores are optimistic.
 
-    Rows of folds that chose hyperparameters are left out; where that leaves none, all are scored, optimistically.
+    Rows of folds that chose hyperparameters are excluded. If no row remains, all rows are scored, optimistically.
     """
     scored = ~np.isin(folds, sorted(tuned_folds))
     return (scored, False) if scored.any() else (np.ones(len(folds), bool), True)
 
 
-def candidates_of(settings: ChainSettings) -> list[Name]:
-    """Every combination that the metric has a use for, the simplest first. Ranks are no probabilities to calibrate."""
+def candidate_keys(settings: ChainSettings) -> list[CandidateKey]:
+    """All combinations of calibration, method and rule that the metric can use, the simplest first.
+
+    Means of ranks are not probabilities, so they are never calibrated.
+    """
     rules = rules_for(metric_named(settings.metric), settings.decision.rules)
     calibrations = ("none",) if settings.policy.mixing == "rank" else settings.blend.calibrations
     return [(calib, method, rule) for calib in calibrations for method in settings.blend.methods for rule in rules]
 
 
 class NestedCrossFit:
-    """Fits without some blocks of folds, each made once."""
+    """Fits of all candidates without some blocks of folds, each computed once, and the scores derived from them."""
 
     def __init__(
         self,
-        views: MemberViews,
+        members: MemberViews,
         labels: np.ndarray,
         folds: np.ndarray,
         settings: ChainSettings,
         honest: HonestSettings,
         *,
-        beside: Sequence[Name] = (),
+        baselines: Sequence[CandidateKey] = (),
         seconds: ViewSeconds | None = None,
         progress: Progress | None = None,
         tuned_folds: Collection[int] = (),
     ) -> None:
-        """beside: fitted along for comparison, never chosen unless they are candidates as well.
+        """members: aligned.  labels, folds: (N,) int.
 
-        tuned_folds: folds whose rows chose hyperparameters: they take part in choices and in no score.
+        baselines: fitted for comparison; not selected unless they are candidates as well.
+        seconds: inference time per view, for settings.policy.seconds_limit.
+        tuned_folds: folds whose rows chose hyperparameters; used for fitting, excluded from scores.
         """
-        if not len(labels) == len(folds) == len(next(iter(views.values())).ids):
+        if not len(labels) == len(folds) == len(next(iter(members.values())).ids):
             raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
-        self.views, self.labels, self.blocks = views, labels, blocks_of(folds, honest.blocks)
+        self.members, self.labels, self.blocks = members, labels, blocks_of(folds, honest.blocks)
         self.scored, self.is_optimistic = scored_rows(folds, tuned_folds)
         self.settings, self.honest = settings, honest
         self.metric = metric_named(settings.metric)
-        self.fitter = Fitter(views, labels, self.blocks, settings, seconds)
-        self.choices = candidates_of(settings)
-        self.fitted = list(dict.fromkeys([*self.choices, *beside]))
-        self.names = sorted(int(block) for block in np.unique(self.blocks))
-        self.progress, self.done = progress, 0
-        self.candidates = cache(self._candidates)  # on the instance, so that it goes when the instance goes
-        self.choose = cache(self._choose)
+        self.fitter = Fitter(members, labels, self.blocks, settings, seconds)
+        self.candidate_keys = candidate_keys(settings)
+        self.fitted_keys = list(dict.fromkeys([*self.candidate_keys, *baselines]))
+        self.block_numbers = sorted(int(block) for block in np.unique(self.blocks))
+        self.progress, self.fits_done = progress, 0
+        # Cached per instance, so that the cache is freed with the instance.
+        self.candidates = cache(self._candidates)
+        self.select = cache(self._select)
 
     @property
     def classes(self) -> int:
+        """C"""
         return self.fitter.classes
 
     def chain(self) -> Chain:
-        """Fitted on all rows."""
-        return self.candidates(frozenset())[self.choose(frozenset())].chain
+        """The selected chain, fitted on all rows."""
+        return self.candidates(frozenset())[self.select(frozenset())].chain
 
-    def cross_fit(self, fixed: Name | None = None) -> CrossFitted:
-        """fixed: this candidate in every block, instead of the one chosen without the block."""
-        probs, chosen = np.zeros((len(self.labels), self.classes), np.float32), {}
-        labels = np.zeros(len(self.labels), np.int64)
-        for block in self.names:
-            chosen[block] = fixed or self.choose(frozenset({block}))
-            chain, rows = self.candidates(frozenset({block}))[chosen[block]].chain, self._rows(block)
-            probs[rows], labels[rows] = apply_chain(chain, self.views, rows)
-        return CrossFitted(probs, labels, chosen)
+    def cross_fit(self, fixed: CandidateKey | None = None) -> CrossFitted:
+        """Predict each block with a chain that was selected and fitted without it.
 
-    def output(self, fixed: Name) -> np.ndarray:
-        """What one candidate says on rows it never saw: (N,) labels or (N, C) probabilities, as the metric needs."""
-        if self.metric.from_counts is None:
-            return self.cross_fit(fixed).probs
-        labels = np.zeros(len(self.labels), np.int64)
-        for block in self.names:
-            labels[self._rows(block)] = self._held_out_output(frozenset({block}), block, fixed)
-        return labels
+        fixed: use this candidate for every block instead of selecting one.
+        """
+        probs, selected = np.zeros((len(self.labels), self.classes), np.float32), {}
+        decided = np.zeros(len(self.labels), np.int64)
+        for block in self.block_numbers:
+            selected[block] = fixed or self.select(frozenset({block}))
+            chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self._rows(block)
+            probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
+        return CrossFitted(probs, decided, selected)
+
+    def output(self, key: CandidateKey) -> np.ndarray:
+        """Cross-fitted output of one candidate: (N,) labels or (N, C) probabilities, as the metric needs."""
+        if not self.metric.needs_labels:
+            return self.cross_fit(key).probs
+        decided = np.zeros(len(self.labels), np.int64)
+        for block in self.block_numbers:
+            decided[self._rows(block)] = self._held_out_output(frozenset({block}), block, key)
+        return decided
 
     def score(self, output: np.ndarray) -> Score:
-        """Of the rows that may be scored."""
-        honest, at = self.honest, self.scored
-        return score_with_error(self.labels[at], output[at], self.metric, self.classes, honest.resamples, honest.seed)
+        """Score of an output of all N rows, computed on the rows to score."""
+        honest, rows = self.honest, self.scored
+        return score_with_error(
+            self.labels[rows], output[rows], self.metric, self.classes, honest.resamples, honest.seed
+        )
 
     def difference(self, before: np.ndarray, after: np.ndarray) -> Difference:
-        """Of the rows that may be scored."""
-        honest, at = self.honest, self.scored
+        """Paired difference of two outputs of all N rows, computed on the rows to score."""
+        honest, rows = self.honest, self.scored
         sizes = (self.classes, honest.resamples, honest.seed)
-        return paired(self.labels[at], before[at], after[at], self.metric, *sizes)
+        return paired(self.labels[rows], before[rows], after[rows], self.metric, *sizes)
 
-    def score_on_own_rows(self, chain: Chain) -> float:
-        """The score of a chain on rows that it was chosen on: it flatters."""
+    def score_on_fitted_rows(self, chain: Chain) -> float:
+        """Score of a chain on rows that it was fitted on; optimistic."""
         rows = np.flatnonzero(self.scored)
-        if self.metric.from_counts is None:
-            return self.metric.score(self.labels[rows], apply_chain(chain, self.views, rows)[0])
-        return self.metric.score_labels(self.labels[rows], chain_labels(chain, self.views, rows), self.classes)
+        if self.metric.needs_labels:
+            return self.metric.evaluate(self.labels[rows], chain_labels(chain, self.members, rows), self.classes)
+        return self.metric.evaluate(self.labels[rows], apply_chain(chain, self.members, rows)[0])
 
-    def views_effect(self, name: str) -> Difference:
-        """What a member's policy, chosen without the block it is judged on, changes against its plain view."""
-        views, hard = self.views[name], self.metric.from_counts is not None
-        shape = (len(self.labels),) if hard else (len(self.labels), self.classes)
-        before, after = (np.zeros(shape, np.int64 if hard else np.float32) for _ in range(2))
-        plain = self.fitter.caches[name].plain()
-        for block in self.names:
-            chain, rows = self._views_chain(block), self._rows(block)
-            plain_temperature = 1.0
-            if chain.temperatures[name] != 1.0:  # or averaging would be credited with calibration
-                plain_temperature = temperature_at(plain.temperature_step(self.blocks != block))
+    def view_effect(self, member: str) -> Difference:
+        """Difference between a member's TTA policy and its identity view.  The policy is fitted without each block."""
+        predictions, needs_labels = self.members[member], self.metric.needs_labels
+        shape = (len(self.labels),) if needs_labels else (len(self.labels), self.classes)
+        before, after = (np.zeros(shape, np.int64 if needs_labels else np.float32) for _ in range(2))
+        identity = self.fitter.caches[member].identity_view()
+        for block in self.block_numbers:
+            chain, rows = self._chain_for_views(block), self._rows(block)
+            temperature = 1.0
+            if chain.temperatures[member] != 1.0:  # else the policy would be credited with the calibration
+                temperature = temperature_at(identity.temperature_step(self.blocks != block))
             parts = chunks(len(rows), self.classes) if chain.by_rows else [slice(0, len(rows))]
             for part in parts:
-                at = rows[part]
-                old, new = apply_temperature(plain.probs(at), plain_temperature), member_probs(chain, name, views, at)
-                before[at], after[at] = (old.argmax(1), new.argmax(1)) if hard else (old, new)
-                views.release()
+                chunk = rows[part]
+                before[chunk] = self.metric.output_of(apply_temperature(identity.probs(chunk), temperature))
+                after[chunk] = self.metric.output_of(member_probs(chain, member, predictions, chunk))
+                predictions.release()
         return self.difference(before, after)
 
-    def _views_chain(self, block: int) -> Chain:
-        """Policies are the same in all candidates; a metric of probabilities judges them calibrated, where it can."""
-        calibrated = [name for name in self.fitted if name[0] == "temperature" and self.metric.from_counts is None]
-        return self.candidates(frozenset({block}))[(calibrated or self.fitted)[0]].chain
+    def _chain_for_views(self, block: int) -> Chain:
+        """A chain fitted without `block`, for its policies, which are the same in all candidates.
+
+        A metric of probabilities compares calibrated probabilities if a calibrated candidate exists.
+        """
+        calibrated = [key for key in self.fitted_keys if key[0] == "temperature" and not self.metric.needs_labels]
+        return self.candidates(frozenset({block}))[(calibrated or self.fitted_keys)[0]].chain
 
     def _rows(self, block: int) -> np.ndarray:
         return np.flatnonzero(self.blocks == block)
 
-    def _candidates(self, without: frozenset[int]) -> dict[Name, Candidate]:
-        candidates = self.fitter.candidates(without, self.fitted)
-        self.done += 1
+    def _candidates(self, excluded_blocks: frozenset[int]) -> dict[CandidateKey, Candidate]:
+        """Fit all candidates and baselines without some blocks."""
+        candidates = self.fitter.fit(excluded_blocks, self.fitted_keys)
+        self.fits_done += 1
         if self.progress:
-            k = len(self.names)
-            self.progress(self.done, 1 + k + (0 if len(self.choices) == 1 or k < 3 else k * (k - 1) // 2))
+            k = len(self.block_numbers)
+            inner_fits = 0 if len(self.candidate_keys) == 1 or k < 3 else k * (k - 1) // 2
+            self.progress(self.fits_done, 1 + k + inner_fits)
         return candidates
 
-    def _choose(self, without: frozenset[int]) -> Name:
-        """The candidate that cross-fitting inside the blocks not in `without` speaks for."""
-        inner = [block for block in self.names if block not in without]
-        if len(self.choices) == 1 or len(inner) < 2:  # nothing to choose, or nothing to choose it on
-            return self.choices[0]
+    def _select(self, excluded_blocks: frozenset[int]) -> CandidateKey:
+        """Select a candidate by cross-fitting inside the blocks that are not excluded."""
+        inner_blocks = [block for block in self.block_numbers if block not in excluded_blocks]
+        if len(self.candidate_keys) == 1 or len(inner_blocks) < 2:  # one candidate, or too few rows to compare them
+            return self.candidate_keys[0]
         outputs = {
-            name: np.concatenate([self._held_out_output(without | {block}, block, name) for block in inner])
-            for name in self.choices
+            key: np.concatenate(
+                [self._held_out_output(excluded_blocks | {block}, block, key) for block in inner_blocks]
+            )
+            for key in self.candidate_keys
         }
-        labels = np.concatenate([self.labels[self.blocks == block] for block in inner])
+        labels = np.concatenate([self.labels[self.blocks == block] for block in inner_blocks])
         return select_candidate(outputs, labels, self.metric, self.classes, self.honest)
 
-    def _held_out_output(self, without: frozenset[int], block: int, name: Name) -> np.ndarray:
-        """On the rows of `block`, by the candidate fitted without the blocks of `without` (which holds `block`)."""
-        candidate = self.candidates(without)[name]
-        unseen = np.flatnonzero(np.isin(self.blocks, sorted(without)))
-        here = self.blocks[unseen] == block
-        if self.metric.from_counts is not None:
-            return candidate.labels[here]
-        # Of all unseen rows where ranks are taken among them, as in every round.
-        rows = unseen[here] if candidate.chain.by_rows else unseen
-        probs = apply_chain(candidate.chain, self.views, rows)[0]
-        return probs if candidate.chain.by_rows else probs[here]
+    def _held_out_output(self, excluded_blocks: frozenset[int], block: int, key: CandidateKey) -> np.ndarray:
+        """Output on the rows of `block` by a candidate fitted without `excluded_blocks`, which include `block`."""
+        candidate = self.candidates(excluded_blocks)[key]
+        held_out = np.flatnonzero(np.isin(self.blocks, sorted(excluded_blocks)))
+        in_block = self.blocks[held_out] == block
+        if self.metric.needs_labels:
+            return candidate.decided[in_block]
+        # Ranks depend on the rows among which they are taken: always all held-out rows.
+        rows = held_out[in_block] if candidate.chain.by_rows else held_out
+        probs = apply_chain(candidate.chain, self.members, rows)[0]
+        return probs if candidate.chain.by_rows else probs[in_block]

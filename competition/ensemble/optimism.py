@@ -1,9 +1,8 @@
-"""How much the best of n scores on the same rows flatters: repeated choices make the winner's score optimistic.
+"""Expected optimism of the best of n scores on the same rows: selecting the maximum makes its score optimistic.
 
 The noise of the rows is resampled around estimates of the true scores; the optimism is the mean over resamples of the
-winner's score minus its true score. The observed scores themselves are no such estimates: their spread contains the
-noise once already, so it is shrunk to what noise does not explain (empirical Bayes). Equally good candidates then count
-as equal, and a candidate that is clearly the best gains nothing from the others.
+winner's score minus its true score. The observed scores are shrunk first, because their spread already contains the noise
+(empirical Bayes). Equally good candidates then count as equal, and a clearly best candidate has no optimism.
 """
 
 import numpy as np
@@ -23,18 +22,18 @@ def expected_optimism(scores: np.ndarray, resampled: np.ndarray) -> float:
 
 
 def shrunk_scores(scores: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """(n,) the scores, pulled towards their mean by the share of their variance that noise explains.
+    """(n,) scores shrunk towards their mean by the share of their variance that is noise.
 
     noise: (n, R) deviations of the resampled scores.
     """
     observed = float(scores.var(ddof=1))
-    kept = max(0.0, 1.0 - noise_between(noise) ** 2 / observed) if observed > 0 else 0.0
-    shrunk: np.ndarray = scores.mean() + kept * (scores - scores.mean())
+    signal_share = max(0.0, 1.0 - noise_between(noise) ** 2 / observed) if observed > 0 else 0.0
+    shrunk: np.ndarray = scores.mean() + signal_share * (scores - scores.mean())
     return shrunk
 
 
 def noise_between(noise: np.ndarray) -> float:
-    """Standard deviation between candidates that the rows alone cause; what all candidates share cancels.
+    """Standard deviation between candidates due to the sampling of rows; noise common to all candidates cancels.
 
     noise: (n, R) deviations of the resampled scores, n >= 2.
     """
@@ -42,9 +41,9 @@ def noise_between(noise: np.ndarray) -> float:
 
 
 def normal_optimism(candidates: int, noise: float) -> float:
-    """Expected largest of n independent normal deviations: for candidates whose outputs on the rows are not stored.
+    """Expected maximum of n independent normal deviations, for candidates without stored outputs.
 
-    noise: standard deviation of one candidate's deviation.
+    noise: standard deviation of one candidate's score.
     """
     if candidates < 2:
         return 0.0

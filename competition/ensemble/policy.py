@@ -1,8 +1,8 @@
-"""Weights over views, per member, chosen on out-of-fold rows: test-time augmentation that has to earn its place.
+"""TTA policies: weights over views, fitted per member on out-of-fold rows.
 
-Greedy selection by log likelihood of calibrated probabilities (Molchanov et al., "Greedy Policy Search", UAI 2020):
-averaging makes any prediction less sure, which alone raises the likelihood of a member that is too sure; calibrated
-first, a view must bring information.
+Greedy selection by the log likelihood of calibrated probabilities (Molchanov et al., "Greedy Policy Search", UAI 2020).
+Averaging lowers the confidence of any prediction, which alone raises the likelihood of an overconfident member. After
+calibration a view is selected only if it adds information.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,26 @@ from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.mixing import to_mixing_space, to_probabilities, weighted_sum
-from competition.ensemble.outputs import OutputCache, plain_view
+from competition.ensemble.outputs import OutputCache, identity_view
 from competition.ensemble.predictions import ViewPredictions
 
-RESAMPLES = 200  # behind the standard error of a policy chosen by the metric
+RESAMPLES = 200  # bootstrap, for the standard error of a policy fitted by the metric
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
+    """The block `policy` of params.yaml."""
+
     method: str  # identity | mean | greedy
     by: str  # greedy: log_likelihood | metric
     mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks
-    seconds_limit: float  # greedy: of the views used, for 1,000 images and one fold model; 0 = no limit
-    same_below: float  # a view whose probabilities differ from another's by less than this all_gather is no view
+    seconds_limit: float  # greedy: inference time of the used views per 1,000 images and fold model; 0 = no limit
+    same_below: float  # a view whose probabilities all differ by less than this from another view's is ignored
 
 
 def fit_policy(
-    views: ViewPredictions,
+    predictions: ViewPredictions,
     labels: np.ndarray,
     rows: np.ndarray,
     metric: Metric,
@@ -41,21 +43,22 @@ def fit_policy(
     seconds: Mapping[str, float] | None = None,
     cache: OutputCache | None = None,
 ) -> dict[str, float]:
-    """View's name -> weight, positive, sum 1.  labels: (N,) int.  rows: the row numbers to choose on.
+    """Fit the policy of one member.  Returns view -> weight; weights are positive and sum to 1.
 
-    seconds: what each view costs for 1,000 images; None = not known, each then counts as one second.
-    cache: results of this member that fits on other rows share.
+    labels: (N,) int.  rows: (n,) int, the row numbers to fit on.
+    seconds: view -> inference time in seconds per 1,000 images; None = unknown, each view then counts as one second.
+    cache: results of this member, shared with fits on other rows.
     """
-    plain, cache = plain_view(views), cache or OutputCache(views, settings.mixing, labels)
+    identity, cache = identity_view(predictions), cache or OutputCache(predictions, settings.mixing, labels)
     if settings.method == "identity":
-        return {plain: 1.0}
-    names = cache.views_that_differ(settings.same_below)
+        return {identity: 1.0}
+    names = cache.distinct_views(settings.same_below)
     if settings.method == "mean":
         return dict.fromkeys(names, 1.0 / len(names))
     if settings.method != "greedy":
         raise UserError(f"policy method '{settings.method}' is not known; expected identity, mean or greedy")
     if len(names) == 1:
-        return {plain: 1.0}
+        return {identity: 1.0}
     cost = np.array([seconds[name] if seconds else 1.0 for name in names])
 
     def affordable(picks: list[int]) -> np.ndarray:
@@ -65,7 +68,7 @@ def fit_policy(
     search = _search(cache, names, labels, rows, metric, settings)
     allowed = affordable if settings.seconds_limit else None
     picks = greedy_picks(
-        search.parts, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
+        search.values, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
     )
     if not picks:
         raise UserError(
@@ -74,52 +77,56 @@ def fit_policy(
         )
     weights = weights_of(picks, len(names))
     if not _is_gain(search, weights, settings):
-        return {plain: 1.0}
+        return {identity: 1.0}
     return {name: float(w) for name, w in zip(names, weights, strict=True) if w}
 
 
-def refused_views(
-    views: ViewPredictions, labels: np.ndarray, metric: Metric, settings: PolicySettings, policy: Mapping[str, float]
+def rejected_views(
+    predictions: ViewPredictions,
+    labels: np.ndarray,
+    metric: Metric,
+    settings: PolicySettings,
+    policy: Mapping[str, float],
 ) -> dict[str, str]:
-    """Every offered view that the policy left out -> why: "no-op", "harmful" or "adds nothing".
+    """Views that the policy does not use -> the reason: "no-op", "harmful" or "adds nothing".
 
-    harmful: half and half with the plain view it is worse than the plain view alone, by what the search goes by.
+    harmful: the mean of this view and the identity view scores lower than the identity view alone, by the search's metric.
     """
     if settings.method == "identity":
         return {}
-    cache = OutputCache(views, settings.mixing, labels)
-    names = cache.views_that_differ(settings.same_below)
-    why = {name: "no-op" for name in views.views if name not in names}
-    left = [name for name in names[1:] if name not in policy]
-    if left:
+    cache = OutputCache(predictions, settings.mixing, labels)
+    names = cache.distinct_views(settings.same_below)
+    reasons = {name: "no-op" for name in predictions.views if name not in names}
+    unused = [name for name in names[1:] if name not in policy]
+    if unused:
         search = _search(cache, names, labels, np.arange(len(labels)), metric, settings)
-        alone = np.eye(len(names))
-        plain = search.score(alone[0], settings.mixing)
-        for name in left:
-            half = search.score((alone[0] + alone[names.index(name)]) / 2, settings.mixing)
-            why[name] = "harmful" if half < plain else "adds nothing"
+        one_hot = np.eye(len(names))
+        identity_score = search.score(one_hot[0], settings.mixing)
+        for name in unused:
+            score = search.score((one_hot[0] + one_hot[names.index(name)]) / 2, settings.mixing)
+            reasons[name] = "harmful" if score < identity_score else "adds nothing"
     if names[0] not in policy:
-        why[names[0]] = "adds nothing"
-    return why
+        reasons[names[0]] = "adds nothing"
+    return reasons
 
 
 @dataclass(frozen=True)
 class _Search:
-    """What a greedy search goes by.  parts: (V, n, C), the plain view first.  labels: (n,).
+    """Inputs of a greedy search.  values: (V, n, C) in mixing space, the identity view first.  labels: (n,) int.
 
-    By the likelihood of an arithmetic mean, C is 1: nothing but the probability of the row's own class counts.
+    For the likelihood of an arithmetic mean C is 1: only the probability of the true class counts.
     """
 
-    parts: np.ndarray
+    values: np.ndarray
     labels: np.ndarray
     metric: Metric
 
     def mixed(self, weights: np.ndarray, mixing: str) -> np.ndarray:
-        mixed = weighted_sum(self.parts, weights)
-        return mixed if self.parts.shape[2] == 1 else to_probabilities(mixed, mixing)
+        mixed = weighted_sum(self.values, weights)
+        return mixed if self.values.shape[2] == 1 else to_probabilities(mixed, mixing)
 
     def score(self, weights: np.ndarray, mixing: str) -> float:
-        return self.metric.score(self.labels, self.mixed(weights, mixing))
+        return self.metric.evaluate(self.labels, self.mixed(weights, mixing))
 
 
 def _search(
@@ -132,14 +139,14 @@ def _search(
 ) -> _Search:
     if settings.by == "log_likelihood" and settings.mixing == "rank":
         raise UserError(
-            "a mean of ranks has no likelihood; expected policy.by metric, or policy.mixing mean or geometric"
+            "policy.by log_likelihood does not work with policy.mixing rank; expected policy.by metric, or policy.mixing mean or geometric"
         )
     if settings.by == "log_likelihood" and settings.mixing == "mean":
         train = np.isin(np.arange(len(labels)), rows)
-        step = cache.plain().temperature_step(train)
-        own = np.stack([cache.under({name: 1.0}).calibrated_own(step)[rows] for name in names])
-        return _Search(own[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
-    probs, labels = np.stack([cache.views.view(name, rows) for name in names]), labels[rows]
+        step = cache.identity_view().temperature_step(train)
+        true_probs = np.stack([cache.with_policy({name: 1.0}).calibrated_true_probs(step)[rows] for name in names])
+        return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
+    probs, labels = np.stack([cache.predictions.view(name, rows) for name in names]), labels[rows]
     if settings.by == "log_likelihood":
         probs = apply_temperature(probs, fit_temperature(probs[0], labels))
         metric = METRICS["log_loss"]
@@ -149,12 +156,11 @@ def _search(
 
 
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
-    """The views beat the plain one by more than the standard error of the rows."""
-    plain, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
+    """Return True if the policy is better than the identity view by more than the standard error."""
+    identity, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
     if settings.by == "log_likelihood":
-        gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, plain))
+        gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, identity))
         return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
-    if search.metric.from_counts is not None:
-        plain, mixed = plain.argmax(1), mixed.argmax(1)
-    classes = search.parts.shape[2]
-    return paired(search.labels, plain, mixed, search.metric, classes, RESAMPLES, seed=0).is_better
+    identity, mixed = search.metric.output_of(identity), search.metric.output_of(mixed)
+    classes = search.values.shape[2]
+    return paired(search.labels, identity, mixed, search.metric, classes, RESAMPLES, seed=0).is_better

@@ -1,7 +1,7 @@
 """Predictions travel with their ids and are joined by id, never by position.
 
-`Predictions` is one table of probabilities; `ViewPredictions` keeps every test-time view apart, so that policies can
-be searched later without running a network again. Files are .npz without pickle, or CSV.
+`Predictions` is one table of probabilities. `ViewPredictions` stores every test-time view separately, so that TTA policies
+can be fitted later without running a network. Files are .npz without pickle, or CSV.
 """
 
 import mmap
@@ -17,7 +17,7 @@ import pandas as pd
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 
-ENTRIES_AT_ONCE = 4_000_000  # probabilities that are checked in one piece
+ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
 LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
 SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3
 
@@ -33,7 +33,7 @@ class Predictions:
         _check(self.ids, self.probs, axes=2)
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
-        """(len(ids), C), in the order of `ids`. Refuses ids that are not there."""
+        """(len(ids), C), in the order of `ids`. Raises UserError for missing ids."""
         return self.probs[positions(self.ids, ids)]
 
     def save(self, path: Path) -> None:
@@ -45,15 +45,9 @@ class Predictions:
         with _open(path) as file:
             return Predictions(file["ids"], file["probs"])
 
-    def save_csv(self, path: Path, classes: Sequence[str]) -> None:
-        table = pd.DataFrame(self.probs, columns=list(classes))
-        table.insert(0, id_column(classes), self.ids)
-        with atomic_write(path) as temporary:
-            table.to_csv(temporary, index=False)
-
     @staticmethod
     def load_csv(path: Path, classes: Sequence[str]) -> "Predictions":
-        """A column of ids (see `id_column`) and one column per class, by name, in any order."""
+        """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""
         name = id_column(classes)
         table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
         missing = [c for c in (name, *classes) if c not in table]
@@ -76,11 +70,11 @@ class ViewPredictions:
             raise UserError(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
-        """(len(ids), V, C), in the order of `ids`. Refuses ids that are not there."""
+        """(len(ids), V, C), in the order of `ids`. Raises UserError for missing ids."""
         return self.probs[positions(self.ids, ids)]
 
     def at(self, ids: np.ndarray) -> "ViewPredictions":
-        """The same predictions for `ids` alone, in their order; nothing is copied where they are these already."""
+        """The predictions of `ids`, in their order; returns self if they are the same."""
         ids = np.asarray(ids).astype(str)
         return self if np.array_equal(ids, self.ids) else _unchecked(ids, self.views, self.rows(ids))
 
@@ -88,8 +82,8 @@ class ViewPredictions:
         """(n, C) float32, of the row numbers `rows` or of all rows."""
         if name not in self.views:
             raise UserError(f"view '{name}' was not predicted; found {', '.join(self.views)}")
-        at = self.views.index(name)
-        return self.probs[slice(None) if rows is None else rows, at].astype(np.float32)
+        index = self.views.index(name)
+        return self.probs[slice(None) if rows is None else rows, index].astype(np.float32)
 
     def save(self, path: Path) -> None:
         with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -98,29 +92,29 @@ class ViewPredictions:
 
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
-        """mapped: the probabilities stay in the file and are read when they are used (an uncompressed .npz)."""
+        """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
         with _open(path) as file:
             probs = mapped_array(path, "probs") if mapped else file["probs"]
             loaded = ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs)
-        loaded.release()  # the check read all of it
+        loaded.release()  # the checks have read the whole file
         return loaded
 
     def release(self) -> None:
-        """Give the memory of pages that were read back, where the probabilities are mapped; they are read again."""
+        """Release the memory of pages already read, if the probabilities are mapped; they are read again on access."""
         if isinstance(self.probs, np.memmap):
             self.probs._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
-    """Of rows that were checked before: their ids are unique and their probabilities are valid."""
-    made = object.__new__(ViewPredictions)
+    """Create without checks, for rows whose ids and probabilities were checked before."""
+    predictions = object.__new__(ViewPredictions)
     for name, value in (("ids", ids), ("views", views), ("probs", probs)):
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(predictions, name, value)
+    return predictions
 
 
 def mapped_array(path: Path, name: str) -> np.ndarray:
-    """An array of an uncompressed .npz, mapped to memory. Raises UserError for a compressed one."""
+    """Memory-map one array of an uncompressed .npz. Raises UserError for a compressed one."""
     with ZipFile(path) as archive, path.open("rb") as file:
         info = archive.getinfo(f"{name}.npy")
         if info.compress_type != ZIP_STORED:
@@ -136,7 +130,7 @@ def mapped_array(path: Path, name: str) -> np.ndarray:
 
 
 def id_column(classes: Sequence[str]) -> str:
-    """The name of the column of ids in a CSV of predictions: id; row_id where a class is called id."""
+    """Name of the id column in a CSV of predictions: id, or row_id if a class is named id."""
     name = "id"
     while name in classes:
         name = f"row_{name}"
@@ -144,7 +138,7 @@ def id_column(classes: Sequence[str]) -> str:
 
 
 def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
-    """(N, C) finite numbers that order rows but need not sum to 1: what a blend of ranks gives."""
+    """Save (N, C) finite scores, whose rows need not sum to 1 (a blend of ranks)."""
     if len(ids) != len(scores) or not np.isfinite(scores).all():
         raise UserError(f"{len(ids)} ids and scores of shape {scores.shape}: expected finite scores, a row for each id")
     with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -152,22 +146,22 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
 
 
 def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(ids, scores): as they were saved, or for exactly `ids` in their order."""
+    """Load (ids, scores): as saved, or for `ids` in their order."""
     with _open(path) as file:
-        have, scores = file["ids"], file["scores"]
-    return (have, scores) if ids is None else (ids, scores[positions(have, ids)])
+        stored_ids, scores = file["ids"], file["scores"]
+    return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
 
 def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
-    """One member's out-of-fold predictions from its fold models: different rows, the same views. Ids may not repeat."""
+    """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
     _same_views(parts)
     ids = np.concatenate([p.ids for p in parts])
-    _refuse_doubled(np.sort(ids.astype(str)))
+    _check_unique(np.sort(ids.astype(str)))
     return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]))
 
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
-    """One member's test predictions: the plain mean of its fold models, which all saw the same rows (joined by id)."""
+    """Average the test predictions of one member's fold models, joined by id."""
     _same_views(parts)
     ids = parts[0].ids
     total = np.zeros(parts[0].probs.shape, np.float32)
@@ -178,26 +172,28 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(np.float16))
 
 
-def positions(have: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """For each wanted id its place in `have`. A missing or doubled id is refused with its count and first names."""
-    have, want = np.asarray(have).astype(str), np.asarray(want).astype(str)
-    order = np.argsort(have, kind="stable")
-    _refuse_doubled(have[order])
-    spot = np.searchsorted(have, want, sorter=order) if len(have) else np.zeros(len(want), int)
-    found = order[np.minimum(spot, len(have) - 1)] if len(have) else spot
-    missing = want[have[found] != want] if len(have) else want
+def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Position in `ids` of each wanted id.  Raises UserError for missing or duplicate ids, with count and examples."""
+    ids, wanted = np.asarray(ids).astype(str), np.asarray(wanted).astype(str)
+    order = np.argsort(ids, kind="stable")
+    _check_unique(ids[order])
+    insertion = np.searchsorted(ids, wanted, sorter=order) if len(ids) else np.zeros(len(wanted), int)
+    indices = order[np.minimum(insertion, len(ids) - 1)] if len(ids) else insertion
+    missing = wanted[ids[indices] != wanted] if len(ids) else wanted
     if len(missing):
         names = ", ".join(missing[:3])
         raise UserError(
-            f"{len(missing)} of {len(want)} ids have no prediction, first {names}; predict these rows again"
+            f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; predict these rows again"
         )
-    return found
+    return indices
 
 
-def _refuse_doubled(in_order: np.ndarray) -> None:
-    again = in_order[1:][in_order[1:] == in_order[:-1]]
-    if len(again):
-        raise UserError(f"{len(again)} ids appear more than once, first {', '.join(again[:3])}; expected each id once")
+def _check_unique(sorted_ids: np.ndarray) -> None:
+    repeated = sorted_ids[1:][sorted_ids[1:] == sorted_ids[:-1]]
+    if len(repeated):
+        raise UserError(
+            f"{len(repeated)} ids appear more than once, first {', '.join(repeated[:3])}; expected each id once"
+        )
 
 
 def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
@@ -205,10 +201,10 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
         raise UserError(
             f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
         )
-    _refuse_doubled(np.sort(np.asarray(ids).astype(str)))
+    _check_unique(np.sort(np.asarray(ids).astype(str)))
     size = max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
-    pieces = [_not_probabilities(probs[start : start + size]) for start in range(0, len(probs), size)]
-    bad = np.concatenate(pieces) if pieces else np.zeros(0, bool)
+    chunks = [_not_probabilities(probs[start : start + size]) for start in range(0, len(probs), size)]
+    bad = np.concatenate(chunks) if chunks else np.zeros(0, bool)
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         raise UserError(
@@ -223,8 +219,8 @@ def _not_probabilities(probs: np.ndarray) -> np.ndarray:
     # infinite entry is not finite, and a comparison with NaN is False.
     probs = probs.astype(np.float32)
     with np.errstate(invalid="ignore"):
-        good = (probs.min(-1) >= 0) & (np.abs(probs.sum(-1) - 1) <= SUM_TOLERANCE)
-    return ~(good if good.ndim == 1 else good.all(-1))
+        valid = (probs.min(-1) >= 0) & (np.abs(probs.sum(-1) - 1) <= SUM_TOLERANCE)
+    return ~(valid if valid.ndim == 1 else valid.all(-1))
 
 
 def _same_views(parts: Sequence[ViewPredictions]) -> None:
@@ -237,8 +233,8 @@ def _same_views(parts: Sequence[ViewPredictions]) -> None:
 
 def _open(path: Path) -> np.lib.npyio.NpzFile:
     if not path.exists():
-        raise UserError(f"{path} is not there; expected predictions, made by `make predict`")
+        raise UserError(f"{path} does not exist; `make predict` creates it")
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path} is not a readable .npz of predictions ({error}); make it again") from error
+        raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error

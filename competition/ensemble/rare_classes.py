@@ -1,4 +1,4 @@
-"""Standard errors where rows are few: classes of one row, results without a mistake, and a warning about both."""
+"""Standard errors for few rows: classes of one row and results without errors; and a warning about such classes."""
 
 from collections.abc import Sequence
 
@@ -6,29 +6,28 @@ import numpy as np
 
 from competition.ensemble.metrics import LabelCounts, Metric, count_labels
 
-POOL = 30  # rows that speak for a class of one row, at least
-POOL_LIMIT = 100  # and at most
-FEW_ROWS = 5  # a class of fewer rows allows no statement about itself
-CLASSES_TRIED = 200  # by `one_wrong_row`; bounds its memory
-ROWS_TRIED = 20
+POOL = 30  # least number of rows borrowed by a class of one row
+POOL_LIMIT = 100  # largest number
+FEW_ROWS = 5  # with fewer rows, the score of a class alone is meaningless
+CLASSES_TRIED = 200  # in `one_wrong_row`; bounds its memory
+ROWS_TRIED = 20  # in `one_wrong_row`
 
 
 def with_borrowed_rows(labels: np.ndarray, outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Append, for each class of one row, the rows of the next rarest classes as if they were rows of it.
+    """Append, for each class of one row, the rows of the next rarest classes as if they were its rows.
 
     labels: (N,) int.  outputs: (N,) labels or (N, C) probabilities.
-    One row says nothing of its own variance, so the strata are collapsed (Cochran 1977, 5A.12). Only what happened to
-    a row is borrowed: in a row of class b that stands for class a, a and b are exchanged in label and prediction. So
-    class sizes stay as they are, and "right" stays "right".
+    One row has no variance, so strata are collapsed (Cochran 1977, 5A.12). In a borrowed row of class b that stands for
+    class a, a and b are exchanged in label and prediction: a correct prediction stays correct. Class sizes stay the same.
     """
-    names, count = np.unique(labels, return_counts=True)
-    rarest = names[np.argsort(count, kind="stable")]
-    singles = names[count == 1]
+    present, count = np.unique(labels, return_counts=True)
+    rarest = present[np.argsort(count, kind="stable")]
+    singles = present[count == 1]
     new_labels, new_outputs = [labels], [[output] for output in outputs]
-    for single in singles if len(names) > 1 else []:
+    for single in singles if len(present) > 1 else []:
         others = rarest[rarest != single]
         needed = int(np.searchsorted(np.cumsum(np.sort(count)[1:]), POOL - 1)) + 1
-        rows = np.concatenate([np.flatnonzero(labels == name) for name in others[:needed]])
+        rows = np.concatenate([np.flatnonzero(labels == c) for c in others[:needed]])
         if len(rows) > POOL_LIMIT:
             rows = rows[np.linspace(0, len(rows) - 1, POOL_LIMIT).astype(int)]
         new_labels.append(np.full(len(rows), single, labels.dtype))
@@ -44,53 +43,53 @@ def _exchanged(output: np.ndarray, labels: np.ndarray, single: int) -> np.ndarra
         new[output == labels] = single
         new[output == single] = labels[output == single]
     else:
-        at = np.arange(len(output))
-        new[:, single], new[at, labels] = output[at, labels], output[:, single]
+        rows = np.arange(len(output))
+        new[:, single], new[rows, labels] = output[rows, labels], output[:, single]
     return new
 
 
 def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
-    """What one more wrong row changes: the root mean square over rows.  A lower limit for a standard error.
+    """Root mean square over rows of the effect of one more wrong row: a lower limit for a standard error.
 
-    N rows without a mistake do not prove that there are none. With a flat prior on the rate, the number of mistakes
+    N rows without an error do not prove an error rate of 0. With a flat prior on the rate, the number of errors
     expected in N other rows has an exponential distribution with standard deviation 1: one row. The 95 % interval
     then ends two rows below a perfect score; the rule of three (Hanley & Lippman-Hand 1983), one-sided, says three.
     """
-    if metric.from_counts is not None:
-        return _of_tallies(count_labels(labels, output, classes), metric, classes)
+    if metric.needs_labels:
+        return _one_wrong_label(count_labels(labels, output, classes), metric, classes)
     if classes == 1:
         return 0.0
     rows = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
-    plain, effects = metric.score(labels, output), []
+    score, effects = metric.evaluate(labels, output), []
     for row in rows:
-        worst, own, least = output.copy(), labels[row], output[row].min() / 2
-        worst[row] += (output[row, own] - least) / (classes - 1)
-        worst[row, own] = least  # the least probable class, the rest spread over the others
-        effects.append(metric.score(labels, worst) - plain)
+        changed, label, lowest = output.copy(), labels[row], output[row].min() / 2
+        # Make the true class the least probable one and spread its probability over the others.
+        changed[row] += (output[row, label] - lowest) / (classes - 1)
+        changed[row, label] = lowest
+        effects.append(metric.evaluate(labels, changed) - score)
     return float(np.sqrt(np.mean(np.square(effects))))
 
 
-def _of_tallies(base: LabelCounts, metric: Metric, classes: int) -> float:
-    """Rows of one class change the score alike, so one row of each class is tried and counts by the class's rows."""
-    assert metric.from_counts is not None
-    names = np.flatnonzero(base.actual)
-    if classes == 1 or not len(names):
+def _one_wrong_label(base: LabelCounts, metric: Metric, classes: int) -> float:
+    """`one_wrong_row` from label counts: one row of each class is changed, weighted by the class's number of rows."""
+    present = np.flatnonzero(base.actual)
+    if classes == 1 or not len(present):
         return 0.0
-    if len(names) > CLASSES_TRIED:
-        names = names[np.linspace(0, len(names) - 1, CLASSES_TRIED).astype(int)]
-    at, taken_for = np.arange(len(names)), np.where(names + 1 < classes, names + 1, names - 1)
-    step = np.where(base.hits[names] > 0, -1, 1)  # where no row is right: what one right row changes
-    hits, predicted = (np.tile(part, (len(names), 1)) for part in (base.hits, base.predicted))
-    hits[at, names] += step
-    predicted[at, names] += step
-    predicted[at, taken_for] = np.maximum(predicted[at, taken_for] - step, 0)
-    changed = metric.from_counts(LabelCounts(hits, predicted, base.actual, base.squares - step))
-    effects = changed - metric.from_counts(base)
-    return float(np.sqrt(np.average(effects**2, weights=base.actual[names])))
+    if len(present) > CLASSES_TRIED:
+        present = present[np.linspace(0, len(present) - 1, CLASSES_TRIED).astype(int)]
+    at, predicted_as = np.arange(len(present)), np.where(present + 1 < classes, present + 1, present - 1)
+    step = np.where(base.hits[present] > 0, -1, 1)  # for a class without correct rows: one correct row more
+    hits, predicted = (np.tile(part, (len(present), 1)) for part in (base.hits, base.predicted))
+    hits[at, present] += step
+    predicted[at, present] += step
+    predicted[at, predicted_as] = np.maximum(predicted[at, predicted_as] - step, 0)
+    changed = metric.evaluate_counts(LabelCounts(hits, predicted, base.actual, base.squares - step))
+    effects = changed - metric.evaluate_counts(base)
+    return float(np.sqrt(np.average(effects**2, weights=base.actual[present])))
 
 
 def small_class_warning(labels: np.ndarray, classes: int) -> list[str]:
-    """One sentence where classes have too few rows for any statement about them, else nothing.  labels: (N,) int."""
+    """A warning if classes have too few rows for a score of their own, else an empty list.  labels: (N,) int."""
     count = np.bincount(labels, minlength=classes)
     few, single = int((count < FEW_ROWS).sum()), int((count == 1).sum())
     if not few:

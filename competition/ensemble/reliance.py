@@ -1,10 +1,10 @@
-"""What an honest score relies on: photos of the same series in other folds, and test rows like training rows."""
+"""Checks of two assumptions of the honest score: no photo series across folds, and test rows like training rows."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.bootstrap import hard
+from competition.ensemble.bootstrap import predicted_labels
 from competition.ensemble.metrics import Metric
 
 DRAWS = 200  # importance resamples behind a weighted score
@@ -13,7 +13,7 @@ VALUES_AT_MOST = 400_000_000  # rows x classes x draws of a metric of probabilit
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """rows: how many.  value: the share that is right.  error: its standard error, whole series drawn together."""
+    """rows: number of rows.  value: share of correct rows.  error: its standard error, clustered by series."""
 
     rows: int
     value: float
@@ -22,7 +22,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A score of weighted rows; they are worth as much as `effective_rows` rows of equal weight (Kish 1965)."""
+    """Score of weighted rows.  effective_rows: effective sample size (Kish 1965)."""
 
     value: float
     error: float
@@ -30,15 +30,15 @@ class Weighted:
 
 
 def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Accuracy:
-    """labels: (N,) int.  output: (N,) labels or (N, C) probabilities.  clusters: (N,) int; rows of one depend on each other.
+    """labels: (N,) int.  output: (N,) labels or (N, C) probabilities.  clusters: (N,) int; rows of one cluster are dependent.
 
-    The error is at least that of one more right and one more wrong row (Laplace), so it is never 0.
+    The error is at least that of one more correct and one more wrong row (Laplace), so it is never 0.
     """
-    right = hard(output) == labels
-    rows, value = len(right), float(right.mean())
-    _, which = np.unique(clusters, return_inverse=True)
-    sums = np.bincount(which, weights=right - value)
-    smoothed = (right.sum() + 1) / (rows + 2)
+    correct = predicted_labels(output) == labels
+    rows, value = len(correct), float(correct.mean())
+    _, cluster = np.unique(clusters, return_inverse=True)
+    sums = np.bincount(cluster, weights=correct - value)
+    smoothed = (correct.sum() + 1) / (rows + 2)
     least = np.sqrt(smoothed * (1 - smoothed) / rows)
     return Accuracy(rows, value, float(max(np.sqrt((sums**2).sum()) / rows, least)))
 
@@ -46,19 +46,16 @@ def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Ac
 def weighted_score(
     labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, weights: np.ndarray, seed: int
 ) -> Weighted:
-    """The score that the rows would have in the proportions of `weights`, (N,) above 0, by importance resampling.
+    """Score of rows drawn in proportion to `weights`, (N,) above 0, by importance resampling.
 
-    N rows are drawn in these proportions, DRAWS times; the mean is the score. The error is the deviation of the draws,
-    scaled from N rows to the effective ones.
+    N rows are drawn DRAWS times and the scores averaged. The error is their standard deviation, scaled from N rows to the
+    effective sample size.
     """
     rows = len(labels)
     effective = float(weights.sum() ** 2 / (weights**2).sum())
     draws = DRAWS if output.ndim == 1 else int(np.clip(VALUES_AT_MOST // output.size, 20, DRAWS))
     rng, scores = np.random.default_rng(seed), []
     for _ in range(draws):
-        chosen = rng.choice(rows, rows, p=weights / weights.sum())
-        if output.ndim == 1:
-            scores.append(metric.score_labels(labels[chosen], output[chosen], classes))
-        else:
-            scores.append(metric.score(labels[chosen], output[chosen]))
+        sample = rng.choice(rows, rows, p=weights / weights.sum())
+        scores.append(metric.evaluate(labels[sample], output[sample], classes))
     return Weighted(float(np.mean(scores)), float(np.std(scores) * np.sqrt(rows / effective)), effective)

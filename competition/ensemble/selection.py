@@ -1,4 +1,8 @@
-"""The choice among candidates: the simplest, unless another is better by more than chance explains."""
+"""The blend rule: which candidate (calibration, blend method, decision rule) becomes the chain.
+
+To change how the winner is chosen, change `select_candidate`. To add a blend method, add it to `blend.BLENDS`; to add a
+decision rule, to `decision.RULES`. `nested` produces the cross-fitted outputs that are compared here.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,40 +10,47 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.ensemble.bootstrap import paired
-from competition.ensemble.chain import Name
+from competition.ensemble.chain import CandidateKey
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import Difference
 
 
 @dataclass(frozen=True, slots=True)
 class HonestSettings:
+    """The block `honest` of params.yaml: how honest scores are computed."""
+
     resamples: int  # bootstrap
     seed: int
     blocks: int  # folds are merged into at most this many blocks for cross-fitting
 
 
 def select_candidate(
-    outputs: Mapping[Name, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: HonestSettings
-) -> Name:
-    """The last of the candidates with a significant gain over the first, the simplest; the first where none has one.
+    outputs: Mapping[CandidateKey, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: HonestSettings
+) -> CandidateKey:
+    """Select the simplest candidate unless another one has a significant gain over it.
 
-    outputs: candidate -> (N,) labels or (N, C) probabilities, cross-fitted. The last is replaced by an earlier one with
-    the same output, or one that beats it by more than a standard error: the best score among near-equals is luck.
-    Calibration, method and rule are judged together: two gains within their noise can be out of it in sum, and a choice
-    in steps would keep neither.
-    A gain of one standard error over the first is not enough. Among a dozen candidates one has it by luck in a third to
-    half of the simulated competitions where none is better, and on fresh rows it then loses: what is fitted on the rows
-    pays for the fit (benchmarks/simulation.py).
+    outputs: candidate -> (N,) labels or (N, C) probabilities, cross-fitted, the simplest candidate first.
+
+    1. Keep the candidates with a significant gain over the first. If there is none, select the first.
+    2. Start with the last of them. Going backwards, replace it by a candidate whose output is identical or whose score
+       is higher by more than one standard error: the best score among near-equals is luck.
+
+    Calibration, method and rule are compared jointly: two gains within noise can be significant together, and a
+    stepwise choice would reject both. In step 1 a gain of one standard error is not enough: among a dozen candidates
+    one has it by luck in a third to half of the simulated competitions where none is better, and it then loses on fresh
+    rows, because parameters fitted on the rows cost accuracy (benchmarks/simulation.py).
     """
 
-    def over(old: Name, new: Name) -> Difference:
-        return paired(labels, outputs[old], outputs[new], metric, classes, honest.resamples, honest.seed)
+    def difference(before: CandidateKey, after: CandidateKey) -> Difference:
+        return paired(labels, outputs[before], outputs[after], metric, classes, honest.resamples, honest.seed)
 
-    first, *others = outputs
-    better = [name for name in others if (gain := over(first, name)).value > 0 and gain.is_significant]
-    chosen = better[-1] if better else first
-    for name in reversed(better[:-1]):
-        gain = over(chosen, name)
-        if gain.is_better or not (gain.changed or gain.value):
-            chosen = name
-    return chosen
+    simplest, *others = outputs
+    gains = {key: difference(simplest, key) for key in others}
+    better = [key for key, gain in gains.items() if gain.value > 0 and gain.is_significant]
+    selected = better[-1] if better else simplest
+    for key in reversed(better[:-1]):
+        gain = difference(selected, key)
+        is_identical = not (gain.changed or gain.value)
+        if gain.is_better or is_identical:
+            selected = key
+    return selected

@@ -1,4 +1,4 @@
-"""The blocks of params.yaml as the settings of the chain, one to one."""
+"""Convert the blocks of params.yaml to the settings of the chain, and check the names in them."""
 
 from dataclasses import asdict, replace
 from difflib import get_close_matches
@@ -16,28 +16,29 @@ from competition.ensemble.views import expand_views
 
 
 def validate_params(params: Params) -> Params:
-    """The parameters with groups of views written out. Raises UserError for a name that nothing here has: before hours of
-    training, not after them.
+    """Return the parameters with groups of views expanded.
+
+    Raises UserError for unknown names, so that they are reported before training.
     """
-    for key, given, known in (
+    for key, names, known in (
         ("blend.calibrations", params.blend.calibrations, CALIBRATIONS),
         ("blend.methods", params.blend.methods, BLENDS),
         ("decision.rules", params.decision.rules, RULES),
         ("competition.metric", (params.competition.metric,) if params.competition.metric else (), METRICS),
     ):
-        for name in given:
+        for name in names:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
                 raise UserError(f"{key}: {name!r} is not known; {hint}")
     if params.policy.mixing == "rank":
-        for key, said, needed in (
+        for key, value, required in (
             ("policy.by", params.policy.by, "metric"),
             ("blend.mixing", params.blend.mixing, "rank"),
         ):
-            if said != needed:
+            if value != required:
                 raise UserError(
-                    f"{key}: '{said}' was found; policy.mixing rank gives no probabilities and needs '{needed}'"
+                    f"{key}: expected '{required}' with policy.mixing rank, which gives no probabilities; found '{value}'"
                 )
         if "stacking" in params.blend.methods:
             raise UserError("blend.methods: 'stacking' needs probabilities, which policy.mixing rank does not give")
@@ -47,12 +48,13 @@ def validate_params(params: Params) -> Params:
         raise UserError(f"predict.views: {user_error}") from None
     if "identity" not in views:
         raise UserError(
-            "predict.views: 'identity' was not found; the plain view is what every other one is measured against"
+            "predict.views: expected 'identity' among the views, because every other view is compared with it"
         )
     return replace(params, predict=replace(params.predict, views=views))
 
 
 def chain_settings(params: Params, metric: str) -> ChainSettings:
+    """The blocks policy, blend and decision as settings of the chain."""
     return ChainSettings(
         metric,
         PolicySettings(**asdict(params.policy)),
@@ -62,4 +64,5 @@ def chain_settings(params: Params, metric: str) -> ChainSettings:
 
 
 def honest_settings(params: Params) -> HonestSettings:
+    """The block `honest`."""
     return HonestSettings(**asdict(params.honest))

@@ -1,8 +1,8 @@
-"""Is a difference between two results on the same rows more than chance?
+"""Significance of the difference between two results on the same rows.
 
-Two questions with two answers. A verdict ("a gain", "a loss") is printed only where chance alone gives such a
-difference in at most 5 % of cases. A choice among candidates uses one standard error, because it has to take one of
-them anyway; but it never follows one changed row, or two against one. Rates on simulated pairs of equally good
+A verdict ("a gain", "a loss") is printed only if chance alone gives such a difference in at most 5 % of cases. A choice
+between candidates uses one standard error, because one of them must be selected, but it never depends on one changed
+row, or on two against one. Rates on simulated pairs of equally good
 classifiers: benchmarks/false_verdicts.py.
 """
 
@@ -16,9 +16,9 @@ from competition.ensemble.metrics import LabelCounts, Metric, tally_of_counts
 LEVEL = 0.05  # two-sided: the rate of false verdicts
 CHOICE_LEVEL = 0.16  # one-sided: a normal variable exceeds one standard deviation in 15.9 % of cases
 NORMAL_95 = 1.96
-FEW_SWAPS = 12  # up to this many changed rows all 2^n swaps are computed, else a sample of them
+FEW_SWAPS = 12  # up to this many changed rows all 2^n swaps are computed, above it a sample
 SWAPS = 1_000  # sample size; the standard error of p = 0.05 is 0.007
-CELLS_AT_ONCE = 4_000_000  # samples x kinds of rows (or classes) held at once
+CELLS_AT_ONCE = 4_000_000  # samples x kinds of rows (or classes) in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +27,25 @@ class Difference:
 
     value: float
     error: float
-    low: float  # of the 95 % interval, without other seeds
+    low: float  # of the 95 % interval, without the spread over training seeds
     high: float
-    changed: int  # rows with another label
-    corrected: int  # rows that were wrong and are right
-    corrupted: int  # rows that were right and are wrong: a net gain hides many of both (Shanmugam et al., ICCV 2021)
-    seeds: float = 0.0  # what other seeds of the training alone would change, a standard deviation; 0 = not studied
+    changed: int  # rows whose predicted label changed
+    corrected: int  # wrong before, correct after
+    corrupted: int  # correct before, wrong after; a net gain can hide many of both (Shanmugam et al., ICCV 2021)
+    seeds: float = 0.0  # standard deviation over training seeds; 0 = not measured
     swap_p: float = 0.0  # two-sided mid-p of `swap_test`; 0 = not tested (metrics of probabilities, older results)
 
     @property
     def noise(self) -> float:
-        """The standard error of these rows and the spread over seeds, together."""
+        """Standard error and spread over training seeds, combined."""
         return math.hypot(self.error, self.seeds)
 
     @property
     def p_value(self) -> float:
-        """How often chance alone gives a difference at least this large in either direction.
+        """Two-sided p-value: the larger of two tests, so both must agree.
 
-        The larger of two tests, so both must agree: the normal test on value / noise, which knows the spread over
-        seeds, and for metrics of labels the exact test on changed rows, which is right however few they are.
+        The normal test on value / noise includes the spread over seeds; for metrics of labels the exact test on changed
+        rows is valid for any number of rows.
         """
         if not self.noise:
             return 1.0 if not self.value else self.swap_p
@@ -53,12 +53,12 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """For verdicts: two classifiers that are equally good differ this much in at most 5 % of cases."""
+        """For verdicts: two equally good classifiers differ this much in at most 5 % of cases."""
         return self.value != 0 and self.p_value <= LEVEL
 
     @property
     def is_better(self) -> bool:
-        """For choices: better by more than its noise, and not because of one row, or two against one.
+        """For choices: better by more than the noise, and not only by one row, or by two against one.
 
         The one-standard-error rule: of two equally good candidates the second wins in about 16 % of cases. One-sided,
         the exact test of one corrected row gives 0.25, of two against one 0.31, of two against none 0.125.
@@ -84,19 +84,18 @@ def swap_test(
     """(two-sided mid-p, standard deviation of the difference) when before and after are swapped at random in each row.
 
     labels, before, after: (N,) int.  The approximate randomization test of Noreen (1989), used for F1 since Yeh (2000).
-    Only changed rows count. For accuracy this is the exact McNemar test; for macro-F1 a row counts by what it changes,
-    so a rule that gives up common rows for rare ones is not judged by their number alone.
+    Only changed rows matter. For accuracy this is the exact McNemar test. For macro-F1 a row counts by its effect on the
+    score, so a rule that trades common rows for rare ones is not judged by the number of rows.
     """
-    assert metric.from_counts is not None
-    moved = before != after
-    if not moved.any():
+    changed = before != after
+    if not changed.any():
         return 1.0, 0.0
     if metric.name == "accuracy":
-        right, wrong = (int(np.count_nonzero((one == labels) & moved)) for one in (after, before))
-        return mcnemar_mid_p(right, wrong), math.sqrt(right + wrong) / len(labels)
-    rest = labels[~moved][None], before[~moved][None]
-    base = tally_of_counts(rest[0][0], rest[1][0], np.ones((1, rest[0].size)), classes)
-    rows = np.stack([labels, before, after], axis=1)[moved]
+        corrected, corrupted = (int(np.count_nonzero((one == labels) & changed)) for one in (after, before))
+        return mcnemar_mid_p(corrected, corrupted), math.sqrt(corrected + corrupted) / len(labels)
+    unchanged = np.flatnonzero(~changed)
+    base = tally_of_counts(labels[unchanged], before[unchanged], np.ones((1, len(unchanged))), classes)
+    rows = np.stack([labels, before, after], axis=1)[changed]
     if len(rows) <= FEW_SWAPS:
         kinds, count = rows, np.ones(len(rows), np.int64)
         swapped = (np.arange(2 ** len(rows))[:, None] >> np.arange(len(rows))) & 1
@@ -117,11 +116,10 @@ def swap_test(
 def _gaps(
     kinds: np.ndarray, count: np.ndarray, swapped: np.ndarray, base: LabelCounts, metric: Metric, classes: int
 ) -> np.ndarray:
-    """(R,) differences.  kinds: (U, 3) label, before, after.  count: (U,) rows.  swapped: (R, U) of them swapped."""
-    assert metric.from_counts is not None
+    """(R,) differences after - before.  kinds: (U, 3) label, before, after.  count: (U,) rows.  swapped: (R, U) rows."""
     labels, before, after = kinds.T
     both = np.concatenate([labels, labels]), np.concatenate([before, after])
-    kept = count - swapped
-    first = tally_of_counts(*both, np.concatenate([kept, swapped], axis=1), classes)
-    second = tally_of_counts(*both, np.concatenate([swapped, kept], axis=1), classes)
-    return metric.from_counts(second + base) - metric.from_counts(first + base)
+    unswapped = count - swapped
+    first = tally_of_counts(*both, np.concatenate([unswapped, swapped], axis=1), classes)
+    second = tally_of_counts(*both, np.concatenate([swapped, unswapped], axis=1), classes)
+    return metric.evaluate_counts(second + base) - metric.evaluate_counts(first + base)

@@ -1,5 +1,6 @@
-"""Other searches for weights on the simplex, straight on the metric. All start from equal weights and keep the first of
-equals, so a search that finds nothing returns the equal blend. Gradients are of no use: a metric of labels has none.
+"""Derivative-free searches for weights on the simplex that maximise the metric itself.
+
+All start from equal weights and return them if nothing better is found. A metric of labels has no gradient.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,11 @@ import numpy as np
 from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import to_probabilities, weighted_sum
 
-STEPS = (1.0, 0.5, 0.25, 0.1, 0.05)  # coordinate search: weight given or taken before the weights are scaled to sum 1
+STEPS = (1.0, 0.5, 0.25, 0.1, 0.05)  # coordinate search: change of one weight before the weights are rescaled to sum 1
 
 
 def coordinate_weights(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str) -> np.ndarray:
-    """Give to or take from one member at a time while that helps, in ever smaller steps.
+    """Coordinate search: change one weight at a time while the score improves, with decreasing steps.
 
     parts: (M, N, C).  labels: (N,) int.  Returns (M,) float64, not negative, sum 1.
     """
@@ -21,19 +22,19 @@ def coordinate_weights(parts: np.ndarray, labels: np.ndarray, metric: Metric, mi
     weights = np.full(len(parts), 1 / len(parts))
     best = score(weights)
     for step in STEPS:
-        better = True
-        while better:
-            better = False
+        improved = True
+        while improved:
+            improved = False
             for m in range(len(parts)):
                 for change in (step, -step):
-                    tried = weights.copy()
-                    tried[m] = max(tried[m] + change, 0.0)
-                    if not tried.any():
+                    trial = weights.copy()
+                    trial[m] = max(trial[m] + change, 0.0)
+                    if not trial.any():
                         continue
-                    tried /= tried.sum()
-                    value = score(tried)
+                    trial /= trial.sum()
+                    value = score(trial)
                     if value > best:
-                        best, weights, better = value, tried, True
+                        best, weights, improved = value, trial, True
     return weights
 
 
@@ -44,19 +45,19 @@ def nelder_mead_weights(parts: np.ndarray, labels: np.ndarray, metric: Metric, m
     score, members = _scorer(parts, labels, metric, mixing), len(parts)
     start = np.full(members, 1 / members)
     corners = np.concatenate([start[None], start + 0.5 * np.eye(members)])
-    found = minimize(
+    result = minimize(
         lambda x: -score(np.abs(x) / np.abs(x).sum()),
         start,
         method="Nelder-Mead",
         options={"initial_simplex": corners, "maxfev": 60 * members, "xatol": 1e-3, "fatol": 1e-7},
     )
-    return _better_of(score, start, np.abs(found.x) / np.abs(found.x).sum())
+    return _better_of(score, start, np.abs(result.x) / np.abs(result.x).sum())
 
 
 def optuna_weights(
     parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, trials: int, seed: int
 ) -> np.ndarray:
-    """Tree-structured Parzen estimator over one number per member, scaled to sum 1; equal weights are tried first."""
+    """Tree-structured Parzen estimator over one number per member, scaled to sum 1; equal weights are trial first."""
     import optuna
 
     score, names = _scorer(parts, labels, metric, mixing), [f"w{m}" for m in range(len(parts))]
@@ -66,7 +67,7 @@ def optuna_weights(
         return score(x / x.sum()) if x.any() else -np.inf
 
     verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a library does not print a line per trial
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # no log line per trial
     try:
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
         study.enqueue_trial(dict.fromkeys(names, 1.0))
@@ -78,8 +79,8 @@ def optuna_weights(
 
 
 def _scorer(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str) -> Callable[[np.ndarray], float]:
-    return lambda weights: metric.score(labels, to_probabilities(weighted_sum(parts, weights), mixing))
+    return lambda weights: metric.evaluate(labels, to_probabilities(weighted_sum(parts, weights), mixing))
 
 
-def _better_of(score: Callable[[np.ndarray], float], start: np.ndarray, found: np.ndarray) -> np.ndarray:
-    return found if score(found) > score(start) else start
+def _better_of(score: Callable[[np.ndarray], float], start: np.ndarray, result: np.ndarray) -> np.ndarray:
+    return result if score(result) > score(start) else start

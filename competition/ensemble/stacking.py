@@ -1,8 +1,7 @@
 """Logistic stacking with few parameters (Wolpert 1992): softmax of sum_m w_m log p_m + b.
 
-One weight per member and one offset per class, shared by all rows: a logarithmic opinion pool whose weights are those
-of a conditional logistic regression. A full multinomial regression would have M x C x C coefficients, more than there
-are rows.
+One weight per member and one offset per class: a logarithmic opinion pool with the weights of a conditional logistic
+regression. A full multinomial regression would have M x C x C coefficients, more than rows.
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ def stack(parts: np.ndarray, labels: np.ndarray, ridge: float) -> tuple[np.ndarr
     from scipy.optimize import minimize
 
     members, rows, classes = parts.shape
-    at = np.arange(rows)
+    row_numbers = np.arange(rows)
     start = np.r_[np.full(members, 1 / members), np.zeros(classes)]
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -24,14 +23,14 @@ def stack(parts: np.ndarray, labels: np.ndarray, ridge: float) -> tuple[np.ndarr
         logits -= logits.max(1, keepdims=True)
         probs = np.exp(logits)
         total = probs.sum(1)
-        value = np.sum(np.log(total), dtype=np.float64) - logits[at, labels].sum(dtype=np.float64)
+        value = np.sum(np.log(total), dtype=np.float64) - logits[row_numbers, labels].sum(dtype=np.float64)
         probs /= total[:, None]
-        probs[at, labels] -= 1  # now the derivative by the logits
-        slope = np.r_[[np.vdot(probs, part) for part in parts], probs.sum(0)].astype(np.float64)
-        pull = x - start
-        # Per row, so that the optimiser's tolerances mean the same whatever N is.
-        return (value + ridge / 2 * pull @ pull) / rows, (slope + ridge * pull) / rows
+        probs[row_numbers, labels] -= 1  # now the derivative with respect to the logits
+        gradient = np.r_[[np.vdot(probs, part) for part in parts], probs.sum(0)].astype(np.float64)
+        deviation = x - start
+        # Per row, so that the optimiser's tolerances do not depend on N.
+        return (value + ridge / 2 * deviation @ deviation) / rows, (gradient + ridge * deviation) / rows
 
     bounds = [(0, None)] * members + [(None, None)] * classes
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200, "ftol": 1e-8})
-    return found.x[:members], found.x[members:]
+    result = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200, "ftol": 1e-8})
+    return result.x[:members], result.x[members:]

@@ -1,4 +1,4 @@
-"""The tables of a report: every way to blend, and test-time views off, fixed and searched, by one yardstick."""
+"""Tables of cross-fitted scores: one of members and blend methods, one of TTA policy methods."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ ARGMAX = "argmax"
 
 @dataclass(frozen=True)
 class Row:
-    """Scores are greater-is-better (Metric.display for the known number)."""
+    """One row of a table.  Scores are greater-is-better (see Metric.display)."""
 
     name: str
-    chosen_on: float  # on the rows everything was chosen on
-    honest: Score  # on rows that took no part in the choice
-    over: Mapping[str, Difference]  # name of the reference -> honest gain over it
+    chosen_on: float  # score on the rows that everything was fitted on; optimistic
+    honest: Score  # cross-fitted
+    over: Mapping[str, Difference]  # name of the reference -> cross-fitted gain over it
 
 
 @dataclass(frozen=True)
-class _Way:
-    """chosen_on: score on rows it was chosen on.  output: cross-fitted, as the metric needs it.  weights: by member."""
+class _Result:
+    """chosen_on: score on the fitted rows.  output: cross-fitted, as the metric needs it.  weights: by member."""
 
     chosen_on: float
     output: np.ndarray
@@ -36,8 +36,8 @@ class _Way:
 
 
 @dataclass(frozen=True)
-class Table:
-    """What all rows of a table are judged on."""
+class _Rows:
+    """Rows and settings that all results of a table share."""
 
     labels: np.ndarray  # (N,) int
     folds: np.ndarray  # (N,) int
@@ -46,10 +46,10 @@ class Table:
     seconds: ViewSeconds | None
     tuned_folds: Collection[int]
 
-    def ways(self, views: MemberViews, settings: ChainSettings) -> dict[str, _Way]:
-        """By blend method."""
+    def results(self, members: MemberViews, settings: ChainSettings) -> dict[str, _Result]:
+        """Blend method -> its result."""
         nested = NestedCrossFit(
-            views,
+            members,
             self.labels,
             self.folds,
             settings,
@@ -57,15 +57,16 @@ class Table:
             seconds=self.seconds,
             tuned_folds=self.tuned_folds,
         )
-        ways = {}
-        for name in nested.choices:
-            chain = nested.candidates(frozenset())[name].chain
-            ways[name[1]] = _Way(nested.score_on_own_rows(chain), nested.output(name), chain.blend.weights, nested)
-        return ways
+        results = {}
+        for key in nested.candidate_keys:
+            chain, (_, method, _) = nested.candidates(frozenset())[key].chain, key
+            score = nested.score_on_fitted_rows(chain)
+            results[method] = _Result(score, nested.output(key), chain.blend.weights, nested)
+        return results
 
 
 def blend_table(
-    views: MemberViews,
+    members: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
@@ -75,20 +76,21 @@ def blend_table(
     spreads: Mapping[str, float] | None = None,
     tuned_folds: Collection[int] = (),
 ) -> list[Row]:
-    """Each member alone, then each blend method, with argmax; over: "equal" and "best" (the best single member).
+    """Each member alone, then each blend method, all with argmax; gains over "equal" and "best" (best single member).
 
-    spreads: member -> standard deviation of its score over training seeds, where that was studied.
-    tuned_folds: whose rows chose hyperparameters and are in no score (`nested.scored_rows`).
+    spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
+    tuned_folds: folds whose rows chose hyperparameters; excluded from scores (`nested.scored_rows`).
     """
     methods = tuple(dict.fromkeys(["equal", "best", *methods]))
-    table = Table(labels, folds, settings, honest, seconds, tuned_folds)
-    ways = {name: table.ways({name: views[name]}, _fixed(settings, ("equal",)))["equal"] for name in sorted(views)}
-    ways |= table.ways(views, _fixed(settings, methods))
-    return _rows(ways, ("equal", "best"), spreads or {})
+    rows = _Rows(labels, folds, settings, honest, seconds, tuned_folds)
+    alone = _with_argmax(settings, ("equal",))
+    results = {name: rows.results({name: members[name]}, alone)["equal"] for name in sorted(members)}
+    results |= rows.results(members, _with_argmax(settings, methods))
+    return _table(results, ("equal", "best"), spreads or {})
 
 
 def policy_table(
-    views: MemberViews,
+    members: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
@@ -97,27 +99,28 @@ def policy_table(
     seconds: ViewSeconds | None = None,
     tuned_folds: Collection[int] = (),
 ) -> list[Row]:
-    """Test-time views per method, the members blended equally, with argmax; over: "identity" (no augmentation)."""
-    table, ways = Table(labels, folds, settings, honest, seconds, tuned_folds), {}
+    """Each TTA policy method, with equal weights and argmax; gains over "identity" (no augmentation)."""
+    rows, results = _Rows(labels, folds, settings, honest, seconds, tuned_folds), {}
     for method in dict.fromkeys(["identity", *methods]):
-        chosen = replace(_fixed(settings, ("equal",)), policy=replace(settings.policy, method=method))
-        ways[method] = table.ways(views, chosen)["equal"]
-    return _rows(ways, ("identity",), {})  # of the same fold models
+        fixed = replace(_with_argmax(settings, ("equal",)), policy=replace(settings.policy, method=method))
+        results[method] = rows.results(members, fixed)["equal"]
+    return _table(results, ("identity",), {})  # no spread over seeds: all use the same fold models
 
 
-def _fixed(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
-    """These methods with argmax, at the simplest calibration."""
+def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
+    """The settings with these blend methods, argmax and the simplest calibration."""
     blend = replace(settings.blend, methods=tuple(methods), calibrations=settings.blend.calibrations[:1])
     return replace(settings, blend=blend, decision=replace(settings.decision, rules=(ARGMAX,)))
 
 
-def _rows(ways: Mapping[str, _Way], references: Sequence[str], spreads: Mapping[str, float]) -> list[Row]:
+def _table(results: Mapping[str, _Result], references: Sequence[str], spreads: Mapping[str, float]) -> list[Row]:
     rows = []
-    for name, way in ways.items():
-        over = {}
-        for other in references:
-            if other != name:
-                seeds = seed_noise_of_difference(ways[other].weights, way.weights, spreads)
-                over[other] = replace(way.nested.difference(ways[other].output, way.output), seeds=seeds)
-        rows.append(Row(name, way.chosen_on, way.nested.score(way.output), over))
+    for name, result in results.items():
+        gains = {}
+        for reference in references:
+            if reference != name:
+                seeds = seed_noise_of_difference(results[reference].weights, result.weights, spreads)
+                difference = result.nested.difference(results[reference].output, result.output)
+                gains[reference] = replace(difference, seeds=seeds)
+        rows.append(Row(name, result.chosen_on, result.nested.score(result.output), gains))
     return rows

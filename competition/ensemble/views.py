@@ -1,12 +1,12 @@
-"""Test-time views: deterministic maps of a batch of images to one of the same shape.
+"""Test-time views: deterministic transforms of a batch of images that keep its shape.
 
-(B, H, W, 3) float of 0..255 -> the same. Written with keras.ops on static shapes and with gathers in place of affine
+(B, H, W, 3) float in 0..255 -> the same. Written with keras.ops on static shapes and with gathers in place of affine
 transforms, so that each compiles under XLA on TensorFlow and JAX alike (XLA on TPU has neither
 ImageProjectiveTransform nor antialiased resizing). A view has a name; `+` composes, from left to right:
 
     flip_lr        flip_lr+shift_up_4        flip_lr+crop_top_left        scale_110        brighter_10
 
-Which views are valid is the competition's matter: a flipped digit is another digit, a flipped leaf is a leaf.
+Which views are valid depends on the competition: a flipped digit is another digit, a flipped leaf is a leaf.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from competition.config.errors import UserError
 
 View = Callable[[Any], Any]  # (B, H, W, 3) -> (B, H, W, 3)
 
-CROP = 7 / 8  # side of a crop, share of the image's (224 of 256, the classic ten crops)
-SHIFT = 1 / 16  # of the side, where no number of pixels is named
+CROP = 7 / 8  # side of a crop as a share of the image's side (224 of 256, the classic ten crops)
+SHIFT = 1 / 16  # of the side, if no number of pixels is given
 
 
 def _flip_lr(images: Any) -> Any:
@@ -45,13 +45,13 @@ def _transpose(images: Any) -> Any:
 
 
 def _shift(down: int, right: int, pixels: int | None) -> View:
-    """The image moved by `pixels`; what comes in at the border is the border."""
+    """Shift the image by `pixels`, repeating the border; None = SHIFT of the side."""
 
     def view(images: Any) -> Any:
-        for axis, way in ((1, down), (2, right)):
-            if way:
+        for axis, direction in ((1, down), (2, right)):
+            if direction:
                 side = images.shape[axis]
-                step = way * (pixels or max(1, round(side * SHIFT)))
+                step = direction * (pixels or max(1, round(side * SHIFT)))
                 images = _take(images, np.clip(np.arange(side) - step, 0, side - 1), axis)
         return images
 
@@ -59,7 +59,7 @@ def _shift(down: int, right: int, pixels: int | None) -> View:
 
 
 def _crop(down: float, right: float) -> View:
-    """A square of side CROP whose place is given in shares of what is left over, resized back."""
+    """Crop CROP of each side and resize back.  down, right: position of the crop, 0..1 of the margin."""
 
     def view(images: Any) -> Any:
         height, width = images.shape[1:3]
@@ -71,7 +71,7 @@ def _crop(down: float, right: float) -> View:
 
 
 def _scale(percent: int) -> View:
-    """> 100: the middle, enlarged.  < 100: the whole, made smaller, its border repeated."""
+    """Zoom by `percent`.  > 100: centre crop, enlarged.  < 100: the image reduced, its border repeated."""
 
     def view(images: Any) -> Any:
         height, width = images.shape[1:3]
@@ -88,7 +88,7 @@ def _scale(percent: int) -> View:
 
 
 def _brightness(percent: int) -> View:
-    """Lighter or darker by a share of the whole range, kept within it."""
+    """Add `percent` of the range 0..255 to every value and clip."""
 
     def view(images: Any) -> Any:
         from keras import ops
@@ -108,7 +108,7 @@ def _chain(*views: View) -> View:
 
 
 VIEWS: dict[str, View] = {
-    "identity": lambda images: images,  # untouched: equals plain prediction bit for bit
+    "identity": lambda images: images,  # returns its input: bit-identical to prediction without TTA
     "flip_lr": _flip_lr,
     "flip_ud": _flip_ud,
     "rot90": _chain(_transpose, _flip_ud),  # counter-clockwise
@@ -147,14 +147,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def expand_views(names: Sequence[str]) -> tuple[str, ...]:
-    """Group names replaced by their views, each once, in order; every name is checked."""
+    """Replace group names by their views, without duplicates, in order. Raises UserError for unknown names."""
     names = tuple(dict.fromkeys(v for name in names for v in GROUPS.get(name, (name,))))
     get_views(names)
     return names
 
 
 def get_views(names: Sequence[str]) -> tuple[View, ...]:
-    """The same name gives the same function object, so that a caller may compare views to save a compilation."""
+    """The functions of these views. The same name gives the same function object, so that callers can cache compilations."""
     return tuple(_view(name) for name in names)
 
 
@@ -168,17 +168,17 @@ def _view(name: str) -> View:
     if family in NUMBERED and number.isascii() and number.isdigit() and int(number) > 0:
         return NUMBERED[family](int(number))
     if name in GROUPS:
-        raise UserError(f"'{name}' is a group of views and stands alone; after or before '+' name one view of it")
-    known = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(known)}"
+        raise UserError(f"'{name}' is a group of views and cannot be combined with '+'; name one of its views")
+    names = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
+    close = get_close_matches(name, names, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(names)}"
     raise UserError(f"view '{name}' is not known; {hint}")
 
 
-def _take(images: Any, places: np.ndarray, axis: int) -> Any:
+def _take(images: Any, indices: np.ndarray, axis: int) -> Any:
     from keras import ops
 
-    return ops.take(images, places.astype(np.int32), axis=axis)
+    return ops.take(images, indices.astype(np.int32), axis=axis)
 
 
 def _resize(images: Any, height: int, width: int) -> Any:

@@ -1,6 +1,6 @@
-"""How often something was chosen on the same rows, and how much too good the best result is expected to be.
+"""Count repeated choices on the same rows, and estimate the optimism of the best result.
 
-The ledger counts: different blends on the same training rows, tuning trials, submissions with a public score.
+Counted from the ledger: blends on the same training rows, tuning trials, submissions with a public score.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from competition.ensemble.optimism import expected_optimism, noise_between, norm
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.submission.ledger import Entry, Row, of_competition, read
 
-RESAMPLES = 200  # the error of an expectation over 200 resamples is below a tenth of the noise
-MOST_BLENDS = 30  # the newest
-MOST_VALUES = 200_000_000  # of all stored probabilities together, a bound on time and memory
+RESAMPLES = 200  # standard error of the mean below a tenth of the noise
+MOST_BLENDS = 30  # only the newest are compared
+MOST_VALUES = 200_000_000  # stored probabilities in total; bounds time and memory
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,21 @@ class Optimism:
     """The expected optimism of the best of n scores."""
 
     value: float
-    is_bound: bool  # True: at most `value`, because too few outputs are stored to know what the candidates share
+    is_bound: bool  # True: `value` is an upper bound, because too few outputs are stored to estimate their correlation
 
 
 @dataclass(frozen=True)
 class RepeatedChoices:
-    blends: int  # different ones on the same rows
+    """Numbers of choices, and the expected optimism of the best of them."""
+
+    blends: int  # distinct blends on the same rows
     trials: int  # of tuning
     submissions: int  # with a public score
     blend_optimism: Optimism
     public_optimism: Optimism
 
     def lines(self) -> list[str]:
-        """Nothing where nothing was chosen twice."""
+        """Lines for the terminal; empty if nothing was chosen repeatedly."""
         lines = []
         if self.blends > 1:
             best = f"the best of their honest scores is expected to be {_amount(self.blend_optimism)} too good"
@@ -49,16 +51,16 @@ class RepeatedChoices:
             lines.append(f"repeated choices: {self.trials} tuning trials so far")
         if self.submissions > 1:
             best = f"the best of them is expected to be {_amount(self.public_optimism)} too good"
-            lines.append(f"repeated choices: {self.submissions} public scores were seen; {best}")
+            lines.append(f"repeated choices: {self.submissions} public scores; {best}")
         return lines
 
 
 def choices_lines(
     work: Path, submissions: Path, params: Params, prepared: Prepared | None, digest: str = ""
 ) -> list[str]:
-    """By the ledger, for the submission with this digest; "" = the newest of the competition.
+    """Lines on repeated choices up to the submission with this digest; "" = the newest of the competition.
 
-    prepared: None = the data are not here; the optimism is then a bound.
+    prepared: None = no prepared data; the optimism is then an upper bound.
     """
     rows = of_competition(read(submissions / "ledger.jsonl"), params.competition.name)
     entries = [row.entry for row in rows if digest in ("", row.entry.digest)]
@@ -71,7 +73,10 @@ def choices_lines(
 def repeated_choices(
     rows: Sequence[Row], current: Entry, blends: Path, prepared: Prepared | None, public_share: float, seed: int
 ) -> RepeatedChoices:
-    """rows: of the ledger, this competition's.  current: the blend in question.  blends: the folder of kept blends."""
+    """Count the choices behind a submission.
+
+    rows: of the ledger, of this competition.  current: the submission.  blends: the folder of stored blends.
+    """
     metric = metric_named(current.metric)
     same = [row.entry for row in rows if on_same_rows(row.entry, current)]
     scored = [row for row in rows if row.public_score is not None and row.entry.metric == current.metric]
@@ -97,7 +102,7 @@ def repeated_choices(
 
 
 def on_same_rows(entry: Entry, current: Entry) -> bool:
-    """Entries of earlier versions have no digest of their rows: the number of rows decides."""
+    """Return True if two entries are scored on the same rows; without digests, if the numbers of rows are equal."""
     if entry.metric != current.metric:
         return False
     if entry.oof_digest and current.oof_digest:
@@ -115,9 +120,10 @@ def _optimism(
     sample_rows: int | None = None,
     known_scores: dict[str, float] | None = None,
 ) -> Optimism:
-    """single_error: standard error of one score, the bound where fewer than two outputs are stored.
+    """Expected optimism of the best of these submissions.
 
-    sample_rows: rows of one resample; None = as many as there are.  known_scores: file -> score, greater is better;
+    single_error: standard error of one score, which gives the bound if fewer than two outputs are stored.
+    sample_rows: rows of one resample; None = all.  known_scores: file -> score, greater is better;
     None = scores on the shared rows.
     """
     if len(files) < 2:
@@ -130,25 +136,21 @@ def _optimism(
     stored = list(folders)[-MOST_BLENDS:]
     try:
         shared = shared_rows([folders[file] for file in stored], prepared) if len(stored) > 1 else None
-        if shared is not None and metric.from_counts is None:
+        if shared is not None and not metric.needs_labels:
             stored = stored[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
         if shared is None or len(stored) < 2:
             return bound
         outputs = [stored_output(folders[file], shared.ids, metric, classes) for file in stored]
-    except UserError:  # blends of other data
+    except UserError:  # the blends are of other data
         return bound
     draws = np.stack(resampled(shared.labels, outputs, metric, classes, RESAMPLES, seed, sample_rows))
     if len(stored) < len(files):
         return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)
     scores = [
-        known_scores[file] if known_scores else _score(metric, shared.labels, output, classes)
+        known_scores[file] if known_scores else metric.evaluate(shared.labels, output, classes)
         for file, output in zip(stored, outputs)
     ]
     return Optimism(expected_optimism(np.array(scores), draws), False)
-
-
-def _score(metric: Metric, labels: np.ndarray, output: np.ndarray, classes: int) -> float:
-    return metric.score_labels(labels, output, classes) if metric.from_counts else metric.score(labels, output)
 
 
 def _amount(optimism: Optimism) -> str:

@@ -1,4 +1,4 @@
-"""Blends kept under blends/: their cross-fitted outputs, and the training rows on which several may be compared."""
+"""Cross-fitted outputs of the blends stored under blends/, and the training rows on which they can be compared."""
 
 import json
 from collections.abc import Sequence
@@ -17,64 +17,66 @@ from competition.ensemble.predictions import load_scores
 
 @dataclass(frozen=True)
 class SharedRows:
-    """ids (N,) str, labels (N,) int: training rows with an output of every blend that no blend was tuned on."""
+    """Training rows with an output of every blend that no blend was tuned on.  ids: (N,) str.  labels: (N,) int."""
 
     ids: np.ndarray
     labels: np.ndarray
-    unknown: int  # rows of all blends that the index no longer has
-    tuned: int  # rows left out because they chose hyperparameters of a blend
-    optimistic: tuple[str, ...]  # blends of which every row chose hyperparameters
+    unknown: int  # rows of all blends that are no longer in the index
+    tuned: int  # rows excluded because they chose hyperparameters of a blend
+    optimistic: tuple[str, ...]  # blends for which every row chose hyperparameters
 
     def notes(self) -> list[str]:
-        """What was left out, one sentence each."""
+        """One sentence per kind of excluded rows."""
         notes = []
         if self.unknown:
-            notes.append(f"{self.unknown:,} rows are left out: the prepared data no longer have them")
+            notes.append(f"{self.unknown:,} rows are excluded: they are no longer in the prepared data")
         if self.tuned:
-            notes.append(f"{self.tuned:,} rows are left out: they chose hyperparameters of one of the blends")
+            notes.append(f"{self.tuned:,} rows are excluded: they chose hyperparameters of one of the blends")
         if self.optimistic:
             names = " and ".join(self.optimistic)
-            notes.append(f"OPTIMISTIC: every fold chose hyperparameters of {names}, so no row is unseen by that choice")
+            notes.append(
+                f"OPTIMISTIC: every fold chose hyperparameters of {names}, so no row is independent of that choice"
+            )
         return notes
 
 
 def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
-    """Raises UserError when no row is left."""
+    """The rows on which the blends in these folders can be compared. Raises UserError if there are none."""
     index = prepared.part("train").set_index("id")
     tables = [_read_table(folder) for folder in folders]
     ids = tables[0].index
     for table in tables[1:]:
         ids = ids.intersection(table.index)
-    known = ids.intersection(index.index).sort_values()
-    tuned = np.zeros(len(known), bool)
+    indexed = ids.intersection(index.index).sort_values()
+    tuned = np.zeros(len(indexed), bool)
     for folder, table in zip(folders, tables):
         if "scored" in table:
-            tuned |= table["scored"].loc[known].to_numpy() == 0
-        else:  # a blend of an earlier version: by the folds as they are now
-            tuned |= np.isin(index["fold"].loc[known].to_numpy(), _scores(folder).get("tuned_folds") or [])
-    kept = known[~tuned]
-    if not len(kept):
+            tuned |= table["scored"].loc[indexed].to_numpy() == 0
+        else:  # a blend of an earlier version: use the current folds
+            tuned |= np.isin(index["fold"].loc[indexed].to_numpy(), _scores(folder).get("tuned_folds") or [])
+    shared = indexed[~tuned]
+    if not len(shared):
         names = ", ".join(folder.name for folder in folders)
         raise UserError(
-            f"no training row can score {names}: of {len(ids):,} rows in all of them, {len(ids) - len(known):,} are not in "
-            f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` makes a blend of the data as they are"
+            f"no training row can be used to compare {names}: of {len(ids):,} rows in all of them, {len(ids) - len(indexed):,} are not in "
+            f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` creates a blend of the current data"
         )
-    labels = index["label"].loc[kept].to_numpy(np.int64)
+    labels = index["label"].loc[shared].to_numpy(np.int64)
     optimistic = tuple(folder.name for folder in folders if _scores(folder).get("optimistic"))
-    return SharedRows(kept.to_numpy(str), labels, len(ids) - len(known), int(tuned.sum()), optimistic)
+    return SharedRows(shared.to_numpy(str), labels, len(ids) - len(indexed), int(tuned.sum()), optimistic)
 
 
 def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
     """(N,) int labels for a metric of labels, else (N, C) scores: cross-fitted, in the order of `ids`."""
     output: np.ndarray
-    if metric.from_counts is not None:
+    if metric.needs_labels:
         output = _read_table(folder)["label"].loc[ids].to_numpy(np.int64)
         matches = output.max() < classes
     else:
         output = load_scores(folder / "honest_oof.npz", ids)[1]
         matches = output.shape[1] == classes
     if not matches:
-        raise UserError(f"{folder.name} has other classes than the {classes} of the prepared data; make it again")
+        raise UserError(f"{folder.name} has other classes than the {classes} of the prepared data; create it again")
     return output
 
 
@@ -87,10 +89,11 @@ def _scores(folder: Path) -> dict[str, Any]:
 
 
 def has_outputs(folder: Path) -> bool:
+    """Return True if the cross-fitted outputs of this blend are stored."""
     return (folder / "honest_oof.csv").is_file() and (folder / "honest_oof.npz").is_file()
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
-    """label, and scored (0: the row chose hyperparameters) where it was noted; by id."""
+    """Columns label and, if stored, scored (0: the row chose hyperparameters); indexed by id."""
     table = pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
     return table.set_index("id")

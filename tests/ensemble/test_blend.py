@@ -29,7 +29,7 @@ def test_every_method_gives_probabilities_and_is_not_worse_than_its_start(method
     if method != "rank":
         assert np.allclose(mixed.sum(1), 1, atol=1e-5)
     if method in ("greedy", "coordinate", "nelder_mead", "optuna"):
-        assert F1.score(labels, mixed) >= F1.score(labels, probs.mean(0))
+        assert F1.evaluate(labels, mixed) >= F1.evaluate(labels, probs.mean(0))
 
 
 @pytest.mark.parametrize("method", ["greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking", "best"])
@@ -41,7 +41,7 @@ def test_a_member_of_pure_noise_gets_next_to_no_weight(method):
 
 
 @pytest.mark.parametrize("method", BLENDS)
-def test_the_order_in_which_members_are_listed_decides_nothing(method):
+def test_the_order_of_members_has_no_influence(method):
     labels, probs = draw([1.0, 1.5, 2.0])
     members = named(probs)
     backwards = dict(reversed(members.items()))
@@ -52,13 +52,13 @@ def test_the_order_in_which_members_are_listed_decides_nothing(method):
 def test_another_seed_of_the_bags_moves_the_score_by_less_than_its_standard_error():
     labels, probs = draw([1.0, 1.5, 2.0], rows=1000)
     scores = [
-        F1.score(labels, fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=s)).mix(named(probs)))
+        F1.evaluate(labels, fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=s)).mix(named(probs)))
         for s in range(4)
     ]
     assert np.ptp(scores) < np.sqrt(0.1 * 0.9 / 1000)
 
 
-def test_members_without_weight_need_not_be_there_but_the_others_must():
+def test_zero_weight_members_may_be_missing_but_others_may_not():
     _, probs = draw([1.0, 1.0])
     blend = Blend("greedy", "mean", {"m0": 1.0, "m1": 0.0}, ())
     assert np.allclose(blend.mix({"m0": probs[0]}), probs[0], atol=1e-6)
@@ -88,14 +88,14 @@ def test_a_strong_ridge_keeps_stacking_at_the_equal_geometric_mean():
     assert np.allclose(stacked.mix(named(probs)), mix(probs, np.array([0.5, 0.5]), "geometric"), atol=1e-3)
 
 
-def test_means_are_what_their_names_say():
+def test_each_mixing_computes_its_mean():
     probs = np.array([[[0.8, 0.2]], [[0.2, 0.8]], [[0.5, 0.5]]], np.float32)
     assert np.allclose(mix(probs, np.array([0.5, 0, 0.5]), "mean"), [[0.65, 0.35]])
     odds = np.sqrt(4 * 1)
     assert np.allclose(mix(probs, np.array([0.5, 0, 0.5]), "geometric"), [[odds / (1 + odds), 1 / (1 + odds)]])
 
 
-def test_a_rank_mean_is_blind_to_a_members_scale():
+def test_a_rank_mean_does_not_depend_on_a_members_scale():
     labels, probs = draw([1.0, 1.5], rows=200)
     timid = 0.2 + 0.001 * probs[1]  # the same order, all but equal
     auc, half = METRICS["mean_column_auc"], np.array([0.5, 0.5])

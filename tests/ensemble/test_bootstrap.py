@@ -19,9 +19,9 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
     for _ in range(600):
         rows = np.concatenate([rng.choice(np.flatnonzero(labels == c), (labels == c).sum()) for c in range(6)])
         if metric.from_counts:
-            scores.append(metric.score_labels(labels[rows], output[rows], 6))
+            scores.append(metric.evaluate(labels[rows], output[rows], 6))
         else:
-            scores.append(metric.score(labels[rows], output[rows]))
+            scores.append(metric.evaluate(labels[rows], output[rows]))
     got = resampled(labels, [output], metric, 6, 600, seed=0)[0]  # classes of 10 rows or more: rescaling hardly shows
     assert got.std() == pytest.approx(np.std(scores), rel=0.2)
     assert got.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))

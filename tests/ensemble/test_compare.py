@@ -9,7 +9,7 @@ from competition.ensemble.bootstrap import paired
 from competition.ensemble.compare import changed_rows, compare, seed_noise, seed_noise_of_difference
 from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
-from competition.report.terminal import gain as told
+from competition.report.terminal import gain as text
 from competition.report.terminal import verdict
 
 from .worlds import draw
@@ -19,22 +19,22 @@ F1 = METRICS["macro_f1"]
 
 def test_a_comparison_names_the_rows_that_changed():
     ids, labels = np.array(["a", "b", "c", "d"]), np.array([0, 1, 1, 0])
-    found = compare(ids, labels, np.array([0, 1, 0, 0]), np.array([0, 1, 1, 1]), F1, 2, 50, seed=0)
-    assert found.changed == (("c", 0, 1), ("d", 0, 1))
-    assert (found.difference.changed, found.difference.corrected, found.difference.corrupted) == (2, 1, 1)
+    result = compare(ids, labels, np.array([0, 1, 0, 0]), np.array([0, 1, 1, 1]), F1, 2, 50, seed=0)
+    assert result.changed == (("c", 0, 1), ("d", 0, 1))
+    assert (result.difference.changed, result.difference.corrected, result.difference.corrupted) == (2, 1, 1)
     assert changed_rows(ids, labels, labels) == ()
 
 
 def test_probabilities_compare_by_their_own_metric():
     labels, (one, two) = draw([1.0, 2.0])
-    found = compare(np.arange(400).astype(str), labels, two, one, METRICS["log_loss"], 5, 200, seed=0)
-    assert found.difference.is_better and len(found.changed) == (one.argmax(1) != two.argmax(1)).sum()
+    result = compare(np.arange(400).astype(str), labels, two, one, METRICS["log_loss"], 5, 200, seed=0)
+    assert result.difference.is_better and len(result.changed) == (one.argmax(1) != two.argmax(1)).sum()
 
 
 def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
     labels, probs = draw([1.5, 1.5, 1.5], rows=1000)
     noise = seed_noise(labels, [p.argmax(1) for p in probs], F1, 5)
-    assert noise.scores == tuple(F1.score(labels, p) for p in probs)
+    assert noise.scores == tuple(F1.evaluate(labels, p) for p in probs)
     assert noise.spread == pytest.approx(np.std(noise.scores, ddof=1))
     assert noise.changed == pytest.approx(
         np.mean([(probs[a].argmax(1) != probs[b].argmax(1)).mean() for a, b in ((0, 1), (0, 2), (1, 2))])
@@ -63,13 +63,13 @@ def test_a_gain_beyond_its_standard_error_but_within_what_seeds_change_is_noise(
     gain = paired(labels, before, after, F1, 5, 300, seed=0)
     assert gain.is_better and verdict(gain) == "a gain"
     judged = replace(gain, seeds=2 * gain.value)
-    assert not judged.is_better and verdict(judged) == "noise" and "other seeds" in told(judged)
+    assert not judged.is_better and verdict(judged) == "noise" and "other seeds" in text(judged)
     assert verdict(replace(gain, seeds=gain.error / 4)) == "a gain"
     loss = paired(labels, after, before, F1, 5, 300, seed=0)
     assert verdict(loss) == "a loss" and verdict(replace(loss, seeds=1.0)) == "noise"
 
 
-def test_clones_agree_everywhere_and_are_worth_nothing():
+def test_identical_members_agree_on_all_rows_and_contribute_nothing():
     labels, probs = draw([1.5, 1.5, 2.5], rows=600)
     members = {"a": probs[0], "b": probs[1], "clone": probs[0]}
     equal = Blend("equal", "mean", dict.fromkeys(members, 1 / 3), ())
@@ -78,7 +78,7 @@ def test_clones_agree_everywhere_and_are_worth_nothing():
     assert table.agreement[0, 2] == 1 and table.agreement[0, 1] < 0.95
     assert table.error_correlation[0, 2] == pytest.approx(1) and table.error_correlation[0, 1] < 0.9
     assert table.worth[1] > table.worth[2] == pytest.approx(table.worth[0])
-    assert table.score.tolist() == [F1.score(labels, members[n]) for n in table.names]
+    assert table.score.tolist() == [F1.evaluate(labels, members[n]) for n in table.names]
 
 
 def test_correlation_of_errors_is_pearsons():
@@ -88,7 +88,7 @@ def test_correlation_of_errors_is_pearsons():
     assert np.allclose(table.error_correlation, np.corrcoef(wrong))
 
 
-def test_what_cannot_be_told_is_nan_and_a_member_without_weight_is_worth_nothing():
+def test_undefined_values_are_nan_and_a_zero_weight_member_contributes_nothing():
     labels, probs = draw([1.5, 2.5])
     perfect = np.eye(5, dtype=np.float32)[labels]
     members = {"a": probs[0], "perfect": perfect}

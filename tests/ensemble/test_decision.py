@@ -24,7 +24,7 @@ def test_the_prior_correction_takes_a_pull_towards_common_classes_away_on_fresh_
     rule = fit_decision("prior", probs, labels, F1, DECISION)
     assert rule.tau > 0.5
     fresh, blind = pulled(1.5, seed=1)
-    gain = F1.score_labels(fresh, rule.labels(blind), 8) - F1.score(fresh, blind)
+    gain = F1.evaluate(fresh, rule.labels(blind), 8) - F1.evaluate(fresh, blind)
     assert gain > 0.01
 
 
@@ -45,7 +45,7 @@ def test_where_nothing_is_won_nothing_is_changed():
 def test_per_class_offsets_climb_and_are_shrunk_towards_none():
     labels, probs = pulled(1.5)
     free = fit_decision("per_class", probs, labels, F1, replace(DECISION, shrink_rows=0))
-    assert F1.score_labels(labels, free.labels(probs), 8) > F1.score(labels, probs) + 0.02
+    assert F1.evaluate(labels, free.labels(probs), 8) > F1.evaluate(labels, probs) + 0.02
     shrunk = fit_decision("per_class", probs, labels, F1, replace(DECISION, shrink_rows=100))
     support = np.bincount(labels, minlength=8)
     assert np.allclose(shrunk.offsets, np.array(free.offsets) * support / (support + 100))
@@ -60,8 +60,8 @@ def test_one_coordinate_step_finds_the_best_offset_of_the_grid():
     rule = fit_decision("per_class", two, halves, F1, replace(DECISION, shrink_rows=0))
     from competition.ensemble.decision import OFFSETS, logs
 
-    best = max(F1.score_labels(halves, (logs(two) + np.array([o, 0])).argmax(1), 2) for o in OFFSETS)
-    assert F1.score_labels(halves, rule.labels(two), 2) >= best
+    best = max(F1.evaluate(halves, (logs(two) + np.array([o, 0])).argmax(1), 2) for o in OFFSETS)
+    assert F1.evaluate(halves, rule.labels(two), 2) >= best
 
 
 def test_thresholds_raise_kappa_of_ordered_classes():
@@ -71,7 +71,7 @@ def test_thresholds_raise_kappa_of_ordered_classes():
     probs = softmax(-0.7 * (seen[:, None] - np.arange(5)) ** 2)
     rule = fit_decision("thresholds", probs, grade, KAPPA, replace(DECISION, passes=2))
     assert list(rule.thresholds) == sorted(rule.thresholds) and len(rule.thresholds) == 4
-    assert KAPPA.score_labels(grade, rule.labels(probs), 5) > KAPPA.score(grade, probs) + 0.005
+    assert KAPPA.evaluate(grade, rule.labels(probs), 5) > KAPPA.score(grade, probs) + 0.005
 
 
 def test_a_threshold_up_to_the_expected_class_number_counts():

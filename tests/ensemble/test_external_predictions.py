@@ -24,7 +24,7 @@ def load(oof, test, declared="f" * 64):
     return load_external(oof, test, CLASSES, TRAIN, TEST, "f" * 64, declared, np.zeros(len(TRAIN), int))
 
 
-def test_csv_and_npz_say_the_same_whatever_the_order_of_rows_and_columns(tmp_path):
+def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tmp_path):
     one, two = probs(40, 1), probs(30, 1, 1)
     turn = np.random.default_rng(0).permutation(40)
     by_csv = load(csv(tmp_path / "o.csv", TRAIN[turn], one[turn]), csv(tmp_path / "t.csv", TEST, two))
@@ -33,11 +33,11 @@ def test_csv_and_npz_say_the_same_whatever_the_order_of_rows_and_columns(tmp_pat
     )
     np.savez(tmp_path / "t.npz", ids=TEST, probs=two)
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
-    for found in (by_csv, by_npz):
-        assert found.oof.ids.tolist() == TRAIN.tolist()
-        assert np.allclose(found.oof.view("given"), one, atol=1e-3)
-        assert np.allclose(found.test.view("given"), two, atol=1e-3)
-        assert found.notes == ()
+    for result in (by_csv, by_npz):
+        assert result.oof.ids.tolist() == TRAIN.tolist()
+        assert np.allclose(result.oof.view("given"), one, atol=1e-3)
+        assert np.allclose(result.test.view("given"), two, atol=1e-3)
+        assert result.notes == ()
 
 
 def test_views_are_kept(tmp_path):
@@ -47,7 +47,7 @@ def test_views_are_kept(tmp_path):
     assert load(tmp_path / "o.npz", tmp_path / "t.npz").oof.views == ("identity", "flip_lr")
 
 
-def test_folds_that_are_unknown_or_others_are_said(tmp_path):
+def test_unknown_or_different_folds_are_reported(tmp_path):
     files = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
     assert "folds unknown" in load(*files, declared="").notes[0]
     assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
@@ -67,11 +67,11 @@ def test_the_mean_of_one_file_per_fold_model_is_what_is_blended(tmp_path):
         load(oof, tmp_path / "t.npz")
 
 
-def test_what_is_wrong_with_the_files_is_said_with_their_names(tmp_path):
+def test_errors_in_the_files_name_the_file(tmp_path):
     good, test = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
     with pytest.raises(UserError, match=r"o\.csv: 30 of 30 ids have no prediction, first t0"):
         load(good, good)
-    with pytest.raises(UserError, match=r"gone\.csv is not there"):
+    with pytest.raises(UserError, match=r"gone\.csv does not exist"):
         load(tmp_path / "gone.csv", test)
     with pytest.raises(UserError, match=r"expected \.csv or \.npz"):
         (tmp_path / "o.pkl").write_text("")

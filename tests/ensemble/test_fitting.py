@@ -31,15 +31,15 @@ def test_shortlists_give_the_chains_and_the_labels_that_all_probabilities_give(m
     blocks = np.arange(600) % 4
     fitter = Fitter(as_members(probs), labels, blocks, settings)
     whole = Fitter(as_members(probs), labels, blocks, settings)
-    whole.is_short = lambda name: False  # type: ignore[method-assign]
+    whole.uses_shortlist = lambda name: False  # type: ignore[method-assign]
     for without in (frozenset(), frozenset({1}), frozenset({0, 3})):
-        short, slow = fitter.candidates(without, NAMES), whole.candidates(without, NAMES)
-        assert fitter.is_short(NAMES[0]) and short.keys() == slow.keys()
+        short, slow = fitter.fit(without, NAMES), whole.fit(without, NAMES)
+        assert fitter.uses_shortlist(NAMES[0]) and short.keys() == slow.keys()
         for name, candidate in short.items():
             assert candidate.chain.digest() == slow[name].chain.digest(), name
-            unseen = np.flatnonzero(np.isin(blocks, sorted(without)))
-            said = chain_labels(candidate.chain, fitter.views, unseen) if len(unseen) else unseen
-            assert np.array_equal(candidate.labels, said), name
+            held_out = np.flatnonzero(np.isin(blocks, sorted(without)))
+            output = chain_labels(candidate.chain, fitter.members, held_out) if len(held_out) else held_out
+            assert np.array_equal(candidate.decided, output), name
 
 
 def test_a_class_is_left_out_only_if_no_weights_and_no_prior_can_make_it_win():
@@ -69,7 +69,7 @@ def test_policies_and_temperatures_are_the_same_in_all_candidates_of_a_fit():
     labels, probs = draw([1.5, 1.5, 1.0], rows=400)
     ids = np.arange(400).astype(str)
     views = {"m": ViewPredictions(ids, ("identity", "flip_lr", "rot180"), np.stack(list(probs), 1).astype(np.float16))}
-    fits = Fitter(views, labels, np.arange(400) % 3, SETTINGS).candidates(frozenset({1}), NAMES)
+    fits = Fitter(views, labels, np.arange(400) % 3, SETTINGS).fit(frozenset({1}), NAMES)
     assert len({str(one.chain.policies) for one in fits.values()}) == 1
     temperatures = {name[0]: one.chain.temperatures["m"] for name, one in fits.items()}
     assert temperatures["none"] == 1.0 != temperatures["temperature"]
@@ -79,10 +79,10 @@ def test_a_sample_of_the_rows_for_temperatures_does_not_depend_on_labels(monkeyp
     monkeypatch.setattr("competition.ensemble.outputs.SAMPLE", 150)
     labels, probs = draw([1.0, 1.5], rows=400)
     blocks = np.arange(400) % 4
-    spoilt = np.where(blocks == 2, (labels + 1) % 5, labels)
+    changed_labels = np.where(blocks == 2, (labels + 1) % 5, labels)
     one, two = (
-        Fitter(as_members(probs), truth, blocks, SETTINGS).candidates(frozenset({2}), NAMES)
-        for truth in (labels, spoilt)
+        Fitter(as_members(probs), truth, blocks, SETTINGS).fit(frozenset({2}), NAMES)
+        for truth in (labels, changed_labels)
     )
     assert all(one[name].chain == two[name].chain for name in NAMES)
 
@@ -95,6 +95,6 @@ def test_every_method_goes_through_a_fit_whatever_the_size_of_the_chunks(method,
     for entries in (2_000_000, 200):
         monkeypatch.setattr("competition.ensemble.outputs.CHUNK_ENTRIES", entries)
         fitter = Fitter(as_members(probs), labels, np.arange(200) % 2, SETTINGS)
-        fits.append(fitter.candidates(frozenset({1}), names)[names[0]])
+        fits.append(fitter.fit(frozenset({1}), names)[names[0]])
     assert fits[0].chain.digest() == fits[1].chain.digest()
-    assert np.array_equal(fits[0].labels, fits[1].labels) and len(fits[0].labels) == 100
+    assert np.array_equal(fits[0].decided, fits[1].decided) and len(fits[0].decided) == 100

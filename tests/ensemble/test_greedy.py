@@ -15,9 +15,9 @@ def by_hand(parts, labels, metric, rounds):
     at = np.arange(len(labels))
     total = np.zeros_like(parts[0])
     for n in range(1, rounds + 1):
-        scores = [metric.score(labels, total + p) for p in parts]
+        scores = [metric.evaluate(labels, total + p) for p in parts]
         if metric.name == "log_loss":
-            scores = [metric.score(labels, (total + p) / np.float32(n)) for p in parts]
+            scores = [metric.evaluate(labels, (total + p) / np.float32(n)) for p in parts]
         likely = [np.log(np.maximum((total + p)[at, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
         pick = max(range(len(parts)), key=lambda m: (scores[m], np.round(likely[m], 5), -m))
         picks.append(pick)
@@ -29,7 +29,7 @@ def by_hand(parts, labels, metric, rounds):
 
 @pytest.mark.parametrize("name", ["macro_f1", "macro_f1_present", "accuracy", "quadratic_kappa", "log_loss"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_fast_search_picks_what_the_plain_one_picks(name, seed):
+def test_the_shortlist_search_equals_the_exhaustive_search(name, seed):
     labels, probs = draw([1.0, 1.5, 2.0, 2.0, 3.0], rows=500, classes=7, seed=seed, signal=2.5)
     assert greedy_picks(probs, labels, METRICS[name], 20) == by_hand(probs, labels, METRICS[name], 20)
 
@@ -40,23 +40,23 @@ def test_what_is_searched_is_what_is_mixed_whatever_is_averaged(name):
     metric = METRICS[name]
     for mixing in ("mean", "geometric", "rank") if name != "log_loss" else ("mean", "geometric"):
         first, *more = greedy_picks(to_mixing_space(probs, mixing), labels, metric, 6, mixing=mixing)
-        assert first == np.argmax([metric.score(labels, mix(probs, one, mixing)) for one in np.eye(3)])
+        assert first == np.argmax([metric.evaluate(labels, mix(probs, one, mixing)) for one in np.eye(3)])
         have = np.eye(3)[first]
         for n, pick in enumerate(more, 2):
-            tried = [metric.score(labels, mix(probs, (have + one) / n, mixing)) for one in np.eye(3)]
+            tried = [metric.evaluate(labels, mix(probs, (have + one) / n, mixing)) for one in np.eye(3)]
             assert tried[pick] == pytest.approx(max(tried), abs=1e-6)
             have = have + np.eye(3)[pick]
         assert more, "nothing was mixed"
 
 
-def test_rows_alone_count():
+def test_only_the_selected_rows_count():
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
     rows = np.arange(0, 300, 2)
     got = greedy_picks(probs, labels, METRICS["macro_f1"], 10, rows)
     assert got == greedy_picks(probs[:, rows], labels[rows], METRICS["macro_f1"], 10)
 
 
-def test_a_metric_of_order_takes_the_slow_way_to_the_same_end():
+def test_a_metric_of_probabilities_is_searched_exhaustively():
     labels, probs = draw([0.5, 4.0], rows=120)
     picks = greedy_picks(probs, labels, METRICS["mean_column_auc"], 5)
     assert picks[0] == 0
@@ -81,7 +81,7 @@ def test_the_shortest_best_prefix_is_kept():
     assert greedy_picks(np.stack([perfect, perfect[::-1]]), labels, METRICS["macro_f1"], 10) == [0]
 
 
-def test_a_limit_is_kept():
+def test_a_cost_limit_is_respected():
     labels, probs = draw([1.0, 1.0, 1.0, 1.0])
     few = greedy_picks(
         probs,

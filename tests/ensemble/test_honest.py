@@ -6,7 +6,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, cross_fit, fit_chain, honest_chain
+from competition.ensemble.honest import HonestSettings, honest_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, blocks_of
 from competition.ensemble.outputs import mix_views
@@ -14,7 +14,7 @@ from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import select_candidate
 
-from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
+from .worlds import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
 
 F1 = METRICS["macro_f1"]
 HONEST = HonestSettings(resamples=300, seed=0, blocks=10)
@@ -25,7 +25,7 @@ def folds_of(rows, k=5):
     return np.arange(rows) % k
 
 
-def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
+def test_predictions_of_a_fold_do_not_depend_on_its_labels():
     labels, probs = draw([1.0, 1.5, 2.0, 1.0, 1.5, 2.0], rows=300)
     ids, folds = np.array([f"i{n}" for n in range(300)]), folds_of(300)
     views = {
@@ -35,11 +35,11 @@ def test_labels_of_a_fold_have_no_say_in_what_is_said_of_that_fold():
     settings = replace(SETTINGS, blend=replace(BLEND, calibrations=("temperature",)))
     crossed = cross_fit(views, labels, folds, settings, HONEST)
     for fold in (0, 3):
-        spoilt = labels.copy()
-        spoilt[folds == fold] = (spoilt[folds == fold] + 1) % 5
-        again = cross_fit(views, spoilt, folds, settings, HONEST)
+        changed_labels = labels.copy()
+        changed_labels[folds == fold] = (changed_labels[folds == fold] + 1) % 5
+        again = cross_fit(views, changed_labels, folds, settings, HONEST)
         assert np.array_equal(again.probs[folds == fold], crossed.probs[folds == fold])
-        assert np.array_equal(again.labels[folds == fold], crossed.labels[folds == fold])
+        assert np.array_equal(again.decided[folds == fold], crossed.decided[folds == fold])
         assert not np.array_equal(again.probs, crossed.probs)  # the others did learn from them
 
 
@@ -51,9 +51,9 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 4, 300)
         views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # nobody knows anything
-        made = honest_chain(views, labels, folds_of(300), greedy, HONEST)
-        claimed.append(made.chosen_on - 0.25)
-        honest.append((made.honest.value - 0.25) / made.honest.error)
+        result = honest_chain(views, labels, folds_of(300), greedy, HONEST)
+        claimed.append(result.chosen_on - 0.25)
+        honest.append((result.honest.value - 0.25) / result.honest.error)
     assert min(claimed) > 0.04
     assert abs(np.mean(honest)) < 2 / np.sqrt(6) + 0.5
 
@@ -68,8 +68,8 @@ def test_a_member_that_memorised_its_training_rows_gets_its_weight_by_unseen_row
     in_sample[np.arange(600), labels] = 0.996
     out_of_fold = rng.dirichlet(np.ones(5) * 0.1, 600).astype(np.float32)
     oof = as_members(np.stack([*probs, out_of_fold]))
-    made = honest_chain(oof, labels, folds, SETTINGS, HONEST)
-    assert made.chain.blend.weights["m2"] < 0.5 * min(made.chain.blend.weights[n] for n in rivals)
+    result = honest_chain(oof, labels, folds, SETTINGS, HONEST)
+    assert result.chain.blend.weights["m2"] < 0.5 * min(result.chain.blend.weights[n] for n in rivals)
     # Had its in-sample predictions been used, it would have had all the weight.
     leaky = honest_chain(as_members(np.stack([*probs, in_sample])), labels, folds, SETTINGS, HONEST)
     assert leaky.chain.blend.weights["m2"] > max(leaky.chain.blend.weights[n] for n in rivals)
@@ -78,11 +78,11 @@ def test_a_member_that_memorised_its_training_rows_gets_its_weight_by_unseen_row
 def test_the_honest_score_is_that_of_unseen_rows_and_the_chain_is_fitted_on_all():
     labels, probs = draw([1.0, 1.5, 2.5], rows=500)
     views, folds = as_members(probs), folds_of(500)
-    made = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    result = honest_chain(views, labels, folds, SETTINGS, HONEST)
     crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
-    assert made.honest.value == F1.score_labels(labels, crossed.labels, 5)
-    assert made.chain.digest() == fit_chain(views, labels, folds, SETTINGS, HONEST).digest()
-    assert made.chosen_on == F1.score_labels(labels, apply_chain(made.chain, views)[1], 5)
+    assert result.honest.value == F1.evaluate(labels, crossed.decided, 5)
+    assert result.chain.digest() == fit_chain(views, labels, folds, SETTINGS, HONEST).digest()
+    assert result.chosen_on == F1.evaluate(labels, apply_chain(result.chain, views)[1], 5)
 
 
 def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it():
@@ -96,7 +96,7 @@ def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it():
         chain = fit_chain(less, labels[rest], folds[rest], BAGGED, HONEST)
         probs_here, labels_here = apply_chain(chain, align(views, ids[here]))
         assert np.allclose(crossed.probs[here], probs_here, atol=1e-6)
-        assert np.array_equal(crossed.labels[here], labels_here)
+        assert np.array_equal(crossed.decided[here], labels_here)
 
 
 def test_near_equal_members_are_blended_equally():
@@ -109,13 +109,13 @@ def test_near_equal_members_are_blended_equally():
 
 def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
-    made = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
-    assert made.chain.blend.method == "bagged"
-    assert made.over_equal.is_better
-    assert made.chain.used_views().keys() <= {f"m{n}" for n in range(5)} and "m0" in made.chain.used_views()
+    result = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
+    assert result.chain.blend.method == "bagged"
+    assert result.over_equal.is_better
+    assert result.chain.used_views().keys() <= {f"m{n}" for n in range(5)} and "m0" in result.chain.used_views()
 
 
-def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
+def test_the_simplest_candidate_is_replaced_only_by_a_significant_gain():
     labels = np.arange(400) % 4
     wrong = labels.copy()
     wrong[:100] = (wrong[:100] + 1) % 4
@@ -133,7 +133,7 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     worse = wrong.copy()
     worse[:130] = (labels[:130] + 1) % 4
     assert pick(wrong, worse, wrong, worse) == ("none", "equal", "argmax")
-    assert F1.score_labels(labels, hair, 4) > F1.score_labels(labels, wrong, 4)
+    assert F1.evaluate(labels, hair, 4) > F1.evaluate(labels, wrong, 4)
     assert pick(wrong, hair, wrong, hair) == ("none", "equal", "argmax")
     best = better.copy()
     best[60:70] = labels[60:70]
@@ -144,7 +144,7 @@ def test_the_simplest_gives_way_only_to_what_beats_it_by_more_than_an_error():
     assert pick(wrong, luck, wrong, better) == ("none", "greedy", "prior")
 
 
-def test_a_gain_of_one_standard_error_is_not_enough_to_leave_the_simplest():
+def test_a_gain_of_one_standard_error_does_not_replace_the_simplest_candidate():
     labels = np.arange(400) % 4
     wrong = labels.copy()
     wrong[:100] = (wrong[:100] + 1) % 4
@@ -157,7 +157,7 @@ def test_a_gain_of_one_standard_error_is_not_enough_to_leave_the_simplest():
     assert select_candidate({simplest: wrong, other: lucky}, labels, F1, 4, HONEST) == simplest
 
 
-def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it():
+def test_two_gains_within_noise_are_selected_if_significant_together():
     labels = np.arange(400) % 4
     wrong = labels.copy()
     wrong[:100] = (wrong[:100] + 1) % 4
@@ -175,7 +175,7 @@ def test_two_gains_within_their_noise_are_taken_when_together_they_are_out_of_it
     assert select_candidate(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
 
-def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
+def test_a_loaded_chain_gives_identical_outputs(tmp_path):
     labels, probs = draw([1.0, 1.5, 2.5], rows=300)
     views = as_members(probs)
     for methods, rules in ((("stacking",), ("per_class",)), (("bagged",), ("thresholds",)), (("rank",), ("argmax",))):
@@ -192,11 +192,11 @@ def test_a_chain_read_back_from_its_file_says_exactly_the_same(tmp_path):
         for one, two in zip(apply_chain(chain, views), apply_chain(back, views), strict=True):
             assert np.array_equal(one, two)
     (tmp_path / "chain.json").write_text("{}")
-    with pytest.raises(UserError, match="is not a chain of choices"):
+    with pytest.raises(UserError, match="is not a valid chain"):
         Chain.load(tmp_path / "chain.json")
 
 
-def test_rows_are_found_by_id_whatever_their_order():
+def test_rows_are_joined_by_id_in_any_order():
     labels, probs = draw([1.0, 1.5], rows=200)
     views = as_members(probs)
     chain = fit_chain(views, labels, folds_of(200), BAGGED, HONEST)
@@ -204,7 +204,7 @@ def test_rows_are_found_by_id_whatever_their_order():
     assert np.array_equal(apply_chain(chain, align(views, turned))[1], apply_chain(chain, views)[1][::-1])
 
 
-def test_members_that_do_not_match_are_refused_by_name():
+def test_members_that_do_not_match_are_an_error_with_their_name():
     labels, probs = draw([1.0, 1.5], rows=50)
     views = as_members(probs)
     other = {**views, "m1": views["m1"].at(views["m1"].ids[::-1])}
@@ -220,7 +220,7 @@ def test_members_that_do_not_match_are_refused_by_name():
         align({}, views["m0"].ids)
 
 
-def test_a_member_without_predictions_is_missed_only_when_it_has_weight():
+def test_missing_predictions_are_an_error_only_for_members_with_weight():
     labels, probs = draw([0.5, 8.0], rows=300)
     views = as_members(probs)
     best = replace(BAGGED, blend=replace(BLEND, methods=("best",)))
@@ -234,18 +234,18 @@ def test_a_member_without_predictions_is_missed_only_when_it_has_weight():
 def test_two_folds_are_enough_and_one_is_not():
     labels, probs = draw([1.0, 1.5], rows=200)
     views = as_members(probs)
-    made = honest_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
-    assert 0 < made.honest.value < 1
+    result = honest_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
+    assert 0 < result.honest.value < 1
     with pytest.raises(UserError, match=r"two folds or more, numbered from 0; found \[0\]"):
         honest_chain(views, labels, np.zeros(200, int), SETTINGS, HONEST)
 
 
 @pytest.mark.parametrize("name", ["log_loss", "mean_column_auc", "top_5"])
-def test_metrics_of_probabilities_go_the_same_way(name):
+def test_metrics_of_probabilities_are_cross_fitted_too(name):
     labels, probs = draw([1.0, 1.5], rows=200, classes=6)
-    made = honest_chain(as_members(probs), labels, folds_of(200), replace(SETTINGS, metric=name), HONEST)
-    assert made.chain.decision.rule == "argmax"
-    assert made.honest.error > 0
+    result = honest_chain(as_members(probs), labels, folds_of(200), replace(SETTINGS, metric=name), HONEST)
+    assert result.chain.decision.rule == "argmax"
+    assert result.honest.error > 0
 
 
 def test_progress_reaches_its_end():
@@ -264,10 +264,10 @@ def with_views(rows=400, **more):
     }
 
 
-def test_what_views_set_right_and_spoil_is_counted_on_rows_their_policy_never_saw():
+def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     labels, views = with_views()
     folds = folds_of(400)
-    effect = honest_chain(views, labels, folds, BAGGED, HONEST).views["m0"]
+    effect = honest_chain(views, labels, folds, BAGGED, HONEST).view_effects["m0"]
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
         rest = np.flatnonzero(folds != k)
@@ -275,7 +275,7 @@ def test_what_views_set_right_and_spoil_is_counted_on_rows_their_policy_never_sa
         after[folds == k] = mix_views(views["m0"], policy, "mean").argmax(1)[folds == k]
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
-    assert effect.value == F1.score_labels(labels, after, 5) - F1.score_labels(labels, plain, 5)
+    assert effect.value == F1.evaluate(labels, after, 5) - F1.evaluate(labels, plain, 5)
 
 
 def test_without_a_policy_views_change_nothing_whatever_the_metric():
@@ -283,7 +283,7 @@ def test_without_a_policy_views_change_nothing_whatever_the_metric():
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
         settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, calibrations=("temperature",)))
-        effect = honest_chain(views, labels, folds_of(400), settings, HONEST).views["m0"]
+        effect = honest_chain(views, labels, folds_of(400), settings, HONEST).view_effects["m0"]
         assert (effect.value, effect.changed) == (0, 0)
 
 
@@ -303,7 +303,7 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
     assert np.allclose(crossed.probs[here], apply_chain(chain, align(views, ids[here]))[0], atol=1e-6)
 
 
-def test_a_studied_spread_over_seeds_weighs_on_the_gain_over_one_member_alone():
+def test_a_measured_spread_over_seeds_widens_the_gain_over_a_single_member():
     labels, probs = draw([1.5, 1.5], rows=500)
     views, folds = as_members(probs), folds_of(500)
     plain = honest_chain(views, labels, folds, SETTINGS, HONEST)
@@ -319,13 +319,13 @@ def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
     for name in ("quadratic_kappa", "macro_f1", "log_loss"):
         settings = replace(SETTINGS, metric=name, decision=rules)
         nested = NestedCrossFit(as_members(probs), labels, folds_of(200), settings, HONEST)
-        tried[name] = {rule for _, _, rule in nested.choices}
+        tried[name] = {rule for _, _, rule in nested.candidate_keys}
     assert tried == {
         "quadratic_kappa": {"argmax", "prior", "thresholds"},
         "macro_f1": {"argmax", "prior"},
         "log_loss": {"argmax"},
     }
-    with pytest.raises(UserError, match="macro_f1 knows none, expected argmax"):
+    with pytest.raises(UserError, match="expected argmax for macro_f1"):
         fit_chain(
             as_members(probs),
             labels,
@@ -336,19 +336,19 @@ def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
 
 
 @pytest.mark.parametrize("noise", [[1.5] * 4, [0.5, 6.0, 6.0, 6.0, 6.0]])
-def test_another_seed_makes_the_same_choice(noise):
+def test_another_seed_selects_the_same_candidate(noise):
     labels, probs = draw(noise, rows=600)
     views, folds = as_members(probs), folds_of(600)
-    made = [
+    result = [
         fit_chain(views, labels, folds, replace(SETTINGS, blend=replace(BLEND, seed=s, bags=8)), HONEST)
         for s in range(3)
     ]
-    assert len({(chain.blend.method, chain.decision.rule) for chain in made}) == 1
-    said = [apply_chain(chain, views)[1] for chain in made]
-    assert all((said[0] != other).mean() < 0.01 for other in said[1:])
+    assert len({(chain.blend.method, chain.decision.rule) for chain in result}) == 1
+    output = [apply_chain(chain, views)[1] for chain in result]
+    assert all((output[0] != other).mean() < 0.01 for other in output[1:])
 
 
-def spoilt_in(folds, tuned, labels, probs):
+def with_leaking_folds(folds, tuned, labels, probs):
     """A world where the rows of tuned folds are all right for every member: what tuning on them does, exaggerated."""
     known = np.isin(folds, tuned)
     probs = probs.copy()
@@ -359,48 +359,48 @@ def spoilt_in(folds, tuned, labels, probs):
 def test_no_score_is_of_rows_that_chose_hyperparameters():
     labels, probs = draw([2.0, 2.5], rows=500)
     folds = folds_of(500)
-    views = as_members(spoilt_in(folds, [0], labels, probs))
-    made = honest_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
+    views = as_members(with_leaking_folds(folds, [0], labels, probs))
+    result = honest_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
     others = folds != 0
-    assert np.array_equal(made.scored, others) and not made.is_optimistic
-    given = made.cross_fitted.labels
-    assert len(given) == 500  # every row has its output: only scores leave rows out
-    assert made.honest.value == F1.score_labels(labels[others], given[others], 5)
-    assert made.chosen_on == F1.score_labels(labels[others], apply_chain(made.chain, views)[1][others], 5)
+    assert np.array_equal(result.scored, others) and not result.is_optimistic
+    predicted = result.cross_fitted.decided
+    assert len(predicted) == 500  # every row has its output: only scores leave rows out
+    assert result.honest.value == F1.evaluate(labels[others], predicted[others], 5)
+    assert result.chosen_on == F1.evaluate(labels[others], apply_chain(result.chain, views)[1][others], 5)
     equal = np.mean([views[name].view("identity") for name in views], axis=0).argmax(1)
-    assert made.equal.value == F1.score_labels(labels[others], equal[others], 5)
-    assert made.over_equal.value == pytest.approx(made.honest.value - made.equal.value)
-    for difference in (made.over_equal, made.over_best, *made.views.values()):
+    assert result.equal.value == F1.evaluate(labels[others], equal[others], 5)
+    assert result.over_equal.value == pytest.approx(result.honest.value - result.equal.value)
+    for difference in (result.over_equal, result.over_best, *result.view_effects.values()):
         assert difference.changed <= others.sum()
     every = honest_chain(views, labels, folds, SETTINGS, HONEST)
-    assert every.honest.value > made.honest.value + 0.05 and every.equal.value > made.equal.value + 0.05
+    assert every.honest.value > result.honest.value + 0.05 and every.equal.value > result.equal.value + 0.05
 
 
-def test_where_every_fold_chose_hyperparameters_all_rows_are_scored_and_called_optimistic():
+def test_if_every_fold_chose_hyperparameters_all_rows_are_scored_as_optimistic():
     labels, probs = draw([2.0, 2.5], rows=300)
     folds = folds_of(300, 3)
-    made = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
+    result = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
     plain = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST)
-    assert made.is_optimistic and made.scored.all() and made.honest == plain.honest
+    assert result.is_optimistic and result.scored.all() and result.honest == plain.honest
 
 
 def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_saw_its_fold():
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
     views, folds, seen = as_members(probs), folds_of(300, 30), []
     settings = replace(HONEST, blocks=3)
-    made = honest_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
-    assert made.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
-    spoilt = np.where(folds == 4, (labels + 1) % 5, labels)
-    again = cross_fit(views, spoilt, folds, SETTINGS, settings)
-    assert np.array_equal(again.labels[folds == 4], made.cross_fitted.labels[folds == 4])
-    assert np.array_equal(again.probs[folds == 4], made.cross_fitted.probs[folds == 4])
-    assert not np.array_equal(again.probs, made.cross_fitted.probs)
+    result = honest_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
+    assert result.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
+    changed_labels = np.where(folds == 4, (labels + 1) % 5, labels)
+    again = cross_fit(views, changed_labels, folds, SETTINGS, settings)
+    assert np.array_equal(again.decided[folds == 4], result.cross_fitted.decided[folds == 4])
+    assert np.array_equal(again.probs[folds == 4], result.cross_fitted.probs[folds == 4])
+    assert not np.array_equal(again.probs, result.cross_fitted.probs)
     assert {int(b) for b in np.unique(blocks_of(folds, 3))} == {0, 1, 2}
     few = blocks_of(np.array([0, 2, 5, 2]), 10)
     assert few.tolist() == [0, 1, 2, 1]  # no more blocks than folds
 
 
-def test_temperatures_are_a_candidate_that_has_to_win():
+def test_temperatures_are_selected_only_if_they_gain():
     both = replace(SETTINGS, blend=replace(BLEND, calibrations=("none", "temperature")))
     both = replace(both, decision=replace(DECISION, rules=("argmax",)))
     chosen = []

@@ -20,7 +20,7 @@ def test_nineteen_leaderboards_of_twenty_fall_within_the_interval():
     seen = slice(2000)
     low, high = band(labels[seen], given[seen], F1, 5, 300)
     boards = np.arange(2000, 20_000).reshape(60, 300)
-    inside = sum(low <= F1.score_labels(labels[b], given[b], 5) <= high for b in boards)
+    inside = sum(low <= F1.evaluate(labels[b], given[b], 5) <= high for b in boards)
     assert inside >= 53
     narrow = band(labels[seen], given[seen], F1, 5, 3000)
     assert high - low > 1.5 * (narrow[1] - narrow[0])
@@ -29,8 +29,8 @@ def test_nineteen_leaderboards_of_twenty_fall_within_the_interval():
 @pytest.mark.parametrize("name", ["macro_f1", "macro_f1_present"])
 def test_the_interval_covers_95_of_100_leaderboards_of_104_unequal_classes(name):
     """A short version of benchmarks/leaderboard_coverage.py: 15 competitions instead of 300."""
-    found = coverage(truth(2), METRICS[name], 12_753, (450, 2_214, 7_382), 15, seed=1, resamples=100, boards=300)
-    for inside, distance in found:
+    result = coverage(truth(2), METRICS[name], 12_753, (450, 2_214, 7_382), 15, seed=1, resamples=100, boards=300)
+    for inside, distance in result:
         assert 0.90 <= inside <= 0.99 and abs(distance) < 0.5
 
 

@@ -53,43 +53,43 @@ def test_top_5_equals_scikit_learn(seed, classes):
     rng = np.random.default_rng(seed)
     labels, probs = rng.integers(0, classes, 30), rng.dirichlet(np.ones(classes), 30)
     expected = reference.top_k_accuracy_score(labels, probs, k=5, labels=range(classes))
-    assert METRICS["top_5"].score(labels, probs) == pytest.approx(expected, abs=1e-12)
+    assert METRICS["top_5"].evaluate(labels, probs) == pytest.approx(expected, abs=1e-12)
 
 
 def test_equal_probabilities_rank_by_class_number():
     flat = np.full((2, 6), 1 / 6)
-    assert METRICS["top_5"].score(np.array([4, 4]), flat) == 1
-    assert METRICS["top_5"].score(np.array([5, 5]), flat) == 0
+    assert METRICS["top_5"].evaluate(np.array([4, 4]), flat) == 1
+    assert METRICS["top_5"].evaluate(np.array([5, 5]), flat) == 0
 
 
 def test_a_class_nobody_has_or_predicts_counts_as_0():
-    assert METRICS["macro_f1"].score_labels(np.array([0, 1]), np.array([0, 1]), 4) == 0.5
-    assert METRICS["macro_f1_present"].score_labels(np.array([0, 1]), np.array([0, 1]), 4) == 1
-    assert METRICS["macro_f1_present"].score_labels(np.array([0, 1]), np.array([0, 2]), 4) == pytest.approx(1 / 3)
+    assert METRICS["macro_f1"].evaluate(np.array([0, 1]), np.array([0, 1]), 4) == 0.5
+    assert METRICS["macro_f1_present"].evaluate(np.array([0, 1]), np.array([0, 1]), 4) == 1
+    assert METRICS["macro_f1_present"].evaluate(np.array([0, 1]), np.array([0, 2]), 4) == pytest.approx(1 / 3)
 
 
 def test_a_sure_and_wrong_float32_row_costs_what_scikit_learn_says():
     labels, probs = np.array([0, 1]), np.array([[0, 1], [0.25, 0.75]], np.float32)
-    assert METRICS["log_loss"].score(labels, probs) == pytest.approx(-reference.log_loss(labels, probs), abs=1e-6)
+    assert METRICS["log_loss"].evaluate(labels, probs) == pytest.approx(-reference.log_loss(labels, probs), abs=1e-6)
 
 
 def test_a_column_of_one_class_is_left_out_of_the_mean_auc():
     labels = np.array([0, 0, 1, 1])
     probs = np.array([[0.5, 0.1, 0.4], [0.6, 0.2, 0.2], [0.1, 0.5, 0.4], [0.55, 0.4, 0.05]])
-    assert METRICS["mean_column_auc"].score(labels, probs) == pytest.approx((0.75 + 1.0) / 2)
+    assert METRICS["mean_column_auc"].evaluate(labels, probs) == pytest.approx((0.75 + 1.0) / 2)
     with pytest.raises(UserError, match="two classes or more, found 1"):
-        METRICS["mean_column_auc"].score(np.zeros(4, int), probs)
+        METRICS["mean_column_auc"].evaluate(np.zeros(4, int), probs)
 
 
 def test_every_metric_is_greater_for_the_better_prediction():
     labels, (good, bad) = draw([0.1, 5.0])
     for metric in METRICS.values():
-        assert metric.score(labels, good) >= metric.score(labels, bad), metric.name
-    assert METRICS["log_loss"].display(METRICS["log_loss"].score(labels, good)) > 0
+        assert metric.evaluate(labels, good) >= metric.evaluate(labels, bad), metric.name
+    assert METRICS["log_loss"].display(METRICS["log_loss"].evaluate(labels, good)) > 0
 
 
 def test_kappa_of_one_class_given_to_all_rows_of_it_is_1():
-    assert METRICS["quadratic_kappa"].score_labels(np.zeros(3, int), np.zeros(3, int), 3) == 1
+    assert METRICS["quadratic_kappa"].evaluate(np.zeros(3, int), np.zeros(3, int), 3) == 1
 
 
 def test_an_unknown_metric_is_answered_with_the_known_ones():

@@ -6,8 +6,8 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
-from competition.ensemble.outputs import mix_views, views_that_differ
-from competition.ensemble.policy import fit_policy, refused_views
+from competition.ensemble.outputs import distinct_views, mix_views
+from competition.ensemble.policy import fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions
 
 from .worlds import POLICY, draw, softmax
@@ -18,11 +18,11 @@ F1 = METRICS["macro_f1"]
 def member(views, rows=800, seed=0):
     """Views of one member: each its own noise on the same evidence. noise None = a copy of identity."""
     labels, probs = draw([noise for noise in views.values() if noise is not None], rows, seed=seed)
-    made, taken = {}, iter(probs)
+    result, taken = {}, iter(probs)
     for name, noise in views.items():
-        made[name] = made["identity"] if noise is None else next(taken)
+        result[name] = result["identity"] if noise is None else next(taken)
     ids = np.array([f"i{n}" for n in range(rows)])
-    return labels, ViewPredictions(ids, tuple(made), np.stack(list(made.values()), 1).astype(np.float16))
+    return labels, ViewPredictions(ids, tuple(result), np.stack(list(result.values()), 1).astype(np.float16))
 
 
 def fit(labels, views, settings, **more):
@@ -39,9 +39,9 @@ def test_a_view_that_helps_is_taken_and_one_that_harms_is_not(by):
     assert log_loss.score(labels, mix_views(views, policy, "mean")) > log_loss.score(labels, views.view("identity"))
 
 
-def test_a_view_that_changes_nothing_is_no_view():
+def test_a_view_that_changes_nothing_is_ignored():
     labels, views = member({"identity": 1.5, "twin": None, "twin_of_twin": None})
-    assert views_that_differ(views, "identity", 1e-3) == ["identity"]
+    assert distinct_views(views, 1e-3) == ["identity"]
     for method in ("mean", "greedy"):
         assert fit(labels, views, replace(POLICY, method=method)) == {"identity": 1.0}
 
@@ -50,10 +50,10 @@ def test_views_that_differ_in_a_late_row_alone_are_two_views():
     _, views = member({"identity": 1.5, "twin": None})
     probs = views.probs.copy()
     probs[-1, 1] = probs[-1, 1][::-1]
-    assert views_that_differ(replace(views, probs=probs), "identity", 1e-3) == ["identity", "twin"]
+    assert distinct_views(replace(views, probs=probs), 1e-3) == ["identity", "twin"]
 
 
-def test_blurring_a_member_that_is_too_sure_is_no_reason_to_take_a_view():
+def test_lower_confidence_alone_does_not_select_a_view():
     rng = np.random.default_rng(0)
     labels, (probs,) = draw([1.5], 2000)
     sure = softmax(4 * np.log(probs))
@@ -93,13 +93,13 @@ def test_the_cost_of_the_views_used_stays_within_its_limit():
 def test_rows_outside_the_choice_are_not_read():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 1.5})
     rows = np.arange(400)
-    spoilt = labels.copy()
-    spoilt[400:] = 0
-    one, two = (fit_policy(views, y, rows, F1, POLICY) for y in (labels, spoilt))
+    changed_labels = labels.copy()
+    changed_labels[400:] = 0
+    one, two = (fit_policy(views, y, rows, F1, POLICY) for y in (labels, changed_labels))
     assert one == two
 
 
-def test_identity_alone_is_plain_prediction_bit_for_bit():
+def test_the_identity_policy_is_bit_identical_to_prediction_without_tta():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5})
     assert fit(labels, views, replace(POLICY, method="identity")) == {"identity": 1.0}
     assert np.array_equal(mix_views(views, {"identity": 1.0}, "mean"), views.probs[:, 0].astype(np.float32))
@@ -126,22 +126,22 @@ def test_a_geometric_mean_is_searched_by_its_own_likelihood():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
     policy = fit(labels, views, replace(POLICY, mixing="geometric"))
     assert policy.keys() == {"identity", "flip_lr"}
-    with pytest.raises(UserError, match="a mean of ranks has no likelihood; expected policy"):
+    with pytest.raises(UserError, match="does not work with policy"):
         fit(labels, views, replace(POLICY, mixing="rank"))
 
 
 def test_every_view_left_out_has_its_reason():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "twin": None, "rot180": 9.0})
     policy = fit(labels, views, POLICY)
-    assert refused_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
+    assert rejected_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
     few = replace(POLICY, seconds_limit=1.0)  # one view, each counting a second
     (one,) = fit(labels, views, few)
     other = {"identity": "flip_lr", "flip_lr": "identity"}[one]
-    assert refused_views(views, labels, F1, few, {one: 1.0})[other] == "adds nothing"
-    assert refused_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
+    assert rejected_views(views, labels, F1, few, {one: 1.0})[other] == "adds nothing"
+    assert rejected_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
 
 
-def test_unknown_words_are_refused():
+def test_unknown_settings_are_an_error():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5})
     with pytest.raises(UserError, match="method 'best' is not known; expected identity, mean or greedy"):
         fit(labels, views, replace(POLICY, method="best"))

@@ -15,7 +15,7 @@ def reported_over_true(metric, rows: int, worlds: int = 300, classes: int = 30, 
     for _ in range(worlds):
         wrong = (labels + rng.integers(1, classes, len(labels))) % classes
         predicted = np.where(rng.random(len(labels)) < right, labels, wrong)
-        scores.append(metric.score_labels(labels, predicted, classes))
+        scores.append(metric.evaluate(labels, predicted, classes))
         errors.append(resampled(labels, [predicted], metric, classes, 100, seed=0)[0].std())
     return float(np.mean(errors) / np.std(scores))
 

@@ -11,8 +11,8 @@ def test_weights_in_the_proportions_of_other_rows_give_their_score():
     rows, classes = 4000, 4
     labels, hard = rng.integers(0, classes, rows), np.arange(rows) % 2 == 1
     right = rng.random(rows) < np.where(hard, 0.6, 0.9)
-    given = np.where(right, labels, (labels + 1) % classes)
-    scored = weighted_score(labels, given, metric_named("accuracy"), classes, np.where(hard, 3.0, 1.0), seed=0)
+    predicted = np.where(right, labels, (labels + 1) % classes)
+    scored = weighted_score(labels, predicted, metric_named("accuracy"), classes, np.where(hard, 3.0, 1.0), seed=0)
     assert scored.value == pytest.approx(0.25 * 0.9 + 0.75 * 0.6, abs=0.02)
     assert scored.effective_rows == pytest.approx(rows * 0.8)  # (1 + 3)^2 / (2 (1 + 9))
     assert 0.004 < scored.error < 0.012
@@ -27,7 +27,7 @@ def test_equal_weights_give_the_score_itself_for_every_metric(name):
     probs /= probs.sum(1, keepdims=True)
     output = probs.argmax(1) if metric.from_counts else probs
     scored = weighted_score(labels, output, metric, 6, np.ones(900), seed=0)
-    assert scored.value == pytest.approx(metric.score(labels, probs), abs=max(scored.error, 0.005))
+    assert scored.value == pytest.approx(metric.evaluate(labels, probs), abs=max(scored.error, 0.005))
     assert scored.effective_rows == pytest.approx(900)
 
 
@@ -35,8 +35,8 @@ def test_series_that_are_right_or_wrong_together_make_the_error_larger():
     rng = np.random.default_rng(0)
     series = np.repeat(np.arange(50), 8)
     right = np.repeat(rng.random(50) < 0.8, 8)
-    labels, given = np.zeros(400, int), np.where(right, 0, 1)
-    together, apart = accuracy(labels, given, series), accuracy(labels, given, np.arange(400))
+    labels, predicted = np.zeros(400, int), np.where(right, 0, 1)
+    together, apart = accuracy(labels, predicted, series), accuracy(labels, predicted, np.arange(400))
     assert together.error == pytest.approx(apart.error * np.sqrt(8), rel=0.05)
 
 

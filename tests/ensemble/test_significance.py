@@ -111,21 +111,21 @@ def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_ma
     """A short version of benchmarks/false_verdicts.py."""
     monkeypatch.setattr(significance, "SWAPS", 200)
     pairs = 100 if "104" in name else 250
-    found = list(differences(SETTING[name], pairs, seed=2))
-    assert np.mean([d.is_significant for d in found]) <= allowed(0.05, pairs)
-    assert np.mean([d.is_better for d in found]) <= allowed(0.16, pairs)
+    result = list(differences(SETTING[name], pairs, seed=2))
+    assert np.mean([d.is_significant for d in result]) <= allowed(0.05, pairs)
+    assert np.mean([d.is_better for d in result]) <= allowed(0.16, pairs)
 
 
 def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_log_loss():
-    found = list(differences(SETTING["log loss, 10 classes"], 400, seed=2))
-    assert np.mean([d.is_significant for d in found]) <= allowed(0.05, 400)
+    result = list(differences(SETTING["log loss, 10 classes"], 400, seed=2))
+    assert np.mean([d.is_significant for d in result]) <= allowed(0.05, 400)
 
 
 def test_a_clearly_better_classifier_is_called_a_gain():
     setting = Setting("", "macro_f1", 1000, tuple(range(1, 11)), 0.05, 0.06)
-    found = list(differences(setting, 20, seed=1, better=0.2))
-    assert np.mean([verdict(d) == "a gain" for d in found]) >= 0.9
-    assert not any(verdict(d) == "a loss" for d in found)
+    result = list(differences(setting, 20, seed=1, better=0.2))
+    assert np.mean([verdict(d) == "a gain" for d in result]) >= 0.9
+    assert not any(verdict(d) == "a loss" for d in result)
 
 
 def test_no_error_is_printed_as_zero():

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from competition.ensemble.honest import HonestSettings, cross_fit
+from competition.ensemble.honest import HonestSettings
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.tables import blend_table, policy_table
 
-from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
+from .worlds import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw
 
 HONEST = HonestSettings(resamples=200, seed=0, blocks=10)
 F1 = METRICS["macro_f1"]
@@ -20,9 +20,9 @@ def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows()
     assert [r.name for r in rows] == ["m0", "m1", "m2", "equal", "best", "greedy", "bagged"]
     alone, equal, best, greedy = (next(r for r in rows if r.name == n) for n in ("m0", "equal", "best", "greedy"))
     fixed = replace(SETTINGS, blend=replace(BLEND, methods=("greedy",)), decision=replace(DECISION, rules=("argmax",)))
-    assert greedy.honest.value == F1.score_labels(labels, cross_fit(views, labels, folds, fixed, HONEST).labels, 5)
+    assert greedy.honest.value == F1.evaluate(labels, cross_fit(views, labels, folds, fixed, HONEST).decided, 5)
     assert greedy.chosen_on >= greedy.honest.value
-    assert alone.chosen_on == alone.honest.value == F1.score(labels, views["m0"].view("identity"))  # nothing chosen
+    assert alone.chosen_on == alone.honest.value == F1.evaluate(labels, views["m0"].view("identity"))  # nothing chosen
     assert equal.over.keys() == {"best"} and greedy.over.keys() == {"equal", "best"}
     assert np.isclose(greedy.over["equal"].value, greedy.honest.value - equal.honest.value)
     assert best.honest.value <= max(r.honest.value for r in rows[:3])
@@ -35,7 +35,7 @@ def test_the_table_of_views_says_what_each_way_corrects_and_corrupts():
     views = {"m0": ViewPredictions(ids, ("identity", "flip_lr", "broken"), table)}
     off, fixed, searched = policy_table(views, labels, np.arange(400) % 5, SETTINGS, HONEST)
     assert (off.name, fixed.name, searched.name) == ("identity", "mean", "greedy")
-    assert off.over == {} and off.honest.value == F1.score(labels, views["m0"].view("identity"))
+    assert off.over == {} and off.honest.value == F1.evaluate(labels, views["m0"].view("identity"))
     gain = searched.over["identity"]
     assert searched.honest.value > max(off.honest.value, fixed.honest.value)
     assert gain.corrected > gain.corrupted > 0
@@ -47,8 +47,8 @@ def test_no_row_of_a_table_is_scored_on_rows_that_chose_hyperparameters():
     others = ~np.isin(folds, (0, 3))
     rows = blend_table(views, labels, folds, SETTINGS, HONEST, ["equal"], tuned_folds=(0, 3))
     alone = next(row for row in rows if row.name == "m1")
-    score = F1.score_labels(labels[others], views["m1"].view("identity").argmax(1)[others], 5)
-    assert alone.honest.value == alone.chosen_on == score != F1.score(labels, views["m1"].view("identity"))
+    score = F1.evaluate(labels[others], views["m1"].view("identity").argmax(1)[others], 5)
+    assert alone.honest.value == alone.chosen_on == score != F1.evaluate(labels, views["m1"].view("identity"))
     policies = policy_table(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0, 3))
     every = policy_table(views, labels, folds, SETTINGS, HONEST)
     assert policies[0].honest.value == next(row for row in rows if row.name == "equal").honest.value

@@ -104,7 +104,7 @@ def test_the_same_name_gives_the_same_function():
     [
         ("flip_rl", "did you mean 'flip_lr'"),
         ("scale_0", "is not known"),
-        ("dihedral+flip_lr", "'dihedral' is a group of views and stands alone"),
+        ("dihedral+flip_lr", "'dihedral' is a group of views and cannot be combined"),
         ("flip_lr+", "is not known"),
         ("five_crop", "five_crops"),
     ],

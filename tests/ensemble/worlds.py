@@ -3,10 +3,12 @@
 import numpy as np
 
 from competition.ensemble.blend import BlendSettings
-from competition.ensemble.chain import ChainSettings
+from competition.ensemble.chain import Chain, ChainSettings
 from competition.ensemble.decision import DecisionSettings
+from competition.ensemble.nested import CrossFitted, NestedCrossFit
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.selection import HonestSettings
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -40,3 +42,13 @@ POLICY = PolicySettings(
     method="greedy", by="log_likelihood", mixing="mean", rounds=10, seconds_limit=0, same_below=1e-3
 )
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
+
+
+def fit_chain(members, labels, folds, settings: ChainSettings, honest: HonestSettings) -> Chain:
+    """The chain for test rows, fitted on all rows."""
+    return NestedCrossFit(members, labels, folds, settings, honest).chain()
+
+
+def cross_fit(members, labels, folds, settings: ChainSettings, honest: HonestSettings) -> CrossFitted:
+    """Predictions of each row by a chain fitted without its block."""
+    return NestedCrossFit(members, labels, folds, settings, honest).cross_fit()

@@ -1,7 +1,6 @@
-"""What `make blend` says of its rows, without a trained world."""
+"""Scores and notes of `make blend`, without trained members."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 from world import ROOT
@@ -13,7 +12,8 @@ from competition.ensemble.honest import HonestResult, HonestSettings, honest_cha
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
-from pipelines.blend import plain_score, row_notes, scores_of
+from competition.report.blend_scores import member_score, scores_of
+from competition.report.terminal import row_notes
 
 F1 = METRICS["macro_f1"]
 LABELS = np.arange(60) % 3
@@ -21,26 +21,26 @@ IDS = np.array([f"i{n:02}" for n in range(60)])
 
 
 def member(names: tuple[str, ...], right: tuple[float, ...]) -> ViewPredictions:
-    """Views that are right for the first share of the rows."""
+    """Views that are correct for the first `right` of the rows."""
     probs = np.full((60, len(names), 3), 0.1, np.float16)
     for view, share in enumerate(right):
-        given = np.where(np.arange(60) < 60 * share, LABELS, (LABELS + 1) % 3)
-        probs[np.arange(60), view, given] = 0.8
+        predicted = np.where(np.arange(60) < 60 * share, LABELS, (LABELS + 1) % 3)
+        probs[np.arange(60), view, predicted] = 0.8
     return ViewPredictions(IDS, names, probs)
 
 
-def test_a_member_is_scored_by_its_plain_view_wherever_that_stands() -> None:
+def test_a_member_is_scored_by_its_identity_view_at_any_position() -> None:
     every = np.ones(60, bool)
     shifted_first = member(("shift_up", "identity"), (0.2, 0.9))
-    score = plain_score(F1, shifted_first, LABELS, every, (20, 0))
+    score = member_score(F1, shifted_first, LABELS, every, (20, 0))
     assert score == score_with_error(LABELS, shifted_first.view("identity").argmax(1), F1, 3, 20, 0)
-    elsewhere = member(("given", "flipped"), (0.9, 0.2))  # no view is named identity: the first is the plain one
-    assert plain_score(F1, elsewhere, LABELS, every, (20, 0)).value == score.value
+    elsewhere = member(("given", "flipped"), (0.9, 0.2))  # no view is named identity: the first one is taken
+    assert member_score(F1, elsewhere, LABELS, every, (20, 0)).value == score.value
 
 
 def test_a_member_is_scored_on_rows_that_chose_no_hyperparameters() -> None:
     late = np.arange(60) >= 30
-    score = plain_score(F1, member(("identity",), (0.5,)), LABELS, late, (20, 0))
+    score = member_score(F1, member(("identity",), (0.5,)), LABELS, late, (20, 0))
     assert score.value == 0  # right on the first half alone
 
 
@@ -49,12 +49,12 @@ def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Ho
     settings = chain_settings(params, "macro_f1")
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
     of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
-    made = honest_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
+    result = honest_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
     rows = EnsembleInputs(IDS, LABELS, of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
-    return made, rows
+    return result, rows
 
 
-def test_what_is_scored_is_said_where_it_is_not_every_row_by_its_fold() -> None:
+def test_a_note_tells_which_rows_are_scored_unless_all_are() -> None:
     assert row_notes(*rows_and_scores(4, (), 10)) == []
     (note,) = row_notes(*rows_and_scores(4, (1,), 10))
     assert "folds [1]" in note and "the other 45 rows" in note
@@ -66,15 +66,15 @@ def test_what_is_scored_is_said_where_it_is_not_every_row_by_its_fold() -> None:
 
 def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_rows() -> None:
     params = load_params(ROOT / "params.yaml")
-    job = SimpleNamespace(params=replace(params, honest=replace(params.honest, resamples=20)))
+    params = replace(params, honest=replace(params.honest, resamples=20))
     # The member is right on the first 48 of 60 rows; the folds are cut so that fold 0 holds right rows alone.
-    made, rows = rows_and_scores(5, (0,), 10)
+    result, rows = rows_and_scores(5, (0,), 10)
     others = rows.folds != 0
-    scores = scores_of(job, made, F1, rows)  # type: ignore[arg-type]
-    given = member(("identity",), (0.8,)).view("identity").argmax(1)
-    expected = F1.score_labels(LABELS[others], given[others], 3)
-    assert expected != F1.score_labels(LABELS, given, 3)
+    scores = scores_of(params, result, F1, rows)
+    predicted = member(("identity",), (0.8,)).view("identity").argmax(1)
+    expected = F1.evaluate(LABELS[others], predicted[others], 3)
+    assert expected != F1.evaluate(LABELS, predicted, 3)
     assert scores["honest"] == scores["chosen_on"] == scores["equal"]["score"] == scores["members"]["m"]["score"]
     assert (scores["honest"], scores["honest_rows"], scores["tuned_folds"]) == (expected, 48, (0,))
     assert scores["optimistic"] is False
-    assert scores_of(job, *rows_and_scores(2, (0, 1), 10)[:1], F1, rows)["optimistic"] is True  # type: ignore[arg-type]
+    assert scores_of(params, *rows_and_scores(2, (0, 1), 10)[:1], F1, rows)["optimistic"] is True

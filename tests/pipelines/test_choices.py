@@ -40,7 +40,7 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place
     told = place.do("blend")
     assert "torch: folds unknown" in told and set(scores(place)["members"]) == {"slim", "wide", "torch"}  # type: ignore[call-overload]
     assert set(Chain.load(place.work / "blend" / "chain.json").blend.weights) == {"slim", "wide", "torch"}
-    digest = told.partition("say predictions.folds: ")[2].split()[0]
+    digest = told.partition("set predictions.folds: ")[2].split()[0]
     (place.folder / "params.yaml").write_text(
         place.params.read_text().replace("test.npz}", f"test.npz, folds: {digest}}}")
     )
@@ -97,7 +97,7 @@ def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_t
         del told["result"]["seconds_per_1000"]
         file.write_text(json.dumps(told))
     said = place.do("blend", sets=limited)
-    assert "what the views of slim cost is not known: each counts as one second of policy.seconds_limit" in said
+    assert "the cost of slim's views is unknown: each counts as one second of policy.seconds_limit" in said
 
 
 def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Place) -> None:
@@ -121,7 +121,7 @@ def test_a_seed_study_is_what_later_gains_are_judged_by(place: Place) -> None:
     told = place.do("blend")
     assert "slim: its seed study is of other parameters or data" in told and "other seeds" not in told
     told = place.do("blend", sets=f"{quick} blend.methods=[best]")
-    assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not studied: wide" in told
+    assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not measured: wide" in told
     assert "(other seeds ± " in told.partition("over equal weights")[2].partition("\n")[0]
     (second,) = {file.stem for file in place.submissions.glob("*.csv")} - {first}
     compared = place.do("compare", f"--a={first}", f"--b={second}", sets=quick)
@@ -131,12 +131,12 @@ def test_a_seed_study_is_what_later_gains_are_judged_by(place: Place) -> None:
 
 def test_what_views_do_is_told_member_by_member(place: Place) -> None:
     told = place.do("blend", "--force", sets="policy.method=mean")
-    assert told.count("rows set right, ") == 2 and "views against the plain one, honest" in told
+    assert told.count("rows fixed, ") == 2 and "TTA against the identity view, honest" in told
     views: dict[str, dict[str, dict[str, int]]] = scores(place)["views"]  # type: ignore[assignment]
     for name in ("slim", "wide"):
         effect = views[name]["effect"]
         assert effect["changed"] >= effect["corrected"] + effect["corrupted"] > 0
-        assert f"{name:<16} {effect['corrected']} rows set right, {effect['corrupted']} spoilt" in told
+        assert f"{name:<16} {effect['corrected']} rows fixed, {effect['corrupted']} broken" in told
 
 
 @pytest.mark.parametrize("mixing", ["geometric", "rank"])
@@ -145,7 +145,9 @@ def test_other_means_of_views_go_all_the_way_to_a_submission(place: Place, mixin
     place.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
     assert Chain.load(place.work / "blend" / "chain.json").view_mixing == mixing
     if ranks:
-        assert "policy.mixing rank gives no probabilities" in place.refused("blend", sets="policy.mixing=rank")
+        assert "with policy.mixing rank, which gives no probabilities" in place.refused(
+            "blend", sets="policy.mixing=rank"
+        )
 
 
 def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_that_are_still_there(place: Place) -> None:
@@ -159,7 +161,7 @@ def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_tha
     needs_two = place.refused("compare")
     assert "A= and B= not given" in needs_two and first in needs_two and second in needs_two
     assert "B= not given" in place.refused("compare", f"--a={first}")
-    assert "A=zz names 0 blends where one was expected" in place.refused("compare", "--a=zz", f"--b={first}")
+    assert "A=zz matches 0 blends, expected one" in place.refused("compare", "--a=zz", f"--b={first}")
     neither = place.refused("diff")
     assert "A= and B= name two submissions" in neither and first in neither and second in neither
 
@@ -169,14 +171,14 @@ def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_tha
     table.assign(scored=(np.arange(len(table)) >= 449).astype(int)).to_csv(answers, index=False)
     compared = place.do("compare", f"--a={first}", f"--b={second}")
     assert "on 898 out-of-fold rows" in compared
-    assert "449 rows are left out: they chose hyperparameters of one of the blends" in compared
+    assert "449 rows are excluded: they chose hyperparameters of one of the blends" in compared
 
     index = pd.read_csv(place.work / "data" / "index.csv", dtype={"id": str}, keep_default_na=False)
     gone = index.index[index["id"].isin(table["id"][-7:])]
     index.drop(index=gone).to_csv(place.work / "data" / "index.csv", index=False)
     compared = place.do("compare", f"--a={first}", f"--b={second}")
     assert "on 891 out-of-fold rows" in compared
-    assert "7 rows are left out: the prepared data no longer have them" in compared
+    assert "7 rows are excluded: they are no longer in the prepared data" in compared
 
 
 def test_label_issues_of_data_that_have_changed_since_are_those_of_the_rows_that_are_still_there(place: Place) -> None:

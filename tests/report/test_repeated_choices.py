@@ -81,7 +81,7 @@ def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
     a = keep_blend(tmp_path / "a", 1)
     other = replace(prepared(), index=prepared().index.assign(id=[f"x{n}" for n in range(ROWS)]))
     with pytest.raises(
-        UserError, match=r"no training row can score a: of 400 rows .* 400 are not in the prepared data"
+        UserError, match=r"no training row can be used to compare a: of 400 rows .* 400 are not in the prepared data"
     ):
         shared_rows([a], other)
     with pytest.raises(UserError, match="a has other classes than the 2"):
@@ -135,7 +135,7 @@ def test_public_scores_are_noisier_the_fewer_rows_they_count(tmp_path: Path) -> 
     assert few.submissions == 5 and not few.public_optimism.is_bound
     assert few.public_optimism.value == pytest.approx(normal_optimism(5, (0.8 * 0.2 / 40) ** 0.5), rel=0.25)
     assert few.public_optimism.value > 1.8 * many.public_optimism.value > 0
-    assert "5 public scores were seen; the best of them is expected to be" in few.lines()[-1]
+    assert "5 public scores; the best of them is expected to be" in few.lines()[-1]
 
 
 def test_tuning_trials_are_told(tmp_path: Path) -> None:

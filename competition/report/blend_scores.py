@@ -1,0 +1,69 @@
+"""Scores of a blend as stored in scores.json."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from competition.artifacts.ensemble_inputs import EnsembleInputs
+from competition.config.params import Params
+from competition.ensemble.bootstrap import Score, score_with_error
+from competition.ensemble.diversity import Diversity
+from competition.ensemble.honest import HonestResult
+from competition.ensemble.leaderboard import expected_scores, interval
+from competition.ensemble.metrics import Metric
+from competition.ensemble.outputs import identity_view
+from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.rare_classes import small_class_warning
+
+
+def diversity_json(values: Diversity) -> dict[str, Any]:
+    """For JSON: undefined values, such as the error correlation of a member without errors, are null."""
+    fields = asdict(values)
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray):
+            fields[name] = value.astype(object)
+            fields[name][~np.isfinite(value)] = None
+            fields[name] = fields[name].tolist()
+    return fields
+
+
+def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, Any]:
+    """The scores of scores.json, all computed on `honest.scored`: rows that chose hyperparameters are excluded."""
+    classes, bootstrap = honest.cross_fitted.probs.shape[1], (params.honest.resamples, params.honest.seed)
+    rows, test_rows = honest.scored, len(inputs.test_ids)
+    labels, output = inputs.labels[rows], honest.cross_fitted.output(metric)[rows]
+    expected = expected_scores(labels, output, metric, classes, test_rows, *bootstrap)
+    return {
+        "metric": metric.name,
+        "members": {
+            name: _display(metric, member_score(metric, predictions, inputs.labels, rows, bootstrap))
+            for name, predictions in inputs.oof.items()
+        },
+        "chosen_on": metric.display(honest.chosen_on),
+        "honest": metric.display(honest.honest.value),
+        "standard_error": honest.honest.error,
+        "honest_rows": int(rows.sum()),
+        "tuned_folds": inputs.tuned_folds,
+        "optimistic": honest.is_optimistic,  # every row chose hyperparameters
+        "blocks": honest.blocks,
+        "equal": _display(metric, honest.equal),
+        "leaderboard_band": interval(expected, test_rows),
+        "expected": expected,
+        "small_classes": small_class_warning(labels, classes),
+        "test_rows": test_rows,
+        "over_equal": honest.over_equal,
+        "over_best": honest.over_best,
+    }
+
+
+def member_score(
+    metric: Metric, predictions: ViewPredictions, labels: np.ndarray, scored: np.ndarray, bootstrap: tuple[int, int]
+) -> Score:
+    """Score of one member's identity view, without any fitting.  scored: (N,) bool.  bootstrap: (resamples, seed)."""
+    probs = predictions.view(identity_view(predictions), np.flatnonzero(scored))
+    return score_with_error(labels[scored], metric.output_of(probs), metric, probs.shape[1], *bootstrap)
+
+
+def _display(metric: Metric, score: Score) -> dict[str, float]:
+    return {"score": metric.display(score.value), "standard_error": score.error}
