@@ -81,7 +81,7 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
         ),
         ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
         ("  mobilenet:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
-        ("  mobilenet:", "  7:", "members.7: the name 7 is no text; write it in quotes"),
+        ("  mobilenet:", "  7:", "members.7: the name 7 is not text; write it in quotes"),
         ("  epochs: 12", "", "train.epochs: missing"),
         ("    weights: none", "", "members.cnn.weights: missing"),
         (
@@ -94,11 +94,11 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
         ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
         ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
         ("members: []", "members: [cn]", "tune.members.0: no member 'cn'; did you mean 'cnn'?"),
-        ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are no interval"),
+        ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are not an interval"),
         (
             "learning_rate: {low: 5.0e-4",
             "shift: {low: -0.5",
-            "tune.search.shift: low -0.5 and high 0.008 are no interval",
+            "tune.search.shift: low -0.5 and high 0.008 are not an interval",
         ),
         ("learning_rate: {low", "dropout: {low", "tune.search.dropout: not a number of train that a trial can change"),
         ("learning_rate: {low", "epochs: {low", "tune.search.epochs: not a number of train that a trial can change"),
@@ -229,7 +229,7 @@ def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
         ),
         (
             "tune.trials=2 tune.folds=[1]",
-            "SET tune.folds: [1] was found; with tune.trained_on: tune_folds a trial needs two",
+            "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least two",
         ),
         ("train.patience_share=0", "SET train.patience_share: 0 was found"),
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
@@ -269,11 +269,67 @@ def test_a_recipe_states_only_what_differs_from_what_it_extends(tmp_path: Path) 
     assert "params.yaml line 2: train.epoch: unknown key" in user_error(tmp_path, recipe.replace("epochs", "epoch"))
     (tmp_path / "base.yaml").write_text(changed("folds: 5", "folds: 1"))
     assert f"base.yaml line {line_of('  folds:')}: prepare.folds: 1 was found" in user_error(tmp_path, recipe)
-    (tmp_path / "base.yaml").write_text("extends: other.yaml")
-    assert "cannot extend another one" in user_error(tmp_path, recipe)
     (tmp_path / "base.yaml").unlink()
     assert "base.yaml: no such file" in user_error(tmp_path, recipe)
     assert "7 was found where a file's path was expected" in user_error(tmp_path, "extends: 7")
+
+
+def test_a_recipe_may_extend_a_recipe_in_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "base.yaml").write_text(TEXT)
+    (tmp_path / "shared" / "photos.yaml").write_text("extends: ../base.yaml\ntrain: {epochs: 3, batch: 8}\n")
+    params = load(tmp_path, "extends: shared/photos.yaml\ntrain: {epochs: 4}\n")
+    assert (params.train.epochs, params.train.batch, params.train.seed) == (4, 8, 7)
+    message = user_error(tmp_path, "extends: shared/photos.yaml\ntrain: {batch: 2}\n", "train.seed=-1")
+    assert message.startswith("SET train.seed: -1 was found")
+    (tmp_path / "shared" / "photos.yaml").write_text("extends: ../base.yaml\ntrain:\n  epoch: 3\n")
+    message = user_error(tmp_path, "extends: shared/photos.yaml\ntrain: {batch: 2}\n")
+    assert message.startswith("photos.yaml line 3: train.epoch: unknown key; did you mean 'epochs'?")
+
+
+def test_recipes_that_extend_one_another_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: params.yaml\n")
+    message = user_error(tmp_path, "extends: a.yaml\n")
+    assert "params.yaml -> a.yaml -> params.yaml is a cycle; remove `extends`" in message
+    assert "params.yaml -> params.yaml is a cycle" in user_error(tmp_path, "extends: params.yaml\n")
+
+
+def test_a_missing_key_of_a_file_without_extends_names_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    message = user_error(tmp_path, "train: {epochs: 3}\n")
+    assert "missing; state it, or let the file begin with `extends: ../params.yaml`" in message
+    message = user_error(tmp_path, "extends: base.yaml\nmembers:\n  cnn: {architecture: cnn}\n")
+    assert "members.cnn.image_size: missing; params.yaml in the project shows every key" in message
+
+
+BIG = "members.big.architecture=cnn members.big.image_size=64 members.big.alpha=1.0 members.big.weights=none"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        BIG,
+        'members.big="{architecture: cnn, image_size: 64, alpha: 1.0, weights: none}"',
+        f"{BIG} members.big.train.epochs=3",
+    ],
+)
+def test_set_may_add_a_member(tmp_path: Path, overrides: str) -> None:
+    params = load(tmp_path, TEXT, overrides)
+    assert list(params.members) == ["cnn", "mobilenet", "big"] and params.members["big"].image_size == 64
+    assert params.members["big"].train.epochs == (3 if "epochs" in overrides else 12)
+
+
+def test_set_may_add_a_member_with_external_predictions(tmp_path: Path) -> None:
+    params = load(tmp_path, TEXT, "members.torch.predictions.oof=a.csv members.torch.predictions.test=b.csv")
+    assert params.foreign == {"torch": ExternalFiles("a.csv", ("b.csv",), "")}
+
+
+def test_a_new_member_with_missing_keys_is_an_error(tmp_path: Path) -> None:
+    message = user_error(tmp_path, TEXT, "members.big.architecture=cnn members.big.image_size=64")
+    assert "SET members.big.architecture: unknown key 'big'" in message
+    assert "a new member needs architecture, image_size, alpha and weights" in message
+    message = user_error(tmp_path, TEXT, 'members.big="{architecture: cnn, image_size: 64, alpha: 1.0}"')
+    assert "SET members.big.weights: missing" in message
 
 
 def test_params_cannot_be_changed_by_accident(tmp_path: Path) -> None:
@@ -349,7 +405,7 @@ TEACHERS = ELSEWHERE + TRAINED.replace("weights: none}", "weights: none, teacher
     ("teacher", "problem"),
     [
         ("own", "members.own.teacher.0: 'own' was found; a member cannot teach itself"),
-        ("torch", "members.own.teacher.0: 'torch' was found; only a member that is trained here can be a teacher"),
+        ("torch", "members.own.teacher.0: 'torch' was found; a member with external predictions cannot be a teacher"),
         ("owm", "members.own.teacher.0: no other member 'owm'"),
     ],
 )
@@ -369,11 +425,11 @@ def test_no_suggestion_repeats_the_word_that_was_refused(tmp_path: Path, teacher
         (
             "b.csv}",
             "b.csv}\n    image_size: 32",
-            "recipe.yaml line 5: members.torch.image_size: stands beside predictions; a member is trained here or made",
+            "recipe.yaml line 5: members.torch.image_size: not allowed together with predictions; a member is either",
         ),
         ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
         ("test: b.csv", "test: [b.csv, 5]", "members.torch.predictions.test.1: 5 was found"),
-        ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member made elsewhere stands under members"),
+        ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member with external predictions belongs under"),
         (
             "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n",
             "  {}\n",
