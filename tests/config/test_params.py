@@ -111,6 +111,12 @@ def test_what_is_wrong_is_named_with_its_key_and_what_was_expected(
     assert told in user_error(tmp_path, changed(old, new))
 
 
+ALIAS_BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+DEEP_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 5_000))
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -125,10 +131,12 @@ def test_what_is_wrong_is_named_with_its_key_and_what_was_expected(
         (changed("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
         (changed("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
         (changed('slug: ""', "slug: !!python/object/apply:os.system [ls]"), "the YAML tag tag:yaml.org,2002:python"),
-        (changed('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not read"),
-        (changed("epochs: 12", "epochs: &n 12"), f"line {EPOCHS}: YAML anchors and aliases"),
-        (b"a: &.a [x, x]\nb: [*.a, *.a]\n", "YAML anchors and aliases"),
-        (b"a: " + b"[" * 30_000, "more than 20 blocks stand in one another"),
+        (changed('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not supported"),
+        (b"a: *b\n", "line 1: found undefined alias"),
+        (b"a: &a [x, *a]\n", "line 1: the alias *a stands for a block that contains it"),
+        (ALIAS_BOMB.encode(), "line 5: more than 100,000 values with aliases written out"),
+        (DEEP_ALIASES.encode(), "line 20: more than 20 nested blocks"),
+        (b"a: " + b"[" * 30_000, "more than 20 nested blocks"),
         (b"#" * 1_000_001, "1,000,001 bytes were found, at most 1,000,000 are read"),
         (changed("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
     ],
@@ -208,7 +216,7 @@ def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
         ("train.=3", "key.path=value was expected"),
         ("train.epochs = 3", "key.path=value was expected"),
         ('train.epochs="3', "SET: 'train.epochs=\"3' cannot be read (no closing quotation)"),
-        ("predict.views=[identity, flip_lr]", "a text with blanks or special characters stands in quotes"),
+        ("predict.views=[identity, flip_lr]", "put a text that contains blanks or special characters in quotes"),
         ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
         ("train.epochs=", 'SET train.epochs: "" was found'),
@@ -235,7 +243,7 @@ def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
         ("members.cnn.train.epoch=1", "SET members.cnn.train.epoch: unknown key; did you mean 'epochs'?"),
         ("prepare.folds=1", "SET prepare.folds: 1 was found; input should be greater than or equal to 2"),
-        ("competition.source=*.jpg", "SET competition.source line 1: YAML anchors and aliases"),
+        ("competition.source=*.jpg", "SET competition.source line 1: found undefined alias"),
     ],
 )
 def test_a_wrong_set_is_refused_and_named_as_set(tmp_path: Path, text: str, told: str) -> None:
@@ -300,6 +308,32 @@ def test_a_missing_key_of_a_file_without_extends_names_extends(tmp_path: Path) -
     assert "missing; state it, or let the file begin with `extends: ../params.yaml`" in message
     message = user_error(tmp_path, "extends: base.yaml\nmembers:\n  cnn: {architecture: cnn}\n")
     assert "members.cnn.image_size: missing; params.yaml in the project shows every key" in message
+
+
+ANCHORS = """extends: base.yaml
+members:
+  a: &common {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, train: {epochs: 3}}
+  b: *common
+  c: {<<: *common, image_size: 64}
+"""
+
+
+def test_anchors_aliases_and_merge_keys_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    params = load(tmp_path, ANCHORS)
+    assert params.members["a"] == params.members["b"] and params.members["c"].image_size == 64
+
+
+def test_set_changes_one_alias_only(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    params = load(tmp_path, ANCHORS, "members.b.train.epochs=5 members.b.alpha=1.0")
+    assert [(m.train.epochs, m.alpha) for m in params.members.values()] == [(3, 0.5), (5, 1.0), (3, 0.5)]
+
+
+def test_an_error_in_a_merged_block_has_a_line(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(TEXT)
+    message = user_error(tmp_path, ANCHORS.replace("alpha: 0.5", "alpha: 0.0"))
+    assert message.startswith("params.yaml line 3: members.a.alpha: 0.0 was found")
 
 
 BIG = "members.big.architecture=cnn members.big.image_size=64 members.big.alpha=1.0 members.big.weights=none"
