@@ -1,6 +1,6 @@
-"""A manifest is a JSON beside a result, written last: its existence means "done", its digest says from what.
+"""Manifests: JSON files beside results, written last, so that their existence means "complete"; and atomic file writes.
 
-Files appear whole or not at all: written under a temporary name in the same folder, flushed to disk, then renamed.
+Files are written under a temporary name in the same folder, flushed to disk and renamed, so partial files never count.
 """
 
 import hashlib
@@ -17,20 +17,20 @@ from typing import Any
 @dataclass(frozen=True)
 class Manifest:
     digest: str  # of `depends`
-    depends: dict[str, Any]  # parameters and digests of inputs this result was made from, and no others
+    depends: dict[str, Any]  # the parameters and input digests that the result was computed from, and nothing else
     files: dict[str, str]  # path relative to the manifest's folder -> sha256
-    result: dict[str, Any]  # what a reader wants to know of it: scores, counts, seconds
-    made_with: dict[str, str]  # versions
+    result: dict[str, Any]  # summary for readers: scores, counts, seconds
+    made_with: dict[str, str]  # package -> version
 
 
 def digest_of(value: Any) -> str:
-    """sha256 of the canonical JSON of plain values and dataclasses."""
+    """Return the sha256 of the canonical JSON of plain values and dataclasses."""
     text = json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses, tuples and paths as JSON has them."""
+    """Convert dataclasses, mappings, sequences, sets, paths and NumPy scalars to JSON types."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_plain(asdict(value))
     if isinstance(value, Mapping):
@@ -43,13 +43,14 @@ def to_plain(value: Any) -> Any:
 
 
 def sha256(path: Path) -> str:
+    """Return the hexadecimal sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path (same suffix) to write to; renamed to `path` when the block ends well, removed when not."""
+    """Yield a temporary path with the same suffix; rename it to `path` on success, delete it on an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -66,6 +67,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value of `to_plain` as indented JSON, atomically. NaN is an error."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(to_plain(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -77,45 +79,47 @@ def write_manifest(
     result: Mapping[str, Any],
     made_with: Mapping[str, str],
 ) -> Manifest:
-    """Seal a result. Call it last: everything named in `files` must be on disk by now."""
-    made = Manifest(
+    """Mark a result as complete. Must be called last: all of `files` must be on disk."""
+    manifest = Manifest(
         digest_of(depends),
         to_plain(depends),
         {file.relative_to(path.parent).as_posix(): sha256(file) for file in files},
         to_plain(result),
         dict(made_with),
     )
-    write_json(path, made)
-    return made
+    write_json(path, manifest)
+    return manifest
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """None where there is none, or where what is there cannot be one (a damaged file is not a result)."""
+    """Return the manifest, or None if the file is missing or damaged."""
     try:
-        made = Manifest(**json.loads(path.read_text(encoding="utf-8")))
+        manifest = Manifest(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
-    blocks = (made.depends, made.files, made.result, made.made_with)
-    return made if isinstance(made.digest, str) and all(isinstance(block, dict) for block in blocks) else None
+    blocks = (manifest.depends, manifest.files, manifest.result, manifest.made_with)
+    is_valid = isinstance(manifest.digest, str) and all(isinstance(block, dict) for block in blocks)
+    return manifest if is_valid else None
 
 
 def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
-    """True when the result beside this manifest was made from exactly `depends` and is whole.
+    """Return True if the result beside this manifest is complete and was computed from exactly `depends`.
 
-    A file that merely exists proves nothing: a killed process may have left it.
+    A file's existence alone proves nothing: a killed process may have left it.
     """
-    made = read_manifest(path)
-    return made is not None and made.digest == digest_of(depends) and files_intact(path, made)
+    manifest = read_manifest(path)
+    return manifest is not None and manifest.digest == digest_of(depends) and files_intact(path, manifest)
 
 
-def files_intact(path: Path, made: Manifest) -> bool:
-    files = ((path.parent / name, digest) for name, digest in made.files.items())
+def files_intact(path: Path, manifest: Manifest) -> bool:
+    """Return True if all files of the manifest at `path` exist with the recorded digests."""
+    files = ((path.parent / name, digest) for name, digest in manifest.files.items())
     return all(file.is_file() and sha256(file) == digest for file, digest in files)
 
 
-def changed_keys(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Dotted keys in which two `depends` differ, with both values: why a result is made again."""
-    before, after = _flat(to_plain(made)), _flat(to_plain(wanted))
+def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Return "key: old value -> new value" for each dotted key in which two `depends` differ: why a result is stale."""
+    before, after = _flat(to_plain(recorded)), _flat(to_plain(current))
     keys = [key for key in {**before, **after} if before.get(key, "absent") != after.get(key, "absent")]
     return [f"{key}: {_short(before.get(key, 'absent'))} -> {_short(after.get(key, 'absent'))}" for key in keys]
 

@@ -1,14 +1,14 @@
-"""One exception for everything a user can mend."""
+"""The error class for mistakes that the user can correct, and a helper for its messages."""
 
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """What was found, what was expected, how to mend it: one sentence for the user, never a traceback."""
+    """Error caused by user input, shown as one sentence without a traceback: the problem, what was expected, the remedy."""
 
 
 def first(names: Iterable[object], most: int = 5) -> str:
-    """The first few of many names, for a message: 'a', 'b', 'c' and 17 more."""
-    listed = [repr(str(name)) for name in names]
-    more = f" and {len(listed) - most:,} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    """List the first `most` names for a message: 'a', 'b', 'c' and 17 more."""
+    quoted = [repr(str(name)) for name in names]
+    rest = f" and {len(quoted) - most:,} more" if len(quoted) > most else ""
+    return ", ".join(quoted[:most]) + rest

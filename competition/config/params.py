@@ -1,9 +1,9 @@
-"""params.yaml as one frozen, typed tree: what keys there are, and in which range each value lies."""
+"""The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 LARGEST = 2**31 - 1  # seeds and counts go through 32-bit tensors
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -12,20 +12,26 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-ExcludedFolds = int | tuple[int, int]  # the fold that a model does not learn from; two of them for a nested teacher
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # becomes a folder
+ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # also the name of a folder
 
 
 def _file_names(value: Any) -> Any:
-    """One file name stands for a list of one."""
+    """Convert one file name to a tuple of one, and a list to a tuple."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 FileNames = Annotated[tuple[str, ...], BeforeValidator(_file_names), Field(min_length=1)]
 
 
+class Block:
+    """A block of keys. Unknown keys are errors."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
 @dataclass(frozen=True)
-class CompetitionParams:
+class CompetitionParams(Block):
     name: Name
     adapter: Literal["digits", "flowers", "plants", "folder"]
     slug: str
@@ -40,7 +46,7 @@ class CompetitionParams:
 
 
 @dataclass(frozen=True)
-class Prepare:
+class Prepare(Block):
     folds: Annotated[int, Field(ge=2, le=50)]
     seed: Count
     near_bits: Annotated[int, Field(ge=0, le=32)]
@@ -55,14 +61,14 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class CloudTpu:
+class CloudTpu(Block):
     name: str
     zone: str
     project: str
 
 
 @dataclass(frozen=True)
-class DeviceParams:
+class DeviceParams(Block):
     backend: Literal["auto", "tensorflow", "jax"]
     require: Literal["any", "gpu", "tpu"]
     logical_devices: Count
@@ -72,14 +78,14 @@ class DeviceParams:
 
 
 @dataclass(frozen=True)
-class CacheParams:
+class CacheParams(Block):
     ram_gigabytes: NonNegative
     disk_gigabytes: NonNegative
     folder: str
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(Block):
     seed: Count
     epochs: Positive
     batch: Positive
@@ -122,14 +128,14 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Block):
     low: Finite
     high: Finite
     log: bool
 
 
 @dataclass(frozen=True)
-class Tune:
+class Tune(Block):
     trials: Count
     folds: tuple[Count, ...]
     trained_on: Literal["tune_folds", "all_folds"]
@@ -139,37 +145,37 @@ class Tune:
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(Block):
     architecture: str
     image_size: Annotated[int, Field(ge=8, le=4096)]
     alpha: AboveZero
     weights: str
     train: Train
-    # The few keys that most members do not need; everything else must be said.
+    # Only these keys may be left out, because most members do not need them.
     external: tuple[str, ...] = ()
     teacher: tuple[str, ...] = ()
     teacher_weight: Share = 0.3
     teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
-    tuned_folds: tuple[Count, ...] = ()  # on whose held-out rows its hyperparameters were chosen; tuning adds to them
+    tuned_folds: tuple[Count, ...] = ()  # folds whose held-out rows chose its hyperparameters, besides tune.folds
 
 
 @dataclass(frozen=True)
-class ExternalFiles:
-    """`predictions:` of a member that was made elsewhere, in place of everything that says how to train one."""
+class ExternalFiles(Block):
+    """The block `predictions` of a member that was trained outside this project; it has no other keys."""
 
     oof: str
-    test: FileNames  # the mean over fold models, or one file per fold model
+    test: FileNames  # one file with the mean over fold models, or one file per fold model
     folds: str = ""
 
 
 @dataclass(frozen=True)
-class Predict:
+class Predict(Block):
     batch: Positive
     views: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Block):
     method: Literal["identity", "mean", "greedy"]
     by: Literal["log_likelihood", "metric"]
     mixing: Literal["mean", "geometric", "rank"]
@@ -179,7 +185,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Blend:
+class Blend(Block):
     methods: Annotated[tuple[str, ...], Field(min_length=1)]
     calibrations: Annotated[tuple[str, ...], Field(min_length=1)]
     mixing: Literal["mean", "geometric", "rank"]
@@ -191,21 +197,21 @@ class Blend:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(Block):
     rules: Annotated[tuple[str, ...], Field(min_length=1)]
     passes: Positive
     shrink_rows: NonNegative
 
 
 @dataclass(frozen=True)
-class Honest:
+class Honest(Block):
     resamples: Positive
     seed: Count
     blocks: Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True)
-class KaggleParams:
+class KaggleParams(Block):
     submit: Literal["file", "notebook"]
     tries: Positive
     first_wait: AboveZero
@@ -220,7 +226,7 @@ class KaggleParams:
 
 
 @dataclass(frozen=True)
-class KernelParams:
+class KernelParams(Block):
     owner: str
     slug: str
     machine: str
@@ -233,13 +239,13 @@ class KernelParams:
 
 
 @dataclass(frozen=True)
-class StorageParams:
+class StorageParams(Block):
     bucket: str
     seconds: AboveZero
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(Block):
     competition: CompetitionParams
     prepare: Prepare
     device: DeviceParams
@@ -247,7 +253,7 @@ class Params:
     train: Train
     tune: Tune
     members: dict[Name, Member]  # trained here
-    foreign: dict[Name, ExternalFiles]  # the others that stand under `members` in the file
+    foreign: dict[Name, ExternalFiles]  # members with external predictions; under `members` in the file
     predict: Predict
     policy: Policy
     blend: Blend

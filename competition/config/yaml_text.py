@@ -1,17 +1,19 @@
-"""YAML 1.2 as plain values, read with care: no anchors, no tags, no doubled keys, and the line of every key."""
+"""YAML 1.2 as plain values: bounded size and depth, aliases included; no tags, no duplicate keys; the line of every key."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
 
-LARGEST_FILE = 1_000_000  # bytes; a params file is a page, not a data set
-DEEPEST = 20  # blocks within blocks
+LARGEST_FILE = 1_000_000  # bytes; a parameter file has a few hundred lines
+DEEPEST = 20  # nested blocks
+MOST_VALUES = 100_000  # keys and values, each alias counted with all that it stands for
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a file. Raises UserError with the file and, where there is one, the line."""
+    """Return the mapping in a file. Raises UserError with the file and, if known, the line."""
     tree = parse_yaml(read_text(path), str(path))
     if not isinstance(tree, dict):
         raise UserError(f"{path}: a mapping of blocks (competition:, train:, ...) was expected, {kind(tree)} was found")
@@ -19,6 +21,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file of at most LARGEST_FILE bytes. Raises UserError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -34,12 +37,15 @@ def read_text(path: Path) -> str:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Plain values (dict, list, str, int, float, bool, None) of one document. `where` opens every user_error."""
+    """Return the plain values (dict, list, str, int, float, bool, None) of one document.
+
+    Raises UserError, whose message begins with `where`.
+    """
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         _check_events(text, where)
-        return _yaml().load(text)
+        return _copied(_yaml().load(text))
     except UserError:
         raise
     except MarkedYAMLError as error:
@@ -48,40 +54,70 @@ def parse_yaml(text: str, where: str) -> Any:
         problem = " ".join((error.problem or str(error)).split())
         if "duplicate key" in problem:
             problem = problem.partition(" with value")[0]
-        expected = "expected YAML 1.2 (a text with blanks or special characters stands in quotes)"
+        expected = "expected YAML 1.2 (put a text that contains blanks or special characters in quotes)"
         raise UserError(f"{where}{line}: {problem}; {expected}") from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{where}: {' '.join(str(error).split())}; expected YAML 1.2") from None
 
 
 def _check_events(text: str, where: str) -> None:
-    """Before anything is built of it: anchors let a few bytes stand for gigabytes, tags name foreign types."""
-    depth = 0
+    """Check the document before it is loaded: aliases let a few bytes stand for gigabytes, tags name foreign types."""
+    sizes: dict[str, tuple[int, int]] = {}  # anchor -> values in it, nested blocks in it
+    blocks: list[_Block] = [_Block(None)]
     for event in _yaml().parse(text):
-        name, here = type(event).__name__, f"{where} line {event.start_mark.line + 1}"
-        depth += name in ("MappingStartEvent", "SequenceStartEvent")
-        depth -= name in ("MappingEndEvent", "SequenceEndEvent")
-        if depth > DEEPEST:
-            raise UserError(f"{here}: more than {DEEPEST} blocks stand in one another; params.yaml shows the form")
-        if getattr(event, "anchor", None):
-            raise UserError(
-                f"{here}: YAML anchors and aliases (& and *) are not read; write the value out, or quote the text"
-            )
+        name, place = type(event).__name__, f"{where} line {event.start_mark.line + 1}"
+        values, depth = 1, 0
         if getattr(event, "ctag", None):
-            raise UserError(f"{here}: the YAML tag {event.tag} is not read; write the plain value")
+            raise UserError(f"{place}: the YAML tag {event.tag} is not supported; write the plain value")
+        if name == "AliasEvent":
+            if any(block.anchor == event.anchor for block in blocks):
+                raise UserError(f"{place}: the alias *{event.anchor} stands for a block that contains it; write it out")
+            values, depth = sizes.get(event.anchor, (1, 0))  # an undefined anchor is reported by the loader
+        elif name in ("MappingStartEvent", "SequenceStartEvent"):
+            blocks.append(_Block(event.anchor))
+        elif name in ("MappingEndEvent", "SequenceEndEvent"):
+            block = blocks.pop()
+            values, depth = block.values, block.depth + 1
+            if block.anchor:
+                sizes[block.anchor] = (values, depth)
+        elif name != "ScalarEvent":
+            continue
+        if len(blocks) - 1 + depth > DEEPEST:
+            raise UserError(f"{place}: more than {DEEPEST} nested blocks; params.yaml shows the form")
+        if name not in ("MappingStartEvent", "SequenceStartEvent"):
+            blocks[-1].values += values
+            blocks[-1].depth = max(blocks[-1].depth, depth)
+        if blocks[-1].values > MOST_VALUES:
+            raise UserError(f"{place}: more than {MOST_VALUES:,} values with aliases written out; use fewer aliases")
+
+
+@dataclass
+class _Block:
+    """An open mapping or list of the document."""
+
+    anchor: str | None
+    values: int = 1
+    depth: int = 0  # nested blocks
+
+
+def _copied(value: Any) -> Any:
+    """Give each alias its own copy: a change of one place must not change the others."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _yaml() -> Any:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)
-    # YAML 1.2 knows no dates: 2020-01-01 is a text.
+    # YAML 1.2 has no dates: 2020-01-01 is a text.
     yaml.constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: node.value)
     return yaml
 
 
 def line_of(text: str, keys: Sequence[Any]) -> tuple[int, int]:
-    """(how many of `keys` are there, line of the last that is)."""
+    """Return how many of `keys` the document contains, one inside the other, and the line of the last of these, from 1."""
     node, depth, line = _yaml().compose(text), 0, 1
     for key in keys:
         mark = None
@@ -99,5 +135,6 @@ def line_of(text: str, keys: Sequence[Any]) -> tuple[int, int]:
 
 
 def kind(value: Any) -> str:
+    """Name the kind of a plain value for a message: 'a mapping', 'a list', 'a text', 'nothing' or the value itself."""
     names: Mapping[type, str] = {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}
     return names.get(type(value), f"{value!r}")

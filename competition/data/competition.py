@@ -1,4 +1,4 @@
-"""What every adapter speaks: the settings it is given, the competition it describes, the rows it yields."""
+"""The types that adapters share: the user's settings, the description of a competition, and its rows."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -13,45 +13,45 @@ Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user says about the competition; "" and 0 leave the choice to the adapter."""
+    """Settings of the user; "" and 0 leave the choice to the adapter."""
 
     name: str
     adapter: str
-    slug: str  # Kaggle's name of the competition
-    source: str  # folder adapter: a zip or a directory; "" = fetch `slug`
-    image_size: int  # pixels: which of several sizes to read or to draw; 0 = the only or the largest
-    validation: Literal["pool", "apart"]  # rows that came as validation: join the folds, or stay out of them
+    slug: str  # name of the competition in its Kaggle URL
+    source: str  # folder adapter: a zip or a directory; "" = download `slug`
+    image_size: int  # pixels: which of several sizes to read or to generate; 0 = the largest
+    validation: Literal["pool", "apart"]  # whether validation rows join the folds or stay out of them
     id_column: str
     label_column: str
     metric: str
     predicts: Literal["", "label", "probabilities"]
-    miniature: float  # 0 = the real thing; s = drawn images, s times the real class counts
+    miniature: float  # 0 = the real data; s = generated images, s times the real class counts
     seed: int
     group_column: str = ""  # folder adapter: column of train.csv whose equal values stay in one fold
 
     def of_raw_files(self) -> dict[str, Any]:
-        """The settings that the raw files depend on."""
+        """Return the settings that the raw files depend on."""
         return {key: value for key, value in asdict(self).items() if key != "group_column"}
 
 
 @dataclass(frozen=True)
 class Competition:
-    """What is being competed in, as the adapter found it in the raw files."""
+    """Description of a competition, detected by the adapter in the raw files."""
 
     name: str
     slug: str  # "" = nothing to submit to
-    classes: tuple[str, ...]  # names, in the order of the class numbers
+    classes: tuple[str, ...]  # class names, by class number
     metric: str  # a key of ensemble.metrics
     predicts: Predicts
     id_column: str
     prediction_columns: tuple[str, ...]  # one for labels; one per class, in class order, for probabilities
-    label_values: tuple[str, ...]  # what a label submission writes for each class
-    notes: tuple[str, ...] = ()  # what was found rather than said, one sentence each
+    label_values: tuple[str, ...]  # the text of each class in a submission of labels
+    notes: tuple[str, ...] = ()  # sentences about what was detected rather than configured
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise UserError(
-                f"{self.name}: {len(self.classes)} classes were found; two or more, all different, are needed"
+                f"{self.name}: {len(self.classes)} classes were found; at least two different classes are required"
             )
         if len(self.label_values) != len(self.classes):
             raise UserError(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
@@ -73,18 +73,18 @@ class Competition:
 
     @classmethod
     def load(cls, path: Path) -> "Competition":
-        told = json.loads(path.read_text(encoding="utf-8"))
-        missing = {field.name for field in fields(cls)} ^ set(told)
-        if missing:
-            raise UserError(f"{path}: keys {sorted(missing)} are missing or unknown; make download writes it again")
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
-        }
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        unmatched = {field.name for field in fields(cls)} ^ set(values)
+        if unmatched:
+            raise UserError(
+                f"{path}: keys {sorted(unmatched)} are missing or unknown; `make download` rewrites the file"
+            )
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
         return cls(**values)
 
 
 def only_predicts(settings: Settings, own: Predicts) -> None:
-    """For competitions whose submission has one form: asking for another is a mistake, not a wish."""
+    """Raise UserError if the settings ask for a form of submission that the competition does not accept."""
     if settings.predicts not in ("", own):
         raise UserError(
             f"competition.predicts: {settings.predicts} was asked for, {settings.adapter} takes {own}; leave it empty"
@@ -93,12 +93,12 @@ def only_predicts(settings: Settings, own: Predicts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One image as the competition gives it. The id is data, never a path."""
+    """One image of the raw files. The id is never used as a path."""
 
     id: str
     label: int  # class number, -1 when unknown
     part: Part
-    shard: str  # file it is in, relative to the raw folder
-    place: int  # number of the record in that file; 0 when the file is the image
+    shard: str  # file with the image, relative to the raw folder
+    place: int  # number of the record in that file; 0 if the file is the image itself
     data: bytes  # the encoded image
-    group: str = ""  # rows of one group stay in one fold; "" = the row stands alone
+    group: str = ""  # rows of one group stay in one fold; "" = no group

@@ -1,4 +1,4 @@
-"""The same photo twice: byte for byte (sha256) or nearly (perceptual hash, then pixels), and what follows from it."""
+"""Duplicate photos: identical bytes (sha256) or near duplicates (perceptual hash, then pixels), and label conflicts."""
 
 from collections.abc import Callable
 
@@ -9,20 +9,20 @@ from scipy.sparse.csgraph import connected_components
 
 from competition.config.errors import UserError, first
 
-BLOCK = 256  # rows of the table of all pairs in memory at once
-SLICE = 16_384  # pairs of thumbnails in memory at once: a set of empty pictures has millions
+BLOCK = 256  # rows of the distance matrix in memory at once
+SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 Progress = Callable[[int, int], None]
 
 
 def pairs(
     index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixels: float, progress: Progress | None = None
 ) -> pd.DataFrame:
-    """Every pair of readable images that are the same photo: a, b (row numbers, a < b), exact, bits, pixels.
+    """Return a table of all pairs of readable images of the same photo: a, b (row numbers, a < b), exact, bits, pixels.
 
     thumbs: (N, 16, 16, 3) uint8.  bits: largest Hamming distance of the 64-bit hashes.  pixels: largest mean absolute
-    difference of the thumbnails, 0 to 255; the hash proposes, the pixels decide.
-    All N^2/2 hash distances are computed, block by block, so no near pair is missed. Of byte-identical images only
-    the first takes part, and each other one is paired with it.
+    difference of the thumbnails, 0 to 255. A near duplicate is within both limits.
+    All N^2/2 hash distances are computed, block by block, so no near pair is missed. Of byte-identical images only the
+    first is compared with other images; each copy is paired with it.
     """
     readable = np.flatnonzero((index["problem"] == "").to_numpy())
     digest = index["sha256"].to_numpy()[readable]
@@ -47,7 +47,7 @@ def pairs(
 
 
 def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(n,) mean absolute difference, 0 to 255, of the thumbnails with row numbers `left` and `right`, (n,) int."""
+    """Return the (n,) mean absolute differences, 0 to 255, of the thumbnails with row numbers `left` and `right`, (n,) int."""
     distance = np.zeros(len(left))
     for start in range(0, len(left), SLICE):
         here = slice(start, start + SLICE)
@@ -56,7 +56,7 @@ def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> n
 
 
 def groups(pairs: pd.DataFrame, rows: int) -> np.ndarray:
-    """(rows,) int: images joined by a chain of pairs share a number, that of their first row."""
+    """Return the group of each row, (rows,) int: the first row of its connected component in the graph of pairs."""
     return _components(pairs["a"].to_numpy(), pairs["b"].to_numpy(), rows)
 
 
@@ -68,20 +68,20 @@ def _components(a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
 
 
 def merged(groups: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(N,) int: rows of one group, or joined by a chain of groups and pairs (a, b), share the number of their first row."""
+    """Return groups, (N,) int, after the pairs of rows (a, b) are added; a group's number is that of its first row."""
     _, first_row, which = np.unique(groups, return_index=True, return_inverse=True)
     return _components(np.r_[a, np.arange(len(groups))], np.r_[b, first_row[which]], len(groups))
 
 
 def conflicts(index: pd.DataFrame) -> pd.DataFrame:
-    """group, id, label of every labelled image whose group has more than one label; sorted by group."""
+    """Return group, id and label of all labelled images in groups with more than one label, sorted by group."""
     labelled = index[index["label"] >= 0]
     several = labelled.groupby("group")["label"].transform("nunique") > 1
     return labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
 
 
 def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
-    """One photo under two labels: policy "error" refuses, "drop" leaves out all its copies, "keep" keeps them."""
+    """Handle photos with more than one label: policy "error" raises UserError, "drop" removes all copies, "keep" keeps them."""
     found = conflicts(index)
     if policy == "error" and len(found):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Folds, made once: by row and id, stratified by class, never splitting a duplicate group."""
+"""Assignment of training rows to folds: stratified by class, never splitting a group of duplicates."""
 
 import warnings
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from competition.data.duplicates import merged
 
 
 def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
-    """(N,) int: 0..folds-1 for training rows, -1 for all others.
+    """Return the fold of each row, (N,) int: 0..folds-1 for training rows, -1 for all others.
 
-    The answer depends on ids, labels, groups and the seed, not on the order of rows or files. A class with fewer groups
+    The result depends on ids, labels, groups and the seed, not on the order of rows or files. A class with fewer groups
     than folds is spread over as many folds as it has groups (see `support`).
     """
     from sklearn.model_selection import StratifiedGroupKFold
@@ -31,7 +31,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
             f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()} or less"
         )
     fold = np.full(len(index), -1)
-    with warnings.catch_warnings():  # rare classes are told by `thin_classes`, by name
+    with warnings.catch_warnings():  # `thin_classes` reports rare classes by name
         warnings.filterwarnings("ignore", message="The least populated class")
         splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(labels, labels, groups)
         for number, (_, held_out) in enumerate(splits):
@@ -40,7 +40,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
 
 
 def kept_together(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:
-    """(N,) int: the index's groups, joined where rows have one name.  names: id -> name; other rows are joined to none."""
+    """Return the groups of the index, (N,) int, with all rows of equal name merged.  names: id -> name; ids may be absent."""
     named = index["id"].map(names)
     rows = np.flatnonzero(named.notna())
     _, first_row, which = np.unique(named.to_numpy()[rows].astype(str), return_index=True, return_inverse=True)
@@ -48,18 +48,18 @@ def kept_together(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarra
 
 
 def support(index: pd.DataFrame, classes: int) -> pd.DataFrame:
-    """Training rows of every class in every fold: (C, K), index class, columns fold."""
+    """Return the number of training rows per class and fold: (C, K), index class, columns fold."""
     train = index[index["part"] == "train"]
     table = pd.crosstab(train["label"], train["fold"])
     return table.reindex(range(classes), fill_value=0).rename_axis(index="class", columns="fold")
 
 
 def share_errors(support: pd.DataFrame) -> np.ndarray:
-    """(K,) sum over classes of |class share in the fold - class share overall|: 0 is perfect, 2 the worst."""
+    """Return, per fold (K,), the sum over classes of |class share in the fold - overall class share|: 0 is best, 2 worst."""
     table = support.to_numpy(float)
     return np.abs(table / table.sum(0) - table.sum(1, keepdims=True) / table.sum()).sum(0)
 
 
 def thin_classes(support: pd.DataFrame) -> list[int]:
-    """Classes that some fold has no row of: there the fold's score counts them as 0, or its model never saw them."""
+    """Return the classes without a row in some fold; that fold's macro-F1 counts them as 0."""
     return [int(number) for number in support.index[(support == 0).any(axis=1)]]

@@ -1,4 +1,4 @@
-"""Encoded image bytes to pixels, by one decoder for everything: Pillow."""
+"""Decoding of image bytes with Pillow, the only decoder of the project."""
 
 import io
 from typing import Literal
@@ -8,26 +8,26 @@ from PIL import Image, ImageOps
 
 Fit = Literal["crop", "squash"]
 
-# Pillow reads forty formats, some through outside programs; only these are ever tried.
+# Pillow supports forty formats, some through external programs; only these are tried.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-LARGEST = 100_000_000  # pixels; a header may promise anything
-ORIENTATION = 0x0112  # EXIF tag: how the camera was held, 1 to 8
+LARGEST = 100_000_000  # pixels; a header may claim any size
+ORIENTATION = 0x0112  # EXIF tag, 1 to 8
 
 
 class BadImage(ValueError):
-    """These bytes are no whole image; the message says why, without naming a file."""
+    """The bytes are not a complete image. The message gives the reason and names no file."""
 
 
 def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
-    """The first frame as (size, size, 3) uint8 RGB, upright by its EXIF orientation.
+    """Return the first frame as (size, size, 3) uint8 RGB, rotated upright by its EXIF orientation.
 
-    Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparency is laid on white.
-    fit: "crop" keeps the middle square, "squash" keeps everything and changes the aspect.
+    Grey, palette, CMYK and 16-bit images (scaled to 8 bits, not clipped) become RGB; transparent pixels are blended with white.
+    fit: "crop" keeps the central square, "squash" resizes and changes the aspect ratio.
     Raises BadImage.
     """
     image = _open(data)
     try:
-        # A JPEG decoder gives 1/2, 1/4 or 1/8 of the size almost for free; twice the size is left for the filter.
+        # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
         image.draft(None, (2 * size, 2 * size))
         image = _rgb(_upright(image))
         if fit == "crop":
@@ -35,14 +35,14 @@ def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
         else:
             image = image.resize((size, size), Image.Resampling.BILINEAR)
         return np.array(image)
-    except Exception as error:  # a decoder fed damaged bytes raises nearly anything
+    except Exception as error:  # damaged bytes may cause any exception in a decoder
         raise BadImage(_reason(error)) from None
 
 
 def probe(data: bytes) -> tuple[int, int, str]:
-    """(width, height, problem): the size in pixels, upright, and "" or the reason why it cannot be decoded.
+    """Return (width, height, problem): the upright size in pixels, and "" or the reason why decoding fails.
 
-    Every byte is decoded, because a header says nothing about a file that ends too early. Size (0, 0) without a header.
+    All pixels are decoded, because a truncated file may have a valid header. The size is (0, 0) without a header.
     """
     try:
         width, height = size_of(data)
@@ -56,16 +56,16 @@ def probe(data: bytes) -> tuple[int, int, str]:
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """(width, height) in pixels, upright, from the header alone. Raises BadImage."""
+    """Return the upright (width, height) in pixels from the header alone. Raises BadImage."""
     image = _open(data)
     return (image.height, image.width) if _orientation(image) >= 5 else (image.width, image.height)
 
 
 def plain(data: bytes) -> bytes:
-    """The same picture in bytes that every decoder reads alike: 8-bit RGB or grey, JPEG or PNG, already upright.
+    """Return an equal image that all decoders read alike: 8-bit RGB or grey, JPEG or PNG, upright.
 
-    Most images come back untouched; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become
-    PNG, without loss. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP. Raises BadImage.
+    Most images are returned unchanged; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become
+    lossless PNG. TensorFlow's decoders ignore EXIF and return another shape for GIF and WEBP. Raises BadImage.
     """
     image = _open(data)
     common = image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L")
@@ -80,7 +80,7 @@ def plain(data: bytes) -> bytes:
 
 
 def blank(size: int = 32) -> bytes:
-    """A grey PNG that stands in for a test image nobody can read."""
+    """Return a grey PNG, the substitute for an unreadable test image."""
     out = io.BytesIO()
     Image.new("RGB", (size, size), (128, 128, 128)).save(out, "PNG")
     return out.getvalue()
@@ -101,10 +101,10 @@ def _open(data: bytes) -> Image.Image:
 
 def _orientation(image: Image.Image) -> int:
     try:
-        found = image.getexif().get(ORIENTATION, 1)
-    except Exception:  # damaged EXIF beside a whole picture
+        orientation = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged EXIF data in a valid image
         return 1
-    return found if found in range(1, 9) else 1
+    return orientation if orientation in range(1, 9) else 1
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -1,4 +1,4 @@
-"""One row per image: what it is, where it lies, what it looks like. Made once; everything later joins it by id."""
+"""The index: one row per image with label, location, digests and fold. Later stages join by its ids."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -19,36 +19,34 @@ COLUMNS = {
     "id": str, "label": int, "part": str, "shard": str, "place": int, "width": int, "height": int, "bytes": int,
     "sha256": str, "phash": str, "problem": str, "group": int, "fold": int,
 }  # fmt: skip
-THUMB = 16  # pixels a side of a thumbnail
-LOOK = 32  # pixels a side of what the perceptual hash sees
+THUMB = 16  # side of a thumbnail, pixels
+LOOK = 32  # side of the input of the perceptual hash, pixels
 UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 CHUNK = 512  # images in memory at once
 Progress = Callable[[int, int], None]
 
 
 def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -> tuple[pd.DataFrame, np.ndarray]:
-    """(index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey where unreadable.
+    """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
-    `group` is still the row's own number and `fold` -1: duplicates.groups and folds.assign give them.
-    Decoding is spread over threads: Pillow and hashlib let go of the interpreter's lock. The total that `progress`
-    is given is 0, unknown.
+    `group` is the row's own number and `fold` is -1; duplicates.groups and folds.assign replace them. Decoding uses
+    threads, because Pillow and hashlib release the GIL. `progress` gets (rows so far, 0): the total is unknown.
     """
-    told: list[dict[str, object]] = []
+    entries: list[dict[str, object]] = []
     thumbs: list[np.ndarray] = []
     source = iter(rows)
     with ThreadPoolExecutor() as pool:
         while chunk := list(islice(source, CHUNK)):
-            entries, looks = zip(*pool.map(_look_at, chunk), strict=True)
-            seen = np.stack(looks)
-            told += [
-                {**entry, "phash": f"{value:016x}"} for entry, value in zip(entries, perceptual_hash(seen), strict=True)
-            ]
-            thumbs.append(_thumbs(seen))
+            facts, decoded = zip(*pool.map(_inspect, chunk), strict=True)
+            looks = np.stack(decoded)
+            hashes = perceptual_hash(looks)
+            entries += [{**fact, "phash": f"{value:016x}"} for fact, value in zip(facts, hashes, strict=True)]
+            thumbs.append(_thumbs(looks))
             if progress:
-                progress(len(told), 0)
-    if not told:
+                progress(len(entries), 0)
+    if not entries:
         raise UserError("no image was found in the raw files; make download FORCE=1 fetches them again")
-    index = pd.DataFrame(told)
+    index = pd.DataFrame(entries)
     index["group"] = np.arange(len(index))
     index["fold"] = -1
     _check(index, classes)
@@ -56,10 +54,9 @@ def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -
 
 
 def perceptual_hash(looks: np.ndarray) -> np.ndarray:
-    """(N,) uint64: which of the 64 lowest frequencies of the grey image lie above their median (pHash, Zauner 2010).
+    """Return (N,) uint64: which of the 64 lowest frequencies of the grey image are above their median (pHash, Zauner 2010).
 
-    looks: (N, 32, 32, 3) uint8. The constant term is left out of the median: it is how bright the image is, not what it
-    shows.
+    looks: (N, 32, 32, 3) uint8. The constant term, the brightness, is excluded from the median.
     """
     grey = looks @ np.array([0.299, 0.587, 0.114])
     low = dctn(grey, axes=(1, 2), norm="ortho")[:, :8, :8].reshape(-1, 64)
@@ -77,60 +74,62 @@ def save(index: pd.DataFrame, path: Path) -> None:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """The index with ids exactly as they were: "001", "NA", "1e5" and "" are texts, not numbers or gaps."""
-    found = pd.read_csv(path, dtype=COLUMNS, keep_default_na=False)
-    if list(found) != list(COLUMNS):
+    """Read an index. Ids keep their text: "001", "NA", "1e5" and "" are neither numbers nor missing values."""
+    index = pd.read_csv(path, dtype=COLUMNS, keep_default_na=False)
+    if list(index) != list(COLUMNS):
         raise UserError(
-            f"{path}: columns {list(found)} were found, {list(COLUMNS)} expected; make prepare FORCE=1 makes it again"
+            f"{path}: columns {list(index)} were found, {list(COLUMNS)} expected; make prepare FORCE=1 rebuilds it"
         )
-    return found
+    return index
 
 
 def choices(index: pd.DataFrame) -> pd.DataFrame:
-    """What `like` needs of an index; digests are taken anew from the bytes, and do not compress."""
+    """Return the columns that `like` reads: all but the digests, which are recomputed and do not compress."""
     return index.drop(columns="sha256")
 
 
 def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The rows, groups, folds and hashes of `choices` saved at `path`, with the digests of this index.
+    """Return the rows, groups, folds and hashes of the `choices` saved at `path`, with the digests of this index.
 
-    Another version of Pillow hashes otherwise, another scikit-learn makes other folds: a machine that goes on with
-    work begun elsewhere must not choose again. Raises UserError when `index` is of other images.
+    Other versions of Pillow compute other hashes, and of scikit-learn other folds, so a machine that continues the work
+    of another one must reuse its choices. Raises UserError if `index` has other images.
     """
     kinds = {column: kind for column, kind in COLUMNS.items() if column != "sha256"}
-    told = pd.read_csv(path, dtype=kinds, keep_default_na=False)
-    here = index.set_index("id")
-    absent = [name for name in told["id"] if name not in here.index]
+    saved = pd.read_csv(path, dtype=kinds, keep_default_na=False)
+    by_id = index.set_index("id")
+    absent = [row_id for row_id in saved["id"] if row_id not in by_id.index]
     if absent:
-        raise UserError(f"{len(absent)} of {len(told)} images of {path.name} are not in the raw files: {first(absent)}")
-    rows = here.loc[told["id"]]
-    changed = (rows["bytes"].to_numpy() != told["bytes"].to_numpy()) | (
-        rows["label"].to_numpy() != told["label"].to_numpy()
+        raise UserError(
+            f"{len(absent)} of {len(saved)} images of {path.name} are not in the raw files: {first(absent)}"
+        )
+    rows = by_id.loc[saved["id"]]
+    changed = (rows["bytes"].to_numpy() != saved["bytes"].to_numpy()) | (
+        rows["label"].to_numpy() != saved["label"].to_numpy()
     )
     if changed.any():
         raise UserError(
-            f"{int(changed.sum())} of {len(told)} images differ from those of {path.name}: {first(told['id'][changed])}"
+            f"{int(changed.sum())} of {len(saved)} images differ from those of {path.name}: {first(saved['id'][changed])}"
         )
-    return told.assign(sha256=rows["sha256"].to_numpy())[list(COLUMNS)]
+    return saved.assign(sha256=rows["sha256"].to_numpy())[list(COLUMNS)]
 
 
 def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(kept, bad): the rows to go on with, and every row that cannot be decoded.
+    """Return (usable, bad): the rows to continue with, and all rows that cannot be decoded.
 
-    policy "error" refuses unreadable labelled rows, "drop" leaves them out. Test rows always stay.
+    policy "error" raises UserError for unreadable labelled rows, "drop" removes them. Test rows are always usable.
     """
     bad = index[index["problem"] != ""]
     droppable = (index["problem"] != "") & (index["part"] != "test")
     if policy == "error" and droppable.any():
-        some = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
+        examples = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
         raise UserError(
-            f"{droppable.sum():,} training images cannot be read, such as {', '.join(some)}; "
-            "mend them, or set prepare.bad_images=drop to go on without them"
+            f"{droppable.sum():,} training images cannot be read, such as {', '.join(examples)}; "
+            "repair them, or set prepare.bad_images=drop to continue without them"
         )
     return index[~droppable].reset_index(drop=True), bad
 
 
-def _look_at(row: Row) -> tuple[dict[str, object], np.ndarray]:
+def _inspect(row: Row) -> tuple[dict[str, object], np.ndarray]:
     problem, width, height = "", 0, 0
     look = np.full((LOOK, LOOK, 3), 128, np.uint8)
     try:
@@ -147,10 +146,10 @@ def _look_at(row: Row) -> tuple[dict[str, object], np.ndarray]:
 
 def _check(index: pd.DataFrame, classes: int) -> None:
     ids = index["id"]
-    odd = ids[[bool(UNWRITABLE.search(one)) for one in ids]]
-    if len(odd):
+    unwritable = ids[[bool(UNWRITABLE.search(row_id)) for row_id in ids]]
+    if len(unwritable):
         raise UserError(
-            f"{len(odd):,} ids hold control characters or broken text, {first(odd, 3)}; no CSV can carry them"
+            f"{len(unwritable):,} ids contain control or surrogate characters, {first(unwritable, 3)}; CSV files cannot hold them"
         )
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):
@@ -161,10 +160,10 @@ def _check(index: pd.DataFrame, classes: int) -> None:
     labelled = index["part"] != "test"
     outside = labelled & ~index["label"].between(0, classes - 1)
     if outside.any():
-        at = index[outside].iloc[0]
+        example = index[outside].iloc[0]
         raise UserError(
             f"{outside.sum():,} labels are outside the {classes} classes (0 to {classes - 1}), "
-            f"first {at.label} of {at.id!r} in {at.shard}"
+            f"first {example.label} of {example.id!r} in {example.shard}"
         )
     if not (index["part"] == "train").any():
         raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")

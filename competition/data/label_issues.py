@@ -1,4 +1,4 @@
-"""Labels that are probably wrong, by out-of-fold probabilities: confident learning (Northcutt et al., 2021)."""
+"""Search for wrong labels by out-of-fold probabilities: confident learning (Northcutt et al., 2021)."""
 
 import numpy as np
 import pandas as pd
@@ -7,9 +7,9 @@ from competition.config.errors import UserError
 
 
 def find(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
-    """id, label, suggested, label_probability, suggested_probability of every suspicious row, the worst first.
+    """Return id, label, suggested, label_probability and suggested_probability of suspicious rows, the worst first.
 
-    ids: (N,) str.  labels: (N,) int.  probs: (N, C) out-of-fold: a model that saw a wrong label would defend it.
+    ids: (N,) str.  labels: (N,) int.  probs: (N, C) out-of-fold, because a model confirms wrong labels that it was trained on.
     How many rows go from each label to each other class is estimated by the confident joint: a row counts for a class
     when its probability there is at least the average of that class's rows. That many, with the largest margin, are
     listed, ordered by the probability of their own label.

@@ -1,12 +1,12 @@
-"""Test images among the training images: listed, with what they could be worth. Extra data that leaks: removed."""
+"""Leaks: test images among the training images (listed, with a bound of their effect) and leaking external images (removed)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-# (the rows whose score is touched, the rows a model learns from). A val row in train, or a train row in the extra data
-# (which every fold model sees), flatters the local score; a test row among either flatters the leaderboard.
+# (part whose score is affected, part that models are trained on). A val row in train, or a train row in the external data
+# (on which every fold model is trained), makes the local score optimistic; a test row in either, the leaderboard score.
 MEETINGS = (
     ("test", "train"),
     ("test", "val"),
@@ -19,18 +19,18 @@ MEETINGS = (
 
 @dataclass(frozen=True)
 class Inflation:
-    """The most that leaked test rows can add to a test score, whatever the model."""
+    """Upper bounds of what leaked test rows can add to a test score, for any model."""
 
-    touched: int  # test rows whose photo has a known label elsewhere
+    touched: int  # test rows whose photo also appears with a label
     rows: int  # all test rows
-    accuracy: float  # touched / rows: all of them wrong without the leak, right with it
+    accuracy: float  # touched / rows: all wrong without the leak, all right with it
     macro_recall: float  # mean over classes of min(1, t_c / n_c); macro-F1 moves about as much
 
 
 def find(index: pd.DataFrame) -> pd.DataFrame:
-    """kind, id, match, label, exact: every touched row beside the row of its group that gives it away.
+    """Return kind, id, match, label, exact of each affected row; match is the id of the row of its group that leaks it.
 
-    index: with `group` filled in.  label is that of the match.  exact: the same bytes, else nearly the same photo.
+    index: with `group` filled in.  label is that of the match.  exact: identical bytes, else a near duplicate.
     """
     found = []
     for touched, source in MEETINGS:
@@ -45,7 +45,7 @@ def find(index: pd.DataFrame) -> pd.DataFrame:
 
 
 def inflation(index: pd.DataFrame, leaks: pd.DataFrame, classes: int) -> Inflation:
-    """Upper bounds of what the leaked test rows add.
+    """Return upper bounds of what the leaked test rows add.
 
     accuracy: T / N, with T touched rows of N test rows.  macro recall: (1/C) sum_c min(1, t_c / n_c), with t_c touched
     rows whose match has class c and n_c = N * (share of class c in train), because the test labels are unknown.
@@ -60,9 +60,9 @@ def inflation(index: pd.DataFrame, leaks: pd.DataFrame, classes: int) -> Inflati
 
 
 def without_leaking_external(index: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(kept, removed): external rows that are, by group, a photo of the competition leave, whichever part it is in.
+    """Return (remaining, removed) rows: external rows in a group with a row of the competition, of any part, are removed.
 
-    removed: id, label, meets (the part it was found in; train before val before test).
+    removed: id, label, meets (the part of that row; train before val before test).
     """
     external = index["part"] == "external"
     own = index.loc[~external, ["group", "part"]].copy()

@@ -1,4 +1,4 @@
-"""What `make download` leaves for every later stage: the competition, its rows, and a digest of both."""
+"""The result of `make prepare` that later stages read: the competition, its index, and a digest of both."""
 
 import json
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from competition.storage import bucket
 
 @dataclass(frozen=True)
 class Prepared:
+    """A prepared competition in `folder`."""
+
     folder: Path
     competition: Competition
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
@@ -21,7 +23,7 @@ class Prepared:
     remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
 
     def part(self, name: str) -> pd.DataFrame:
-        """Rows of one part (train, test, external, val), numbered from 0 in index order."""
+        """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
         return self.index[self.index["part"] == name].reset_index(drop=True)
 
     @property
@@ -29,7 +31,7 @@ class Prepared:
         return self.folder / "sample_submission.csv"
 
     def records(self, part: str) -> list[str]:
-        """Paths of the record files of one part, in order, as TensorFlow reads them: local or gs://."""
+        """Return the paths of the record files of one part, local or gs://, in order."""
         prefix = "fold" if part == "train" else f"{part}-"
         if self.remote_records:
             names = bucket.names(self.remote_records)
@@ -38,23 +40,25 @@ class Prepared:
 
 
 def load_prepared(folder: Path) -> Prepared:
+    """Read a prepared folder."""
     competition = Competition.load(folder / "competition.json")
     return Prepared(
         folder,
         competition,
         load(folder / "index.csv"),
         data_digest(folder),
-        _elsewhere(folder.parent / "resolve.json"),
+        _remote_records(folder.parent / "resolve.json"),
     )
 
 
 def data_digest(folder: Path) -> str:
-    """Digest of the index and the competition; "" before they are there."""
+    """Return the digest of the index and the competition, or "" if they do not exist."""
     files = (folder / "index.csv", folder / "competition.json")
     return "".join(sha256(file) for file in files) if all(file.is_file() for file in files) else ""
 
 
-def _elsewhere(resolved: Path) -> str:
+def _remote_records(resolved: Path) -> str:
+    """Return the gs:// folder in resolve.json, or "" if there is none."""
     try:
         path = str(json.loads(resolved.read_text(encoding="utf-8"))["path"])
     except (OSError, ValueError, KeyError, TypeError):

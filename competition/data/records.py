@@ -1,4 +1,4 @@
-"""TFRecord shards: strict reading of any, and per-fold writing of our own. Paths may be local or gs://."""
+"""TFRecord shards: strict reading of any shard, and writing of one set of shards per fold. Paths are local or gs://."""
 
 import math
 import re
@@ -26,34 +26,34 @@ class Record:
 
 
 def read(paths: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
-    """(id, label, image bytes) of every record of our own shards, in order; label -1 when unknown."""
+    """Yield (id, label, image bytes) of all records of shards of `write`, in order; label -1 means unknown."""
     for path in paths:
         for record in read_shard(path, labelled=True):
             yield record.id, -1 if record.label is None else record.label, record.image
 
 
 def read_shard(path: str, labelled: bool) -> Iterator[Record]:
-    """Every record of one shard, in order.
+    """Yield all records of one shard, in order.
 
-    TensorFlow says nothing when a file ends between two records, so what was read is compared with the count in the
-    name (NN-COUNT.tfrec). Raises UserError with the file and the number of the record for every other damage as well.
+    TensorFlow does not notice a file that ends between two records, so their number is compared with the count in the
+    name (NN-COUNT.tfrec). Raises UserError with the file and the record number for this and all other damage.
     """
     for serialized, where in _serialized(path):
         yield _parsed(serialized, labelled, where)
 
 
 def places(path: str) -> Iterator[tuple[str, int, int]]:
-    """(id, first byte, bytes) of the encoded image of every record of a local, labelled shard, as it lies in the file."""
-    at = 0
+    """Yield (id, byte offset in the file, number of bytes) of the encoded image of each record of a local, labelled shard."""
+    offset = 0
     for serialized, where in _serialized(path):
         record = _parsed(serialized, True, where)
-        # A record is its length in 8 bytes, a check of it in 4, the Example, a check of that in 4.
-        yield record.id, at + 12 + serialized.index(record.image), len(record.image)
-        at += 16 + len(serialized)
+        # A record: length (8 bytes), CRC of the length (4), the Example, CRC of the Example (4).
+        yield record.id, offset + 12 + serialized.index(record.image), len(record.image)
+        offset += 16 + len(serialized)
 
 
 def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
-    """(Example, how a message calls it) of every record of one shard, with the checks that read_shard speaks of."""
+    """Yield (serialized Example, its name in error messages) of each record of one shard, with the checks of read_shard."""
     import tensorflow as tf
 
     name = path.rsplit("/", 1)[-1]
@@ -68,11 +68,11 @@ def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
         raise UserError(
             f"{name}, record {number}: {_damage(path, number)}; make download FORCE=1 fetches it again"
         ) from None
-    said = COUNT_IN_NAME.search(name)
-    if said and int(said[1]) != number:
+    count = COUNT_IN_NAME.search(name)
+    if count and int(count[1]) != number:
         raise UserError(
-            f"{name}: {number:,} records were read where the name says {int(said[1]):,}; "
-            "the file was cut or is another one, make download FORCE=1 fetches it again"
+            f"{name}: {number:,} records were read where the name says {int(count[1]):,}; "
+            "the file was truncated or replaced; make download FORCE=1 fetches it again"
         )
 
 
@@ -81,16 +81,16 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
 
     try:
         feature = tf.train.Example.FromString(serialized).features.feature
-    except Exception:  # protobuf's DecodeError has no public home
-        raise UserError(f"{where}: it is no tf.train.Example; features id, image and class were expected") from None
+    except Exception:  # protobuf's DecodeError is not public
+        raise UserError(f"{where}: not a tf.train.Example; features id, image and class were expected") from None
 
     def one(key: str, kind: str) -> Any:
-        found = feature[key].WhichOneof("kind") if key in feature else None
-        values: Any = getattr(feature[key], kind).value if found == kind else []
+        actual = feature[key].WhichOneof("kind") if key in feature else None
+        values: Any = getattr(feature[key], kind).value if actual == kind else []
         if len(values) != 1:
-            has = f"{found} with {len(getattr(feature[key], found).value)} values" if found else "nothing"
+            content = f"{actual} with {len(getattr(feature[key], actual).value)} values" if actual else "nothing"
             others = ", ".join(sorted(feature)) or "none"
-            raise UserError(f"{where}: feature {key!r} should be one {kind}, {has} was found (features: {others})")
+            raise UserError(f"{where}: feature {key!r} should be one {kind}, {content} was found (features: {others})")
         return values[0]
 
     raw_id = one("id", "bytes_list")
@@ -111,11 +111,11 @@ def _damage(path: str, number: int) -> str:
         return "the file is compressed with gzip, plain TFRecord was expected"
     if number == 0 and head.isascii() and b"\0" not in head:
         return "the file is text, TFRecord was expected"
-    return "it is cut off or damaged"
+    return "it is truncated or damaged"
 
 
 def example(row_id: str, image: bytes, label: int | None) -> bytes:
-    """One serialized tf.train.Example with features id, image and (unless None) class."""
+    """Return a serialized tf.train.Example with features id, image and (unless None) class."""
     import tensorflow as tf
 
     def data(value: bytes) -> Any:
@@ -128,7 +128,7 @@ def example(row_id: str, image: bytes, label: int | None) -> bytes:
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:
-    """One shard; a label of None leaves the feature `class` out, as in a competition's test files."""
+    """Write one shard; records with label None have no feature `class`, as in the test files of competitions."""
     import tensorflow as tf
 
     tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
@@ -140,41 +140,43 @@ def write_shard(path: str, records: Iterable[Record]) -> None:
 def write(
     rows: Iterable[Row], index: pd.DataFrame, folder: str, *, shard_bytes: int, progress: Progress | None = None
 ) -> list[str]:
-    """Write the rows that `index` keeps into fold0-00-COUNT.tfrec, test-00-..., external-...; returns the names.
+    """Write the rows of `index` into fold0-00-COUNT.tfrec, test-00-..., external-...; return the names.
 
-    A shard holds at most about `shard_bytes` bytes of images, in the order of the index. Images are written so that
-    every decoder reads them alike (images.plain); an unreadable test image becomes a grey one, because no row is lost.
-    `rows` must bring the images in the order of the index, with the digests in it; rows not in it are passed over.
+    A shard holds at most about `shard_bytes` bytes of images, in the order of the index. Images are
+    converted by images.plain; unreadable test images are replaced by grey ones, because no row may be lost.
+    `rows` must have the order and the digests of the index; rows that are not in the index are skipped.
     """
     import tensorflow as tf
 
     tf.io.gfile.makedirs(folder)
     shard_of, names = _plan(index, shard_bytes)
-    place_in_index = {row_id: n for n, row_id in enumerate(index["id"])}
+    index_position = {row_id: n for n, row_id in enumerate(index["id"])}
     digests, labels = index["sha256"].to_numpy(), index["label"].to_numpy()
-    left = np.bincount(shard_of, minlength=len(names))
+    remaining = np.bincount(shard_of, minlength=len(names))
     writers: dict[int, Any] = {}
-    done = -1
+    last_position = -1
     for row in rows:
-        here = place_in_index.get(row.id)
-        if here is None:
+        position = index_position.get(row.id)
+        if position is None:
             continue
-        if here <= done or sha256(row.data).hexdigest() != digests[here]:
-            raise UserError(f"image {row.id!r} is not what the index says; make prepare FORCE=1 makes the index again")
-        done = here
-        shard = int(shard_of[here])
+        if position <= last_position or sha256(row.data).hexdigest() != digests[position]:
+            raise UserError(f"image {row.id!r} does not match the index; make prepare FORCE=1 rebuilds the index")
+        last_position = position
+        shard = int(shard_of[position])
         if shard not in writers:
             writers[shard] = tf.io.TFRecordWriter(f"{folder}/{names[shard]}.partial")
-        writers[shard].write(example(row.id, _readable(row), int(labels[here])))
-        left[shard] -= 1
-        if left[shard] == 0:
+        writers[shard].write(example(row.id, _readable(row), int(labels[position])))
+        remaining[shard] -= 1
+        if remaining[shard] == 0:
             writers.pop(shard).close()
             tf.io.gfile.rename(f"{folder}/{names[shard]}.partial", f"{folder}/{names[shard]}", overwrite=True)
         if progress:
-            progress(here + 1, len(index))
-    if left.any():
-        missing = index["id"][left[shard_of] > 0]
-        raise UserError(f"{left.sum():,} images of the index were not found in the raw files, among {first(missing)}")
+            progress(position + 1, len(index))
+    if remaining.any():
+        missing = index["id"][remaining[shard_of] > 0]
+        raise UserError(
+            f"{remaining.sum():,} images of the index were not found in the raw files, among {first(missing)}"
+        )
     return names
 
 
@@ -186,16 +188,16 @@ def _readable(row: Row) -> bytes:
 
 
 def _plan(index: pd.DataFrame, shard_bytes: int) -> tuple[np.ndarray, list[str]]:
-    """(shard number of every row (N,), names): each room cut into as few even shards as `shard_bytes` allows."""
-    rooms = np.where(index["part"] == "train", "fold" + index["fold"].astype(str), index["part"])
+    """Return (shard number of each row (N,), shard names): each fold or part in as few even shards as `shard_bytes` allows."""
+    prefixes = np.where(index["part"] == "train", "fold" + index["fold"].astype(str), index["part"])
     shard_of = np.full(len(index), -1)
     names: list[str] = []
-    for room in sorted(set(rooms), key=lambda room: (not room.startswith("fold"), len(room), room)):
-        here = np.flatnonzero(rooms == room)
-        size = index["bytes"].to_numpy()[here]
+    for prefix in sorted(set(prefixes), key=lambda name: (not name.startswith("fold"), len(name), name)):
+        rows = np.flatnonzero(prefixes == prefix)
+        size = index["bytes"].to_numpy()[rows]
         shards = math.ceil(size.sum() / shard_bytes)
-        # By the middle of each image, so that shards come out even and none holds a few left-over images.
+        # Assign by the midpoint of each image, so that shards are even and none holds only a few remaining images.
         numbers = np.unique((np.cumsum(size) - size / 2) * shards // size.sum(), return_inverse=True)[1]
-        shard_of[here] = len(names) + numbers
-        names += [f"{room}-{n:02}-{count}.tfrec" for n, count in enumerate(np.bincount(numbers))]
+        shard_of[rows] = len(names) + numbers
+        names += [f"{prefix}-{n:02}-{count}.tfrec" for n, count in enumerate(np.bincount(numbers))]
     return shard_of, names

@@ -1,7 +1,7 @@
-"""Photos of one object taken in series: near duplicates in what they teach, though no hash finds them.
+"""Detection of series: different photos of one object, which no image hash finds.
 
-A fold model that learned from one photo of a series has all but seen the others, so a score on them says little about
-photos of other objects. Two rows of one class are joined where both conditions hold, for both rows:
+A fold model trained on one photo of a series nearly knows the others, so scores on them are optimistic for photos of other
+objects. Two rows of one class are joined where both conditions hold, for both rows:
 - Fewer than CHANCE rows of the class are expected this close by chance. The number of rows within distance x grows as
   x ** d; d and the scale come from the row's distances to the nearer half of its class, beyond any series.
 - They are closer than NEARER times the nearest row of any other class.
@@ -21,31 +21,31 @@ from competition.data.duplicates import merged
 
 CHANCE = 0.1  # expected rows of the class at this distance or closer
 NEARER = 0.9  # of the distance to the nearest row of another class
-LEAST = 8  # rows of a class below which its distances say nothing
+LEAST = 8  # rows of a class below which it is not searched
 NEAR, HALF = 0.25, 0.5  # quantiles of a row's distances within its class
 SAMPLE = 2048  # rows of a class from which these quantiles are taken
-REFERENCES = 8192  # rows, of all classes, among which the nearest row of another class is looked for
+REFERENCES = 8192  # rows of all classes, searched for the nearest row of another class
 BLOCK = 512  # rows of a table of distances in memory at once
 COLUMNS = ["series", "id", "label", "nearest", "distance"]
 
 
 def find(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
-    """series, id, label, nearest (id of the nearest row of the series), distance: the training rows that are in a series.
+    """Return series, id, label, nearest (id of the nearest row of the series) and distance of all training rows in a series.
 
-    index: with `group` of the duplicates.  embedding: (N, F) float32, a row for each of the index.
-    Duplicates of one group belong to one series; they alone are none. The number of a series is that of its first row.
+    index: with `group` of the duplicates.  embedding: (N, F) float32, by row of the index.
+    Duplicates of one group belong to one series, but do not form one by themselves. The number of a series is that of its first row.
     """
     table = index.reset_index(drop=True)
     rows = np.flatnonzero((table["part"] == "train") & (table["problem"] == ""))
     labels, groups = table["label"].to_numpy()[rows], table["group"].to_numpy()[rows]
     a, b, distance = pairs(embedding[rows], labels)
-    other = groups[a] != groups[b]
-    a, b, distance = a[other], b[other], distance[other]
+    across_groups = groups[a] != groups[b]
+    a, b, distance = a[across_groups], b[across_groups], distance[across_groups]
     series = merged(groups, a, b)
     inside = np.isin(series, series[a])
     nearest, closest = _nearest(len(rows), a, b, distance)
     ids = table["id"].to_numpy()[rows]
-    found = pd.DataFrame(
+    table = pd.DataFrame(
         {
             "series": rows[series],
             "id": ids,
@@ -54,30 +54,30 @@ def find(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
             "distance": closest.round(4),
         }
     )
-    return found[inside].sort_values(["series", "id"], ignore_index=True)
+    return table[inside].sort_values(["series", "id"], ignore_index=True)
 
 
 def pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(a, b, distance): row numbers a < b of every two rows that look like one series.  labels: (N,) int."""
-    elsewhere = _nearest_of_other_classes(embedding, labels)
-    found = [(np.zeros(0, int), np.zeros(0, int), np.zeros(0))]
+    """Return (a, b, distance): row numbers a < b of all pairs of rows that look like one series.  labels: (N,) int."""
+    other_class = _nearest_of_other_classes(embedding, labels)
+    found_pairs = [(np.zeros(0, int), np.zeros(0, int), np.zeros(0))]
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         if len(rows) >= LEAST:
-            radius = np.minimum(_radius(embedding[rows]), NEARER * elsewhere[rows])
-            found += [(rows[a], rows[b], distance) for a, b, distance in _within(embedding[rows], radius)]
-    a, b, distance = (np.concatenate(column) for column in zip(*found, strict=True))
+            radius = np.minimum(_radius(embedding[rows]), NEARER * other_class[rows])
+            found_pairs += [(rows[a], rows[b], distance) for a, b, distance in _within(embedding[rows], radius)]
+    a, b, distance = (np.concatenate(column) for column in zip(*found_pairs, strict=True))
     return a, b, distance
 
 
 def crossing(series: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """(N,) bool: the row has another of its series in another fold.  series: (N,) int, -1 = none.  folds: (N,) int."""
+    """Return (N,) bool: whether another row of the series is in another fold.  series: (N,) int, -1 = none.  folds: (N,) int."""
     table = pd.DataFrame({"series": series, "fold": folds})
     return (table.groupby("series")["fold"].transform("nunique").to_numpy() > 1) & (series >= 0)
 
 
 def distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(n, m) float32 Euclidean distances."""
+    """Return (n, m) float32 Euclidean distances between the rows of two arrays."""
     squares = (left * left).sum(1)[:, None] + (right * right).sum(1)[None] - 2 * left @ right.T
     return np.sqrt(np.maximum(squares, 0))
 
@@ -89,7 +89,7 @@ def _radius(rows: np.ndarray) -> np.ndarray:
     for start in range(0, len(rows), BLOCK):
         here = np.arange(start, min(start + BLOCK, len(rows)))
         apart = distances(rows[here], rows[sample])
-        apart[here[:, None] == sample[None]] = np.nan  # a row is no neighbour of itself
+        apart[here[:, None] == sample[None]] = np.nan  # a row is not its own neighbour
         near[here], half[here] = np.nanquantile(apart, [NEAR, HALF], axis=1)
     growth = np.mean(np.log(np.maximum(half, 1e-9) / np.maximum(near, 1e-9)))
     dimension = np.log(HALF / NEAR) / max(growth, 1e-6)
@@ -129,5 +129,5 @@ def _nearest(count: int, a: np.ndarray, b: np.ndarray, distance: np.ndarray) -> 
 
 
 def _evenly(count: int, most: int) -> np.ndarray:
-    """Row numbers: all, or `most` of them at equal steps."""
+    """Return all row numbers, or `most` of them at equal steps."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)

@@ -1,7 +1,7 @@
-"""Do test rows look like training rows? Adversarial validation: can a classifier tell them apart?
+"""Adversarial validation: can a classifier distinguish test rows from training rows?
 
-A logistic regression on the descriptors of embedding.py, cross-validated, with duplicates and series on one side. An AUC
-of 0.5 means that nothing tells them apart. An out-of-fold score says what test rows will score only then.
+A logistic regression on the descriptors of embedding.py, cross-validated, with duplicates and series in one fold. At an
+AUC of 0.5 they are indistinguishable; only then does an out-of-fold score predict the test score.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-LEAST = 50  # rows of either part, below which nothing is said
-FITTED = 10_000  # rows of each part, at most, that one regression is fitted on
+LEAST = 50  # smallest number of rows of each part
+FITTED = 10_000  # largest number of rows of each part that one regression is fitted on
 FOLDS = 5
 INVERSE_STRENGTH = 0.03  # C of the logistic regression on standardised descriptors
 ITERATIONS = 50  # Newton steps; three to ten are needed
@@ -19,13 +19,13 @@ ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows d
 # DeLong's error takes the fitted models as given. Over 150 random splits of 140 to 400 digits and of 150 and 200 flower
 # photos the deviation of the AUC was 1.31 to 1.46 times it; so corrected, 1 of 740 splits had a lower end above ALIKE.
 REFITTED = 1.35
-LARGEST_ODDS = 50.0  # a training row counts at most so many times
+LARGEST_ODDS = 50.0  # largest weight of a training row
 UNLIKE = 0.99  # quantile of the training rows' odds; a test row above it is unlike any training row
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """auc: of telling test rows from training rows, with its 95 % interval.  unlike: test rows unlike training rows."""
+    """auc: of the classifier of test rows against training rows, with its 95 % interval.  unlike: test rows unlike training rows."""
 
     auc: float
     low: float
@@ -40,10 +40,10 @@ class Shift:
 
 
 def compare(index: pd.DataFrame, embedding: np.ndarray, groups: np.ndarray) -> tuple[Shift | None, pd.DataFrame]:
-    """(the result, or None where there are too few rows; id, part, odds of every readable training and test row).
+    """Return the shift, or None if there are too few rows, and id, part and odds of all readable training and test rows.
 
-    embedding: (N, F) float32, groups: (N,) int, a row for each of the index.
-    odds: how much likelier such a row is among test rows than among training rows, by a model that never saw its group.
+    embedding: (N, F) float32, groups: (N,) int, by row of the index.
+    odds: estimated density of test rows over that of training rows, by a model that was not fitted on the row's group.
     """
     table = index.reset_index(drop=True)
     rows = np.flatnonzero(table["part"].isin(["train", "test"]) & (table["problem"] == ""))
@@ -58,12 +58,12 @@ def compare(index: pd.DataFrame, embedding: np.ndarray, groups: np.ndarray) -> t
     low, high = max(auc - reach, 0.0), min(auc + reach, 1.0)
     odds = np.exp(np.clip(logits, -np.log(LARGEST_ODDS), np.log(LARGEST_ODDS)))
     part = np.where(is_test, "test", "train")
-    found = pd.DataFrame({"id": table["id"].to_numpy()[rows], "part": part, "odds": odds.round(6)})
-    return Shift(auc, low, high, train_rows, test_rows, unlike), found
+    odds_table = pd.DataFrame({"id": table["id"].to_numpy()[rows], "part": part, "odds": odds.round(6)})
+    return Shift(auc, low, high, train_rows, test_rows, unlike), odds_table
 
 
 def auc_with_error(negative: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
-    """(AUC, its standard error by DeLong, DeLong and Clarke-Pearson 1988).  negative: (n,).  positive: (m,) scores."""
+    """Return (AUC, its standard error by DeLong, DeLong and Clarke-Pearson 1988).  negative: (n,).  positive: (m,) scores."""
     above = _placements(positive, negative)
     below = 1 - _placements(negative, positive)
     variance = above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below)
@@ -77,17 +77,17 @@ def _placements(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
 
 
 def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """(N,) log odds of "is a test row", each by a model that saw neither the row nor its group; both parts weigh alike."""
+    """(N,) log odds of "is a test row", each by a model fitted without the row's group; both parts have equal weight."""
     from sklearn.linear_model import LogisticRegression
 
     values = (embedding - embedding.mean(0)) / (embedding.std(0) + 1e-6)
     logits, rng = np.zeros(len(values)), np.random.default_rng(0)
     _, group = np.unique(groups, return_inverse=True)
     fold = (rng.permutation(group.max() + 1) % FOLDS)[group]
-    for learning, held_out in (
+    for fit_rows, held_out in (
         (np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)
     ):
-        chosen = [_at_most(learning[is_test[learning] == part], FITTED, rng) for part in (False, True)]
+        chosen = [_at_most(fit_rows[is_test[fit_rows] == part], FITTED, rng) for part in (False, True)]
         fitted = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
         fitted.fit(values[np.concatenate(chosen)], is_test[np.concatenate(chosen)])
         logits[held_out] = fitted.decision_function(values[held_out])

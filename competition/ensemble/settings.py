@@ -1,10 +1,10 @@
 """Convert the blocks of params.yaml to the settings of the chain, and check the names in them."""
 
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 
 from competition.config.errors import UserError
 from competition.config.params import Params
+from competition.config.suggestions import did_you_mean
 from competition.ensemble.blend import BLENDS, BlendSettings
 from competition.ensemble.calibration import CALIBRATIONS
 from competition.ensemble.chain import ChainSettings
@@ -28,9 +28,7 @@ def validate_params(params: Params) -> Params:
     ):
         for name in names:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-                raise UserError(f"{key}: {name!r} is not known; {hint}")
+                raise UserError(f"{key}: {name!r} is not known{did_you_mean(name, known)}")
     if params.policy.mixing == "rank":
         for key, value, required in (
             ("policy.by", params.policy.by, "metric"),

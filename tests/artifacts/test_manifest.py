@@ -88,8 +88,8 @@ def test_a_manifest_of_bytes_that_are_no_text_counts_as_missing(tmp_path: Path) 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
 from pathlib import Path
-from competition.artifacts.manifest import atomic
-with atomic(Path(sys.argv[1])) as temporary:
+from competition.artifacts.manifest import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
     temporary.write_bytes(b"new" * 1000)
     os.kill(os.getpid(), signal.SIGKILL)
 """

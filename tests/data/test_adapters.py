@@ -156,7 +156,7 @@ def test_the_real_plant_tables_are_read(real_data, tmp_path, settings):
     train = pd.read_csv(meta / "train.csv", dtype=str).head(21)
     train.to_csv(tmp_path / "train.csv", index=False)
     shutil.copytree(meta / "images_512", tmp_path / "images")
-    with pytest.raises(UserError, match="1,821 test images are listed but not there, 'Test_0'"):
+    with pytest.raises(UserError, match="1,821 test images are listed but do not exist, 'Test_0'"):
         list(plants.rows(tmp_path, settings()))
     (tmp_path / "test.csv").write_text("image_id\n")
     rows = list(plants.rows(tmp_path, settings()))

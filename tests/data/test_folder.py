@@ -173,11 +173,11 @@ def test_the_folder_of_the_part_decides_between_equal_names(make, read):
 @pytest.mark.parametrize(
     ("tables", "images", "says"),
     [
-        ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "2 test images are listed but not there, '005', 'X1'"),
-        ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test images .* 1 of them differ from a file name only in upper"),
-        ({}, [*IMAGES, "train/001.png"], "1 train ids fit more than one file, '001'"),
-        ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "1 train images are listed but not there"),
-        ({"train.csv": "id,label\n/etc/hostname,cat\n002,dog\n"}, IMAGES, "1 train images are listed but not there"),
+        ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "2 test images are listed but do not exist, '005', 'X1'"),
+        ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test images .* 1 of them differ from a file name only in letter case"),
+        ({}, [*IMAGES, "train/001.png"], "1 train ids match more than one file, '001'"),
+        ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "1 train images are listed but do not exist"),
+        ({"train.csv": "id,label\n/etc/hostname,cat\n002,dog\n"}, IMAGES, "1 train images are listed but do not exist"),
         ({"train.csv": "id,label\n001,\n002,dog\n"}, IMAGES, "train.csv: 1 rows have no label, '001'"),
         ({"train.csv": "id,label\n001,cat\n002,cat\n"}, IMAGES, "1 classes were found"),
         ({"train.csv": "id,a,b\n001,1,2\n002,2,3\n"}, IMAGES, "set competition.label_column"),
@@ -185,7 +185,7 @@ def test_the_folder_of_the_part_decides_between_equal_names(make, read):
         ({"classes.csv": "label,name\ncat,Cat\nelk,Elk\n"}, IMAGES, "2 rows have a label outside the 2 classes, 'dog'"),
         ({"train.csv": "id,label\n001,cat,7\n"}, IMAGES, "train.csv, line 2: 3 fields under 2 columns"),
         ({"train.csv": "id,label,label\n001,cat,cat\n"}, IMAGES, "column 'label' appears 2 times"),
-        ({"train.csv": ""}, IMAGES, "train.csv: it is empty"),
+        ({"train.csv": ""}, IMAGES, "train.csv: the file is empty"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_with_counts_and_names(make, read, tables, images, says):
@@ -262,7 +262,7 @@ def test_extra_images_are_matched_by_class_name_and_the_rest_is_named(make, read
 def test_files_in_no_table_are_left_alone_and_counted(make, read):
     described, rows = read(make(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
     assert len(rows) == 5
-    assert described.notes[-1] == "1 image files are in no table and are left alone"
+    assert described.notes[-1] == "1 image files are in no table and are ignored"
 
 
 def test_the_real_zip_is_read_whole(real_data, read):

@@ -69,13 +69,13 @@ def _framed(payload):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("cut inside a record", "00-32x32-5.tfrec, record 2: it is cut off or damaged"),
+        ("cut inside a record", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
         ("cut between records", "3 records were read where the name says 5"),
         ("emptied", "0 records were read where the name says 5"),
-        ("a flipped byte", "00-32x32-5.tfrec, record 2: it is cut off or damaged"),
+        ("a flipped byte", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
         ("gzip", "record 0: the file is compressed with gzip"),
         ("text", "record 0: the file is text"),
-        ("not an example", "record 0: it is no tf.train.Example"),
+        ("not an example", "record 0: not a tf.train.Example"),
     ],
 )
 def test_every_damage_names_the_file_and_the_record(shard, how, says):
@@ -176,7 +176,7 @@ def test_images_that_changed_since_the_index_was_made_are_refused(prepared, tmp_
     rows, made = prepared
     at = next(n for n, row in enumerate(rows) if row.id == "i5")
     changed = [*rows[:at], world.row("i5", 77, label=1), *rows[at + 1 :]]
-    with pytest.raises(UserError, match="'i5' is not what the index says"):
+    with pytest.raises(UserError, match="'i5' does not match the index"):
         records.write(changed, made, str(tmp_path / "a"), shard_bytes=10**6)
     with pytest.raises(UserError, match="1 images of the index were not found"):
         records.write([*rows[:at], *rows[at + 1 :]], made, str(tmp_path / "b"), shard_bytes=10**6)

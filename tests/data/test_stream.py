@@ -51,7 +51,7 @@ def test_a_damaged_shard_is_an_error_before_the_first_image(shard) -> None:
     with open(shard, "r+b") as file:  # noqa: PTH123
         file.seek(500)
         file.write(b"\xff\x00\xff")
-    with pytest.raises(UserError, match=r"00-12\.tfrec, record 0: it is cut off or damaged"):
+    with pytest.raises(UserError, match=r"00-12\.tfrec, record 0: it is truncated or damaged"):
         Stream([shard], IDS, NONE, 24, "crop")
 
 

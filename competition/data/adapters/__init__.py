@@ -1,4 +1,4 @@
-"""One module per kind of competition, each with the same five functions: docs/adding_a_competition.md."""
+"""Adapters: one module per kind of competition, all with the same five functions (docs/adding_a_competition.md)."""
 
 from types import ModuleType
 

@@ -1,6 +1,6 @@
-"""scikit-learn's 1,797 handwritten digits as a competition of exactly the shape of Kaggle's flower competition.
+"""scikit-learn's 1,797 handwritten digits with the file layout of Kaggle's flower competition.
 
-Nothing after download may know that it did not come from the network. `private/` is what Kaggle keeps for itself.
+Later stages treat it as a downloaded competition. `private/` holds the solution, which Kaggle does not publish.
 """
 
 import io
@@ -18,15 +18,15 @@ from competition.data.competition import Competition, Row, Settings
 from competition.data.records import Record
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-SIZE = 32  # pixels: every one of the 8 x 8 becomes 4 x 4, so that nothing is lost
+SIZE = 32  # pixels: each of the 8 x 8 becomes 4 x 4, without loss
 FOLDER = f"tfrecords-png-{SIZE}x{SIZE}"
 TEST_SHARE = 0.25
 PUBLIC_SHARE = 0.3  # of the test rows, as on a leaderboard
-SHARDS = {"train": (0.31, 0.27, 0.22, 0.14, 0.06), "test": (0.5, 0.36, 0.14)}  # uneven, as real ones are
+SHARDS = {"train": (0.31, 0.27, 0.22, 0.14, 0.06), "test": (0.5, 0.36, 0.14)}  # uneven, as in real competitions
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """Make the raw files; `fetch` is not needed."""
+    """Generate the raw files; `fetch` is not used."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

@@ -1,7 +1,7 @@
-"""Drawn miniatures of the two real competitions: their folders, file names, columns and class counts, our own pictures.
+"""Generated miniatures of the two real competitions: their folders, file names, columns and class counts, with drawn images.
 
-A drawn flower is told apart by the number, shape and colour of its petals and by its centre; place, size, turn, light,
-blur, leaves and what blooms behind it vary. The same seed draws the same bytes.
+The class of a flower determines the number, shape and colour of its petals and its centre; position, size, rotation, light,
+blur, leaves and background vary. Equal seeds give equal bytes.
 """
 
 import colorsys
@@ -31,7 +31,7 @@ FLOWER_COUNTS = (
 LEAF_COUNTS = (516, 91, 622, 592)
 FLOWER_PARTS = {"train": 1.0, "val": 3712 / 12753, "test": 7382 / 12753}  # images for each training image
 FLOWER_FILES = 16  # of each part
-LEAST = {"train": 4, "val": 1, "test": 2}  # images of a class, however small the scale: one for each of five folds
+LEAST = {"train": 4, "val": 1, "test": 2}  # smallest number of images of a class, at any scale
 PUBLIC_SHARE = 0.3  # of the test rows, as on a leaderboard
 QUALITY = 88  # JPEG
 Colour = tuple[int, int, int]
@@ -44,7 +44,7 @@ class Flower(NamedTuple):
 
 
 def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int], seed: int) -> None:
-    """tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables."""
+    """Write tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables."""
     answers: list[tuple[str, int]] = []
     for number, (part, share) in enumerate(FLOWER_PARTS.items()):
         counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
@@ -61,7 +61,7 @@ def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int],
 
 
 def plants(raw: Path, names: Sequence[str], scale: float, width: int, seed: int) -> None:
-    """images/{Train,Test}_N.jpg of 3:2, train.csv with one column per class, test.csv, sample_submission.csv."""
+    """Write images/{Train,Test}_N.jpg of 3:2, train.csv with one column per class, test.csv, sample_submission.csv."""
     counts = [max(LEAST["train"] + 1, round(count * scale)) for count in LEAF_COUNTS]
     (raw / "images").mkdir(parents=True)
     table: dict[str, list[tuple[str, int]]] = {}
@@ -70,7 +70,7 @@ def plants(raw: Path, names: Sequence[str], scale: float, width: int, seed: int)
         table[part] = [(f"{part}_{n}", label) for n, label in enumerate(labels)]
 
         def draw(n: int, number: int = number, part: str = part, labels: list[int] = labels) -> None:
-            # Half as wide and enlarged: nothing in a leaf is finer, and it is drawn in a quarter of the time.
+            # Drawn at half the width and enlarged: a quarter of the time, without visible loss of detail.
             leaf = _leaf(names[labels[n]], width // 2, np.random.default_rng([seed, number, n]))
             data = _jpeg(leaf.resize((width, round(width * 2 / 3))))
             (raw / "images" / f"{part}_{n}.jpg").write_bytes(data)
@@ -102,7 +102,7 @@ def _write_flowers(raw: Path, part: str, shard: int, flowers: Sequence[Flower], 
 
 
 def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:
-    kind = np.random.default_rng([104, label])  # what all flowers of the class share
+    kind = np.random.default_rng([104, label])  # the properties common to all flowers of the class
     petals, layers = int(kind.integers(4, 13)), int(kind.integers(1, 3))
     hue, saturation = kind.uniform(), kind.uniform(0.35, 1)
     slim, pointed = kind.uniform(0.18, 0.75), kind.uniform(0.5, 1.8)
@@ -157,7 +157,7 @@ def _leaf(kind: str, width: int, rng: np.random.Generator) -> Image.Image:
     both = kind == "multiple_diseases"
     spots = [("rust", int(rng.integers(3, 12)))] if both or kind == "rust" else []
     spots += [("scab", int(rng.integers(2, 8)))] if both or kind == "scab" else []
-    spots += [("glint", int(rng.integers(0, 4)))]  # light on the leaf: spots that mean nothing
+    spots += [("glint", int(rng.integers(0, 4)))]  # reflections: spots that do not depend on the class
     for what, count in spots:
         for _ in range(count):
             place = stalk + along * length * rng.uniform(0.2, 0.8) + across * length * rng.uniform(-0.16, 0.16)

@@ -13,7 +13,7 @@ from competition.data import records
 from competition.data.adapters.source import fetch_source
 from competition.data.competition import Competition, Part, Row, Settings, only_predicts
 
-# Class n is the n-th name, as the competition numbers them.
+# In the order of the competition's class numbers.
 CLASSES = """
 pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, wild geranium, tiger lily, moon orchid,
 bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king protea, spear thistle, yellow iris,
@@ -35,7 +35,7 @@ FOLDER = re.compile(r"tfrecords-(?:jpeg|png)-(\d+)x\1")
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """The competition's files, from `source` or from Kaggle; drawn ones when `miniature` is above 0."""
+    """Get the files of the competition from `source` or Kaggle; generate them if `miniature` is above 0."""
     if settings.miniature:
         from competition.data.adapters import drawn
 
@@ -58,16 +58,16 @@ def sample(raw: Path) -> Path:
 
 
 def solution(raw: Path) -> Path | None:
-    """Only a miniature knows its answers."""
+    """Return the solution of a miniature; the real one is not published."""
     path = raw / "private" / "solution.csv"
     return path if path.exists() else None
 
 
 def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
-    """id,label with class numbers, scored by macro-F1 over all classes unless the settings say otherwise.
+    """Return a competition with columns id,label of class numbers and, by default, macro-F1 over all classes.
 
-    Kaggle's page: "a separate F1 score is calculated for each label and then averaged". It does not say what an absent
-    class counts; all 104 classes are among the 7,382 test images, where both definitions agree.
+    Kaggle's page: "a separate F1 score is calculated for each label and then averaged". The score of
+    an absent class is not stated; all 104 classes are among the 7,382 test images, where both definitions agree.
     """
     only_predicts(settings, "label")
     return Competition(
@@ -83,7 +83,7 @@ def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
 
 
 def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    """Every record of one image size: train, then val, then test, each in the order of the file names."""
+    """Yield all records of one image size: train, val, test, each in the order of the file names."""
     folder = _folder(raw, settings.image_size)
     parts: tuple[Part, ...] = ("train", "val", "test")
     for part in parts:
@@ -91,22 +91,22 @@ def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
         if not shards and part != "val":
             raise UserError(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
         for shard in shards:
-            counted_as: Part = "train" if part == "val" and settings.validation == "pool" else part
+            row_part: Part = "train" if part == "val" and settings.validation == "pool" else part
             for place, record in enumerate(records.read_shard(str(shard), labelled=part != "test")):
                 where = shard.relative_to(raw).as_posix()
                 label = -1 if record.label is None else record.label
-                yield Row(record.id, label, counted_as, where, place, record.image)
+                yield Row(record.id, label, row_part, where, place, record.image)
 
 
 def _folder(raw: Path, size: int) -> Path:
-    found = {int(named[1]): path for path in raw.iterdir() if (named := FOLDER.fullmatch(path.name))}
-    if not found:
+    folders = {int(match[1]): path for path in raw.iterdir() if (match := FOLDER.fullmatch(path.name))}
+    if not folders:
         raise UserError(
             "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
         )
-    if size and size not in found:
+    if size and size not in folders:
         raise UserError(
-            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(found)} pixels; "
+            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)} pixels; "
             "choose one of them, or 0 for the largest"
         )
-    return found[size or max(found)]
+    return folders[size or max(folders)]

@@ -1,6 +1,6 @@
-"""Any images with tables or class folders, as a zip or a directory. What the user leaves open is found, and noted.
+"""Adapter for any images with tables or class folders, in a zip or a directory. Detects what is not configured, and reports it.
 
-With tables:         train.csv, test.csv, sample_submission.csv (classes.csv where labels have names), images anywhere.
+With tables:         train.csv, test.csv, sample_submission.csv (classes.csv if labels have names), images anywhere.
 With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
 """
 
@@ -17,14 +17,13 @@ from competition.data.adapters.tables import class_labels, in_natural_order, one
 from competition.data.competition import Competition, Row, Settings
 
 SAMPLE = "sample_submission.csv"
-LABEL_METRIC = (
-    "macro_f1_present"  # scikit-learn's default, which most graders call; differs where a class has no test row
-)
+# scikit-learn's default, which most graders use; it differs from macro_f1 if a class has no test row.
+LABEL_METRIC = "macro_f1_present"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the folder turned out to be. train: ids, labels and groups; test: ids; in the order of the tables."""
+    """The detected content of the folder. train: ids, labels and groups; test: ids; in the order of the tables."""
 
     competition: Competition
     train: tuple[list[str], list[int], list[str]]
@@ -32,14 +31,14 @@ class Layout:
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission where there is none."""
+    """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission if there is none."""
     fetch_source(raw, settings, fetch)
-    _lift(raw)
+    _flatten(raw)
     if not (raw / SAMPLE).exists():
-        found = _layout(raw, settings)
-        blank = _blank_prediction(found.competition)
-        header = [found.competition.id_column, *found.competition.prediction_columns]
-        write_csv(raw / SAMPLE, header, ([one, *blank] for one in found.test))
+        layout = _layout(raw, settings)
+        blank = _blank_prediction(layout.competition)
+        header = [layout.competition.id_column, *layout.competition.prediction_columns]
+        write_csv(raw / SAMPLE, header, ([row_id, *blank] for row_id in layout.test))
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
@@ -47,10 +46,10 @@ def describe(raw: Path, settings: Settings) -> Competition:
 
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    found, files = _layout(raw, settings), ImageFiles(raw)
-    ids, labels, groups = found.train
+    layout, files = _layout(raw, settings), ImageFiles(raw)
+    ids, labels, groups = layout.train
     yield from files.rows(ids, labels, "train", groups)
-    yield from files.rows(found.test, [-1] * len(found.test), "test")
+    yield from files.rows(layout.test, [-1] * len(layout.test), "test")
 
 
 def sample(raw: Path) -> Path:
@@ -58,44 +57,44 @@ def sample(raw: Path) -> Path:
 
 
 def solution(raw: Path) -> Path | None:
-    """A folder competition is graded locally where its source brought the answers."""
+    """Return the solution if the source contains one, for local grading."""
     path = raw / "private" / "solution.csv"
     return path if path.exists() else None
 
 
 def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
-    """(rows, folders left out): class folders of extra training images, matched by class name or label value.
+    """Return (rows, skipped folders) of class folders with extra training images, matched by class name or label value.
 
-    Ids are external/<folder>/<path>, so that they never meet the competition's own.
+    Ids are external/<folder>/<path>, so that they differ from those of the competition.
     """
     number = {value: n for n, value in enumerate(competition.label_values)}
     number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
     paths = image_paths(source)
     named = {path: PurePosixPath(path).parent.name for path in paths}
     label = {path: number.get(name, number.get(_plain(name), -1)) for path, name in named.items()}
-    left_out = sorted({named[path] for path in paths if label[path] < 0})
+    skipped = sorted({named[path] for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise UserError(
-            f"{source}: none of its folders ({first(left_out)}) is a class; "
+            f"{source}: none of its folders ({first(skipped)}) is a class; "
             f"names like {first(competition.classes, 3)} were expected"
         )
 
-    def found() -> Iterator[Row]:
+    def matched_rows() -> Iterator[Row]:
         for path in paths:
             if label[path] >= 0:
                 yield Row(
                     f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes()
                 )
 
-    return found(), left_out
+    return matched_rows(), skipped
 
 
-def _lift(raw: Path) -> None:
-    """A zip often holds one folder that holds everything: take it off."""
-    inside = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
-    if len(inside) == 1 and inside[0].is_dir() and inside[0].name not in ("train", "test"):
+def _flatten(raw: Path) -> None:
+    """Move the files up if everything is in a single folder, as in many zip files."""
+    entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+    if len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test"):
         lifted = raw / ".lifted"
-        inside[0].rename(lifted)
+        entries[0].rename(lifted)
         for path in lifted.iterdir():
             path.rename(raw / path.name)
         lifted.rmdir()
@@ -111,7 +110,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
     test = read_csv(raw / "test.csv") if (raw / "test.csv").exists() else sample
     if test is None:
         raise UserError(
-            "neither test.csv nor sample_submission.csv was found beside train.csv; one must list the test ids"
+            "neither test.csv nor sample_submission.csv was found next to train.csv; one of them must list the test ids"
         )
     groups = _groups(train, settings.group_column)
     train, test = (table.drop(columns=settings.group_column, errors="ignore") for table in (train, test))
@@ -134,7 +133,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         name_of = {} if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
         if name_of:
             notes.append(f"{len(name_of)} class names come from classes.csv")
-        # One column per class: then the submission's columns say the order, or probabilities would change places.
+        # With one column per class, the classes must have the order of the submission's columns.
         values = targets if len(targets) > 1 else list(name_of) or in_natural_order(sorted(set(column)))
         names = [name_of.get(value, value) for value in values]
         labels = class_labels(column, values, "train.csv")
@@ -162,12 +161,12 @@ def _groups(train: pd.DataFrame, column: str) -> list[str]:
     return list(train[column]) if column else [""] * len(train)
 
 
-def _id_column(train: list[str], test: list[str], wanted: str) -> str:
-    if wanted:
+def _id_column(train: list[str], test: list[str], configured: str) -> str:
+    if configured:
         for name, columns in (("train.csv", train), ("test.csv", test)):
-            if wanted not in columns:
-                raise UserError(f"competition.id_column: {name} has no column {wanted!r}, it has {first(columns)}")
-        return wanted
+            if configured not in columns:
+                raise UserError(f"competition.id_column: {name} has no column {configured!r}, it has {first(columns)}")
+        return configured
     shared = [name for name in test if name in train]
     if not shared:
         raise UserError(
@@ -235,7 +234,7 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
 
 def _unlisted(raw: Path, listed: int) -> list[str]:
     extra = len(image_paths(raw)) - listed
-    return [f"{extra:,} image files are in no table and are left alone"] if extra > 0 else []
+    return [f"{extra:,} image files are in no table and are ignored"] if extra > 0 else []
 
 
 def _blank_prediction(competition: Competition) -> list[object]:

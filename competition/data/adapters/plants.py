@@ -1,4 +1,4 @@
-"""Kaggle's Plant Pathology 2020 (plant-pathology-2020-fgvc7): JPEGs, four one-hot columns, probabilities wanted.
+"""Kaggle's Plant Pathology 2020 (plant-pathology-2020-fgvc7): JPEGs, four one-hot columns; submissions of probabilities.
 
 images/{Train,Test}_N.jpg
 train.csv    image_id,healthy,multiple_diseases,rust,scab
@@ -21,7 +21,7 @@ WIDTH = 2048  # pixels of the real photos, 2048 x 1365
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """The competition's files, from `source` or from Kaggle; drawn ones when `miniature` is above 0."""
+    """Get the files of the competition from `source` or Kaggle; generate them if `miniature` is above 0."""
     if settings.miniature:
         from competition.data.adapters import drawn
 
@@ -32,10 +32,10 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
 
 def describe(raw: Path, settings: Settings) -> Competition:
     for name in ("train.csv", "sample_submission.csv"):
-        found = list(read_csv(raw / name))
-        if found != [ID, *NAMES]:
+        columns = list(read_csv(raw / name))
+        if columns != [ID, *NAMES]:
             raise UserError(
-                f"{name}: columns {found} were found, {[ID, *NAMES]} expected; is this another competition?"
+                f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; is this another competition?"
             )
     only_predicts(settings, "probabilities")
     return Competition(
@@ -62,6 +62,6 @@ def sample(raw: Path) -> Path:
 
 
 def solution(raw: Path) -> Path | None:
-    """Only a miniature knows its answers."""
+    """Return the solution of a miniature; the real one is not published."""
     path = raw / "private" / "solution.csv"
     return path if path.exists() else None

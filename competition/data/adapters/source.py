@@ -1,4 +1,4 @@
-"""Where raw files come from when they are not made: a directory or a zip on this machine, or Kaggle."""
+"""Sources of raw files: a directory or a zip on this machine, or Kaggle."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ from competition.config.errors import UserError
 from competition.data.competition import Settings
 from competition.kaggle import archive
 
-MAX_RATIO = 200  # unpacked to packed: images hardly shrink, so far less than this is already odd
+MAX_RATIO = 200  # unpacked to packed bytes; images hardly compress, so real archives are far below
 
 
 def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
-    """Fill `raw`, an empty folder, from `source`, or by `fetch` of `slug` when there is none."""
+    """Fill the empty folder `raw` from `source`, or by `fetch` of `slug` if there is no source."""
     if not settings.source:
         if not settings.slug:
             raise UserError(
@@ -32,7 +32,7 @@ def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], Non
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """Raw files are only read, so a second name is as good as a copy and costs no disk; across disks it must be one."""
+    """Create a hard link, because raw files are only read; copy the file if it is on another disk."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,4 +1,4 @@
-"""CSV files as competitions have them, read strictly: every cell is text, an odd row is an error with its number."""
+"""Strict reading and writing of CSV files: all cells are text; a malformed row is an error with its line number."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """All columns as str, exactly as written: "001", "NA", "1e5" and "" stay what they are. A BOM is taken off.
+    """Read all columns as text, so that "001", "NA", "1e5" and "" are unchanged. A BOM is removed.
 
-    pandas would take an extra field for an index and rename a doubled header without a word; here both are refused.
+    pandas would silently use an extra field as index and rename a duplicate column; here both are errors.
     """
     if not path.is_file():
         raise UserError(f"{path.name}: no such file in the raw files; it was expected beside the images")
@@ -41,19 +41,19 @@ def read_csv(path: Path) -> pd.DataFrame:
     except csv.Error as error:
         raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
     if not header:
-        raise UserError(f"{path.name}: it is empty; a line of column names was expected")
-    doubled = sorted({name for name in header if header.count(name) > 1})
-    if doubled:
+        raise UserError(f"{path.name}: the file is empty; a line of column names was expected")
+    duplicates = sorted({name for name in header if header.count(name) > 1})
+    if duplicates:
         raise UserError(
-            f"{path.name}: column {doubled[0]!r} appears {header.count(doubled[0])} times; rename all but one"
+            f"{path.name}: column {duplicates[0]!r} appears {header.count(duplicates[0])} times; rename all but one"
         )
     return pd.DataFrame(rows, columns=header, dtype=str)
 
 
 def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, name: str) -> list[int]:
-    """The number of the column that holds the one; rows that are not one-hot are refused by name.
+    """Return the number of the column that holds the 1. Rows that are not one-hot raise UserError with their ids.
 
-    Soft and multi-label rows are other tasks: taking their largest column would hide them.
+    Soft labels and multi-label rows are other tasks, which taking the largest column would hide.
     """
     try:
         values = table[list(columns)].astype(float)
@@ -69,19 +69,19 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
 
 
 def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> list[int]:
-    """The number of each value in `label_values`; a value that is not there is refused with its rows' count."""
+    """Return the number of each value in `label_values`. Unknown values raise UserError with the number of their rows."""
     numbers = {value: number for number, value in enumerate(label_values)}
     unknown = ~values.isin(numbers.keys())
     if unknown.any():
         raise UserError(
             f"{name}: {unknown.sum():,} rows have a label outside the {len(numbers)} classes, "
-            f"{first(values[unknown].unique())}; classes.csv lists them all where there is one"
+            f"{first(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
         )
     return [numbers[value] for value in values]
 
 
 def in_natural_order(values: Sequence[str]) -> list[str]:
-    """Whole numbers by size, anything else by the alphabet."""
+    """Sort by value if all are whole numbers, else alphabetically."""
     if all(value.isascii() and value.isdigit() for value in values):
         return sorted(values, key=lambda value: (int(value), value))
     return sorted(values)

@@ -1,0 +1,240 @@
+"""Validation of a parameter tree: keys, types and ranges by pydantic, then the rules that involve several keys."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from competition.config.params import Params, Train
+from competition.config.suggestions import did_you_mean
+from competition.config.yaml_text import kind
+
+COMPILED_IN = ("dropout", "norm_momentum")  # constants of the compiled model; a trial cannot change them
+MISSING = "missing"
+
+
+class InvalidParameter(Exception):
+    """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError.
+
+    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).
+    """
+
+    def __init__(self, keys: Sequence[Any], problem: str) -> None:
+        self.keys, self.problem = tuple(keys), problem
+
+
+def validate(tree: dict[str, Any]) -> Params:
+    """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
+    _separate_external_members(tree)
+    _require_text_keys(tree, ())
+    _complete_member_train(tree)
+    try:
+        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
+    except ValidationError as error:
+        raise _most_relevant(error) from None
+    _check_tune(params)
+    _check_members(params)
+    return params
+
+
+def _separate_external_members(tree: dict[str, Any]) -> None:
+    """Move members with `predictions` from `members` to `foreign`, a key that parameter files must not contain."""
+    if "foreign" in tree:
+        raise InvalidParameter(
+            ("foreign",), "unknown key; a member with external predictions belongs under members, with predictions"
+        )
+    members = tree.get("members")
+    if not isinstance(members, dict):
+        members = {}
+    external = {
+        name: member for name, member in members.items() if isinstance(member, dict) and "predictions" in member
+    }
+    for name, member in external.items():
+        for key in member:
+            if key != "predictions":
+                raise InvalidParameter(
+                    ("members", name, key),
+                    "not allowed together with predictions; a member is either trained here or has external predictions, "
+                    "so remove one of the two",
+                )
+        del members[name]
+    tree["foreign"] = {name: member["predictions"] for name, member in external.items()}
+
+
+def _require_text_keys(tree: Any, keys: tuple[Any, ...]) -> None:
+    """Reject keys such as 7 or true, which JSON would turn into text silently."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if not isinstance(key, str):
+            raise InvalidParameter((*keys, key), f"the name {key!r} is not text; write it in quotes")
+        _require_text_keys(value, (*keys, key))
+
+
+def _complete_member_train(tree: dict[str, Any]) -> None:
+    """Fill in each member's `train` from the common one. Values of a wrong type are left for pydantic to report."""
+    common, members = tree.get("train"), tree.get("members")
+    if not isinstance(common, dict) or not isinstance(members, dict):
+        return
+    for member in members.values():
+        if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
+            member["train"] = {**common, **member.get("train", {})}
+
+
+def _most_relevant(error: ValidationError) -> InvalidParameter:
+    """The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces."""
+    errors = error.errors()
+    return _explained(next((one for one in errors if one["type"] == "unexpected_keyword_argument"), errors[0]))
+
+
+def _explained(error: Any) -> InvalidParameter:
+    """Convert one error of pydantic."""
+    keys = [key for key in error["loc"] if key != "[key]"]
+    if error["type"] == "unexpected_keyword_argument":
+        return InvalidParameter(keys, f"unknown key{did_you_mean(str(keys[-1]), _sibling_keys(keys))}")
+    if error["type"] in ("missing", "missing_argument"):
+        return InvalidParameter(keys, MISSING)
+    if error["type"] in ("dataclass_type", "dict_type"):
+        return InvalidParameter(keys, f"{kind(error['input'])} was found; a block of keys was expected")
+    expected, hint = error["msg"][0].lower() + error["msg"][1:], ""
+    if error["type"] == "literal_error":
+        hint = did_you_mean(str(error["input"]), re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+    elif error["type"] == "string_pattern_mismatch":
+        expected = "a name of letters, digits, '.', '_' and '-' was expected"
+    value = json.dumps(error["input"], default=str)
+    return InvalidParameter(keys, f"{value[:80]} was found; {expected}{hint}")
+
+
+def _sibling_keys(keys: Sequence[Any]) -> list[str]:
+    """The valid keys of the block that contains the last of `keys`."""
+    block: Any = Params
+    for key in keys[:-1]:
+        block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[key]
+    names = [field.name for field in fields(block)]
+    return [name for name in names if name != "foreign"] if block is Params else names
+
+
+def _check_tune(params: Params) -> None:
+    """Check `tune` against the members, folds and training parameters that it names."""
+    tune, hints = params.tune, get_type_hints(Train, include_extras=True)
+    searchable = [key for key, hint in hints.items() if float in (hint, *get_args(hint)) and key not in COMPILED_IN]
+    for name, interval in tune.search.items():
+        keys = ("tune", "search", name)
+        if name not in searchable:
+            raise InvalidParameter(
+                keys, f"not a number of train that a trial can change{did_you_mean(name, searchable)}"
+            )
+        if interval.low >= interval.high or (interval.log and interval.low <= 0):
+            limits = "low must be below high, and above 0 if log is true"
+            raise InvalidParameter(keys, f"low {interval.low} and high {interval.high} are not an interval; {limits}")
+        for end in ("low", "high"):
+            try:
+                TypeAdapter(hints[name]).validate_python(getattr(interval, end))
+            except ValidationError as error:
+                raise InvalidParameter((*keys, end), _explained(error.errors()[0]).problem) from None
+    for position, name in enumerate(tune.members):
+        if name in params.foreign:
+            problem = f"{name!r} was found; a member with external predictions cannot be tuned"
+            raise InvalidParameter(("tune", "members", position), problem)
+        if name not in params.members:
+            raise InvalidParameter(
+                ("tune", "members", position), f"no member {name!r}{did_you_mean(name, params.members)}"
+            )
+    if tune.trials:
+        _check_folds(("tune", "folds"), tune.folds, params)
+    if tune.trials and not tune.folds:
+        raise InvalidParameter(("tune", "folds"), "[] was found; a trial needs at least one fold to be scored on")
+    if tune.trials and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+        raise InvalidParameter(
+            ("tune", "folds"),
+            f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
+            "scored on each of them and trained on the others",
+        )
+
+
+def _check_members(params: Params) -> None:
+    """Check the teachers, external images, tuned folds and starting weights that members name."""
+    if not params.members and not params.foreign:
+        raise InvalidParameter(("members",), "{} was found; at least one member was expected")
+    for name, member in params.members.items():
+        for position, teacher in enumerate(member.teacher):
+            keys = ("members", name, "teacher", position)
+            if teacher == name:
+                raise InvalidParameter(keys, f"{name!r} was found; a member cannot teach itself, name another member")
+            if teacher in params.foreign:
+                problem = f"{teacher!r} was found; a member with external predictions cannot be a teacher"
+                raise InvalidParameter(keys, problem)
+            if teacher not in params.members:
+                candidates = [candidate for candidate in params.members if candidate != name]
+                raise InvalidParameter(keys, f"no other member {teacher!r}{did_you_mean(teacher, candidates)}")
+        _check_folds(("members", name, "tuned_folds"), member.tuned_folds, params)
+        if member.train.probe and member.weights == "none":
+            raise InvalidParameter(
+                ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
+            )
+        for position, source in enumerate(member.external):
+            if source not in params.prepare.external:
+                raise InvalidParameter(
+                    ("members", name, "external", position),
+                    f"{source!r} is not under prepare.external{did_you_mean(source, params.prepare.external)}",
+                )
+    in_training_order(params)
+    _check_nested(params)
+
+
+def _check_folds(keys: tuple[str, ...], folds: Sequence[int], params: Params) -> None:
+    for position, fold in enumerate(folds):
+        if fold >= params.prepare.folds:
+            problem = f"fold {fold} was found, folds are 0 to {params.prepare.folds - 1}"
+            raise InvalidParameter((*keys, position), problem)
+
+
+def _check_nested(params: Params) -> None:
+    """Nested teachers are trained without two folds; a nested student among them would need models without three."""
+    for name, member in params.members.items():
+        if not member.teacher or member.teacher_scheme == "same_fold":
+            continue
+        keys = ("members", name, "teacher_scheme")
+        if params.prepare.folds < 3:
+            raise InvalidParameter(
+                keys, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
+            )
+        for teacher in ancestors(params, name):
+            if params.members[teacher].teacher and params.members[teacher].teacher_scheme == "nested":
+                raise InvalidParameter(
+                    keys,
+                    f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "
+                    "three folds; set teacher_scheme to same_fold for one of them",
+                )
+
+
+def nested_teachers(params: Params) -> set[str]:
+    """Names of the members that need models trained without two folds."""
+    students = [name for name, member in params.members.items() if member.teacher and member.teacher_scheme == "nested"]
+    return {teacher for student in students for teacher in ancestors(params, student)}
+
+
+def ancestors(params: Params, name: str) -> list[str]:
+    """Names of a member's direct and indirect teachers, in training order."""
+    order = in_training_order(params)
+    teachers: set[str] = set()
+    for member in reversed(order):
+        if member == name or member in teachers:
+            teachers |= set(params.members[member].teacher)
+    return [member for member in order if member in teachers]
+
+
+def in_training_order(params: Params) -> list[str]:
+    """Names of the members, teachers before their students. Raises InvalidParameter for a cycle."""
+    order: list[str] = []
+    while len(order) < len(params.members):
+        pending = [name for name in params.members if name not in order]
+        ready = [name for name in pending if set(params.members[name].teacher) <= set(order)]
+        if not ready:
+            raise InvalidParameter(
+                ("members", pending[0], "teacher"),
+                "teachers and students form a cycle; remove the teacher of one of them",
+            )
+        order += ready
+    return order
