@@ -10,9 +10,9 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.kaggle.attempts import (
     UnknownOutcome,
-    look_for,
     lost_reason,
     pause_before_retry,
+    poll,
     was_not_taken,
     with_time_to_return,
 )
@@ -88,7 +88,7 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
     client.say(f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s")
     reason = f"no version after {intent.previous} holds it"
     try:
-        pushed = look_for(lambda: _version_of(client, intent), lag, client.patience.first_wait)
+        pushed = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
     except KaggleError as error:
         pushed, reason = None, f"its versions cannot be read, {str(error).rstrip('.')}"
     if pushed is None:

@@ -92,7 +92,7 @@ def test_a_rate_limit_in_the_middle_costs_no_file(large, client, tmp_path):
 
 def test_a_file_of_another_size_than_listed_is_refused(large, client, tmp_path):
     large.contests["flowers"].listed = {"test/c.jpg": 999}
-    with pytest.raises(KaggleError, match=r"c.jpg came with 1000 of 999 listed bytes"):
+    with pytest.raises(KaggleError, match=r"c.jpg has 1000 of 999 listed bytes"):
         fetch(client, "test/", tmp_path)
     assert tree(tmp_path) == {}
 
@@ -106,5 +106,5 @@ def test_a_listed_name_that_leaves_the_folder_is_refused(large, client, tmp_path
 
 
 def test_a_pattern_that_names_nothing_is_refused_with_examples(large, client, tmp_path):
-    with pytest.raises(UserError, match=r"ONLY=absent/ names none of the 4 files .* \(the first: train.csv, "):
+    with pytest.raises(UserError, match=r"ONLY=absent/ matches none of the 4 files .* \(the first: train.csv, "):
         fetch(client, "absent/", tmp_path)

@@ -192,9 +192,7 @@ def test_a_source_kaggle_would_drop_is_refused(kaggle, client):
 def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
     quota = {"error": "Maximum batch TPU session count of 1 reached."}
     monkeypatch.setattr(kaggle, "save_kernel", lambda ask: quota)
-    with pytest.raises(
-        KaggleError, match="did not take the kernel ada/goldfold-flowers: Maximum batch TPU session count"
-    ):
+    with pytest.raises(KaggleError, match="rejected the kernel ada/goldfold-flowers: Maximum batch TPU session count"):
         kernels.push(client, KERNEL, packing.pack(project(), plan("0")))
 
 
@@ -205,14 +203,14 @@ def test_a_dataset_is_waited_for_until_kernels_can_read_it(kaggle, client, tmp_p
     assert kaggle.dataset_polls == -1
     assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
     kaggle.dataset_polls = 10**9
-    with pytest.raises(KaggleError, match="did not take the dataset ada/wheels-of-goldfold: its status is"):
+    with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: its status is"):
         kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
 
 
 def test_kaggles_refusal_of_a_dataset_is_passed_on(kaggle, client, tmp_path, monkeypatch):
     (tmp_path / "a.whl").write_bytes(b"1")
     monkeypatch.setattr(kaggle, "create_dataset", lambda ask: {"error": "The title is taken", "status": "error"})
-    with pytest.raises(KaggleError, match="did not take the dataset ada/wheels-of-goldfold: The title is taken"):
+    with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: The title is taken"):
         kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
 
 
