@@ -111,7 +111,7 @@ def test_a_retry_after_beyond_all_patience_is_said_at_once(kaggle, client, tmp_p
 def test_a_listing_cut_short_by_the_rate_limit_is_a_short_listing(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
     assert download.download(client, "flowers", tmp_path, 200).verified.notes == [
-        "2 files are in flowers.zip and not in the listing: train/01.tfrec, test/01.tfrec"
+        "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
 

@@ -132,7 +132,9 @@ try:
     download.fetch(client, "flowers", folder / "raw", folder / "cache", 200)
     file = folder / "s.csv"
     file.write_text("id,label\\n")
-    print(submit.submit(client, "flowers", submit.by_file(file, "s.csv"), "0" * 64, "note", False, 1.0))
+    way = submit.by_file(file, "s.csv")
+    request = submit.SubmissionRequest("flowers", way, "0" * 64, "note", resend=False, listing_lag=1.0)
+    print(submit.submit(client, request))
 except UserError:
     traceback.print_exc()
 """

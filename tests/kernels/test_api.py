@@ -289,8 +289,8 @@ def harm(folder, what):
     [
         ("flipped", "is missing or damaged"),
         ("absent", "is missing or damaged"),
-        ("elsewhere", "was not asked for"),
-        ("not asked for", "was not asked for"),
+        ("elsewhere", "unexpected result"),
+        ("not asked for", "unexpected result"),
         ("no list", "left no goldfold-output.json"),
         ("torn list", "is damaged: `make kernel` fetches it again"),
     ],
@@ -323,8 +323,8 @@ def test_the_version_that_was_pushed_is_asked_for_not_the_newest(kaggle, client,
     [
         ({"machine_shape": "TpuV38"}, "TpuV38 is retired and silently runs on TpuV5E8"),
         ({"machine_shape": "TpuV232"}, "runs it on a CPU"),
-        ({"slug": "abc"}, "is no slug of a kernel"),
-        ({"slug": "Gold Fold"}, "is no slug of a kernel"),
+        ({"slug": "abc"}, "is not a slug of a kernel"),
+        ({"slug": "Gold Fold"}, "is not a slug of a kernel"),
         ({"datasets": ("wheels",)}, "expected owner/slug"),
     ],
 )
@@ -358,7 +358,7 @@ def test_the_notebook_does_the_same_in_cells(tmp_path):
 def test_a_project_that_kaggle_would_not_take_is_refused():
     import random
 
-    with pytest.raises(UserError, match=r"the packed project is .* characters, Kaggle takes 1,000,000"):
+    with pytest.raises(UserError, match=r"the packed project is .* characters, Kaggle accepts 1,000,000"):
         packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
 
 

@@ -79,9 +79,9 @@ def test_images_and_weights_below_the_projects_folder_can_travel(tmp_path, monke
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        ("prepare.external={more: /pictures}", "prepare.external.more: /pictures is a place of this machine"),
-        ("prepare.external={more: ../pictures}", "prepare.external.more: ../pictures is a place of this machine"),
-        ("members.cnn.weights=~/mine.weights.h5", "members.cnn.weights: ~/mine.weights.h5 is a place of this machine"),
+        ("prepare.external={more: /pictures}", "prepare.external.more: /pictures is outside the project"),
+        ("prepare.external={more: ../pictures}", "prepare.external.more: ../pictures is outside the project"),
+        ("members.cnn.weights=~/mine.weights.h5", "members.cnn.weights: ~/mine.weights.h5 is outside the project"),
         ("members.cnn.weights=mine.weights.h5", "members.cnn.weights: mine.weights.h5 was not found"),
     ],
 )
