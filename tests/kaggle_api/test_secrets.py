@@ -34,7 +34,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_looks_like_a_secret_is_hidden(text):
+def test_strings_that_look_like_secrets_are_hidden(text):
     shown = redact(text)
     assert "planted" not in shown
     assert "YWRhOnBsYW50" not in shown

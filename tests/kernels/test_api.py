@@ -85,7 +85,7 @@ def folds(work):
     return [path.parent.name for path in found if files_intact(path, read_manifest(path))]
 
 
-def test_push_follow_pull_merge_as_if_trained_here(kaggle, client, tmp_path):
+def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, tmp_path):
     told = plan("0", "1")
     pushed, ended, log = go(client, told)
     assert (pushed.owner, pushed.slug, pushed.version, ended.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
@@ -98,7 +98,7 @@ def test_push_follow_pull_merge_as_if_trained_here(kaggle, client, tmp_path):
     assert "dockerImage" not in request
 
 
-def test_one_fold_is_added_to_those_that_are_here_and_whole(kaggle, client, tmp_path):
+def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path):
     here = tmp_path / "here" / "work/flowers/members/cnn/fold0"
     here.mkdir(parents=True)
     (here / "weights.npz").write_bytes(b"mine")
@@ -109,7 +109,7 @@ def test_one_fold_is_added_to_those_that_are_here_and_whole(kaggle, client, tmp_
     assert (here / "weights.npz").read_bytes() == b"mine"
 
 
-def test_what_the_time_limit_cut_goes_on_where_it_stopped(kaggle, client, tmp_path):
+def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path):
     told = plan("0", "9", seconds=4)
     pushed, ended, _ = go(client, told)
     output = kernel_results.pull(client, pushed, told.run, tmp_path / "pulled")
@@ -127,7 +127,7 @@ def test_what_the_time_limit_cut_goes_on_where_it_stopped(kaggle, client, tmp_pa
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
 
 
-def test_a_failed_command_is_an_error_that_keeps_what_was_done(kaggle, client, tmp_path):
+def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client, tmp_path):
     told = plan("0", "8", "1")
     pushed, ended, log = go(client, told)
     assert ended.status == "ERROR"
@@ -328,7 +328,7 @@ def test_the_version_that_was_pushed_is_asked_for_not_the_newest(kaggle, client,
         ({"datasets": ("wheels",)}, "expected owner/slug"),
     ],
 )
-def test_what_kaggle_would_silently_do_otherwise_is_refused(changes, message):
+def test_settings_that_kaggle_would_silently_change_are_refused(changes, message):
     with pytest.raises(UserError, match=message):
         kernels.metadata(Kernel(**{**KERNEL.__dict__, **changes}), "a.py")
 
@@ -385,7 +385,7 @@ def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
 
 
 @pytest.mark.parametrize("what", ["whole", "flipped", "absent", "elsewhere"])
-def test_a_kernel_goes_on_only_from_whole_results(tmp_path, what):
+def test_a_kernel_resumes_only_from_complete_results(tmp_path, what):
     fold = tmp_path / "there/work/flowers/members/cnn/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
