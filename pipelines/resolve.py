@@ -17,15 +17,11 @@ def run(job: Job) -> None:
     local, how = job.path("data", "records"), job.params.storage
 
     def make() -> tuple[Iterable[Path], Mapping[str, Any]]:
-        place = storage.decide(
-            os.environ,
-            os.path.exists,
-            str(local),
-            f"{bucket_of(job)}/data/records" if how.bucket else "",
-            job.params.competition.slug,
-            lambda: storage.kaggle_gcs_path(job.params.competition.slug),
-            list,  # what Kaggle attaches are raw files; the records made of them are on the machine's disk
-        )
+        slug = job.params.competition.slug
+        # No inputs: Kaggle attaches raw files, the records made from them are on the machine's disk.
+        view = storage.MachineView(os.environ, os.path.exists, lambda: storage.kaggle_gcs_path(slug), list)
+        bucket = f"{bucket_of(job)}/data/records" if how.bucket else ""
+        place = storage.choose_location(view, str(local), bucket, slug)
         try:
             tried = storage.try_place(place.path, os.environ, how.seconds)
         except UserError as user_error:

@@ -80,7 +80,7 @@ def note_news(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submissio
         submission = by_ref.get(int(ref))
         if row.state == "submitted" or ref != row.ref:
             if submission is None:  # older than the list goes
-                submission = delivery.follow(client, slug, int(ref), 0, 1, 1, lambda waited: None)
+                submission = delivery.follow(client, slug, int(ref), delivery.ScoreWait(0, 1, 1))
             if submission.status != "PENDING":
                 record(job, digest, delivery.outcome(submission), submission)
         elif submission is not None and submission.private is not None and row.private_score is None:

@@ -90,22 +90,18 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, m
         say_result(job, before)
         return
     client, how = kaggle_client(job), job.params.kaggle
-    timing = delivery.Timing(how.score_wait, how.score_pause, how.score_pause * LONGEST, how.listing_lag)
     unresolved = before is not None and before.what == "sending"
 
     def note(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
         record(job, entry.digest, what, ref, public, private, error)
 
     with progress_bar(None, "waiting for the score") as bar:
-
-        def waiting(waited: float) -> None:
-            bar.update_to(int(waited))
-
+        score_wait = delivery.ScoreWait(
+            how.score_wait, how.score_pause, how.score_pause * LONGEST, lambda seconds: bar.update_to(int(seconds))
+        )
         if before is not None and before.what == "submitted" and not again:
             job.echo(f"submit: sent before as {before.ref}; looking for its score")
-            submission = delivery.follow(
-                client, slug, int(before.ref), timing.score, timing.shortest, timing.longest, waiting
-            )
+            submission = delivery.follow(client, slug, int(before.ref), score_wait)
             if submission.status != "PENDING":
                 what = delivery.outcome(submission)
                 note(what, before.ref, submission.public, submission.private, submission.error)
@@ -115,9 +111,8 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, m
                 if made is not None:
                     submit.refuse_another_output(client, made)
             earlier = delivery.Earlier(ledger.refs(known, entry.digest), unresolved)
-            submission = delivery.deliver(
-                client, slug, way, entry.digest, expected(entry), again, earlier, note, timing, waiting
-            )
+            request = submit.SubmissionRequest(slug, way, entry.digest, expected(entry), again, how.listing_lag)
+            submission = delivery.deliver(client, request, earlier, note, score_wait)
     if submission.status == "PENDING":
         job.echo(
             f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"

@@ -1,7 +1,7 @@
-"""Zip files from the network: checked whole before use, and unpacked completely or not at all.
+"""Verify and unpack zip files from the network. An archive is unpacked completely or not at all.
 
-The names, kinds and sizes of all members are checked before a byte is written. The files then go to a temporary folder
-beside the target, which is renamed when all of them are whole.
+Names, types and sizes of all members are checked before a byte is written. The files are written to a temporary folder
+beside the target, which is renamed when all of them are complete.
 """
 
 import os
@@ -10,8 +10,8 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -20,23 +20,23 @@ from competition.config.errors import UserError
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
-SMALL = 64 << 20  # bytes: below this no ratio makes an archive a bomb
+SMALL = 64 << 20  # bytes: a smaller archive is not a zip bomb, whatever its ratio
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 class ArchiveRefusal(UserError):
     """reason: a predicate without the file's name, e.g. "is damaged: ..."."""
 
-    def __init__(self, path: Path, reason: str, fix: str = "put a whole copy in its place") -> None:
-        super().__init__(f"{path} {reason}; {fix}.")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}; replace it by a complete copy.")
         self.reason = reason
 
 
 @dataclass(frozen=True)
 class Verified:
     sha256: str
-    files: dict[str, int]  # name -> bytes of what is to be unpacked; folders and what is left out are not in it
-    notes: list[str]  # what the user should know: files that were left out or could not be compared
+    files: dict[str, int]  # name -> bytes of the files to unpack
+    notes: list[str]  # for the user: files that are left out or could not be compared
 
 
 def verify(
@@ -46,163 +46,140 @@ def verify(
     progress: Progress | None = None,
     only_listed: bool = True,
 ) -> Verified:
-    """Compare names and sizes with the listing and read every member (CRC); UserError if the archive is not as it should.
+    """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
 
-    listing: name -> bytes as the server lists them; {} = there is none.  max_ratio: unpacked to packed bytes, over the
-    whole archive.  only_listed: leave out what the listing does not name (if there is a listing).
+    listing: name -> bytes as listed by the server; {} = there is no listing.  max_ratio: unpacked to packed bytes of the
+    archive.  only_listed: leave out files that are not in the listing (if there is one).
     """
-    with _opened(path) as zipped:
-        members = _members(path, zipped, max_ratio)
-        sizes = {member.filename: member.file_size for member in members}
+    with _open(path) as zipped:
+        sizes = {member.filename: member.file_size for member in _members(path, zipped, max_ratio)}
         absent = [name for name in listing if name not in sizes]
         wrong = [
-            f"{n} ({sizes[n]} bytes, listed {listing[n]})" for n in listing if n in sizes and sizes[n] != listing[n]
+            f"{n} ({sizes[n]} bytes, listed {listing[n]})" for n in listing if sizes.get(n, listing[n]) != listing[n]
         ]
-        if absent or wrong:
-            parts = [f"{len(absent)} listed files are not in it ({', '.join(absent[:3])})"] if absent else []
-            parts += [f"{len(wrong)} files have another size: {', '.join(wrong[:3])}"] if wrong else []
-            raise ArchiveRefusal(path, f"is not what the server lists: {'; '.join(parts)}")
-        extra = [name for name in sizes if name not in listing]
-        names = f"{', '.join(extra[:3])}{', ...' if len(extra) > 3 else ''}"
+        if absent:
+            raise ArchiveRefusal(path, f"lacks {len(absent)} listed files: {', '.join(absent[:3])}")
+        if wrong:
+            raise ArchiveRefusal(path, f"has {len(wrong)} files of another size: {', '.join(wrong[:3])}")
+        unlisted = [name for name in sizes if name not in listing]
         notes = []
         if not listing:
-            notes = [f"the server lists no files; the {len(extra)} of {path.name} could not be compared with a listing"]
-        elif extra and only_listed:
-            megabytes = sum(sizes[name] for name in extra) / 1e6
-            notes = [f"{len(extra)} files ({megabytes:,.1f} MB) that the listing does not name are left out: {names}"]
-            members = [member for member in members if member.filename in listing]
-        elif extra:
-            notes = [f"{len(extra)} files are in {path.name} and not in the listing: {names}"]
-        _copy(zipped, members, None, progress)
-    return Verified(sha256(path), {member.filename: member.file_size for member in members}, notes)
+            notes = [f"the server lists no files; the {len(sizes)} of {path.name} could not be compared with a listing"]
+        elif unlisted:
+            size = _megabytes(sum(sizes[name] for name in unlisted))
+            action = "left out" if only_listed else "unpacked as well"
+            names = f"{', '.join(unlisted[:3])}{', ...' if len(unlisted) > 3 else ''}"
+            notes = [f"{len(unlisted)} files ({size}) that are not in the listing are {action}: {names}"]
+            sizes = {name: size for name, size in sizes.items() if name in listing or not only_listed}
+        _copy(path, zipped, sizes, None, progress)
+    return Verified(sha256(path), sizes, notes)
 
 
 def extract(
     path: Path, folder: Path, max_ratio: float, progress: Progress | None = None, names: Collection[str] | None = None
 ) -> list[str]:
-    """Unpack into `folder`, which must be empty or absent; returns the names in it. Whole or not at all.
+    """Unpack into `folder`, which must be empty or absent; return the names of the files.
 
-    names: unpack these alone; None = all.
-    A temporary folder left by a killed run is removed first. Two runs at once: the caller holds a lock.
+    names: of the files to unpack; None = all.
+    Removes the temporary folder of a killed run first. The caller holds a lock against a second run.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not an empty folder: remove or rename it, then unpack {path.name} again.")
     temporary = folder.parent / f".{folder.name}.unpacking"
-    with _opened(path) as zipped:
-        members = [m for m in _members(path, zipped, max_ratio) if names is None or m.filename in names]
-        total = sum(member.file_size for member in members)
+    with _open(path) as zipped:
+        members = _members(path, zipped, max_ratio)
+        sizes = {m.filename: m.file_size for m in members if names is None or m.filename in names}
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
-        if total > (free := shutil.disk_usage(folder.parent).free):
-            left = f"{folder.parent} has {_megabytes(free)} left"
-            raise UserError(f"{path} unpacks to {_megabytes(total)}, {left}: free the difference.")
+        needed, free = sum(sizes.values()), shutil.disk_usage(folder.parent).free
+        if needed > free:
+            raise UserError(
+                f"{path} unpacks to {_megabytes(needed)}, {folder.parent} has {_megabytes(free)} free: free disk space."
+            )
         try:
             temporary.mkdir()
-            _copy(zipped, members, temporary, progress)
-            os.sync()  # once for all: a flush for each of 16,000 images would take minutes
+            _copy(path, zipped, sizes, temporary, progress)
+            os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
             temporary.replace(folder)
         except OSError as error:
             raise UserError(
                 f"{path} could not be unpacked into {folder.parent} ({error.strerror or error}): "
-                f"{_megabytes(total)} are needed there; the archive is kept."
+                f"it needs {_megabytes(needed)} there; the archive is kept."
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    return [member.filename for member in members]
+    return list(sizes)
 
 
-def describe(path: Path) -> str:
-    """What a file that should be a zip really is, in a few words."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(512).lstrip().lower()
-    if not head:
-        return f"it holds {size} bytes and no data"
-    if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<error")):
-        return f"it holds a web page ({size} bytes), sent where a login, the rules or a fresh link is needed"
-    if head.startswith((b"{", b"[")):
-        return f"it holds JSON ({size} bytes), probably an error message of the server"
-    if head.startswith(b"pk\x03\x04"):
-        return f"its end is missing ({size} bytes are here)"
-    return f"{size} bytes that are no zip"
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open(path: Path) -> zipfile.ZipFile:
     try:
-        zipped = zipfile.ZipFile(path)
+        return zipfile.ZipFile(path)
     except FileNotFoundError as error:
         raise ArchiveRefusal(path, "is missing: expected a zip file") from error
     except (*UNREADABLE, OSError, ValueError) as error:
-        raise ArchiveRefusal(path, f"is no zip file: {describe(path)}") from error
-    with zipped:
-        yield zipped
+        with path.open("rb") as file:
+            head = file.read(512).lstrip().lower()
+        kinds = {
+            b"pk\x03\x04": "its end is missing",
+            b"{": "it is JSON, probably an error message",
+            b"<": "it is a web page",
+        }
+        kind = next((text for start, text in kinds.items() if head.startswith(start)), "unknown content")
+        raise ArchiveRefusal(path, f"is not a zip file: {kind} ({path.stat().st_size} bytes)") from error
 
 
 def _copy(
-    zipped: zipfile.ZipFile, members: list[zipfile.ZipInfo], folder: Path | None, progress: Progress | None
+    path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path | None, progress: Progress | None
 ) -> None:
-    """Read every member to its end, where zipfile compares the CRC, and write it below `folder`, if there is one."""
-    done, total = 0, sum(member.file_size for member in members)
-    for member in members:
-        target = folder.joinpath(*member.filename.split("/")) if folder else Path(os.devnull)
+    """Read each file to its end, where zipfile compares the CRC, and write it below `folder` unless that is None."""
+    done, total = 0, sum(sizes.values())
+    for name in sizes:
+        target = folder.joinpath(*name.split("/")) if folder else Path(os.devnull)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with zipped.open(member) as source, target.open("xb" if folder else "wb") as sink:
+            with zipped.open(name) as source, target.open("xb" if folder else "wb") as sink:
                 while chunk := source.read(CHUNK):
                     sink.write(chunk)
                     done += len(chunk)
                     if progress:
                         progress(done, total)
         except UNREADABLE as error:
-            name, reason = member.filename, "does not match its checksum or cannot be unpacked"
-            raise ArchiveRefusal(Path(str(zipped.filename)), f"is damaged: {name!r} {reason}") from error
+            reason = f"is damaged: {name!r} does not match its checksum or cannot be unpacked"
+            raise ArchiveRefusal(path, reason) from error
 
 
 def _members(path: Path, zipped: zipfile.ZipFile, max_ratio: float) -> list[zipfile.ZipInfo]:
-    """The files in it (folders left out); UserError if one name, kind or size is not what honest archives have."""
-    found = zipped.infolist()
-    files = [member for member in found if not member.is_dir()]
-    problems = [problem for member in found if (problem := _problem(member))]
+    """Files of the archive, without folders; raise ArchiveRefusal if a name, type or size is unsafe."""
+    files = [member for member in zipped.infolist() if not member.is_dir()]
+    problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
     problems += _collisions([member.filename for member in files])
     if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-        raise ArchiveRefusal(path, f"is refused, nothing was unpacked: {'; '.join(problems[:3])}{more}")
+        raise ArchiveRefusal(path, f"is refused, {len(problems)} members are unsafe: {'; '.join(problems[:3])}")
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
     if unpacked > SMALL and unpacked / packed > max_ratio:
-        times = f"{unpacked / packed:.0f} times as much (at most {max_ratio:g} times is allowed)"
-        sizes = f"{_megabytes(packed)} would unpack to {_megabytes(unpacked)}"
-        raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes}, {times}")
+        sizes = f"{_megabytes(packed)} would unpack to {_megabytes(unpacked)}, {unpacked / packed:.0f} times as much"
+        raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes} (at most {max_ratio:g} times is allowed)")
     return files
 
 
 def _problem(member: zipfile.ZipInfo) -> str | None:
-    name = member.orig_filename  # `filename` is cut at a NUL
-    shown, parts = ascii(name[:80]), name.rstrip("/").split("/")
-    if not name.strip("/ ") or any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in name):
-        return f"odd name {shown}"
-    if "\\" in name or name.startswith("/") or name[1:2] == ":":
-        return f"absolute or foreign path {shown}"
-    if any(part in {"", ".", ".."} for part in parts):
-        return f"path that leaves the folder or is not plain {shown}"
-    if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 2048:
-        return f"name too long {shown}"
-    if stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}:
-        return f"link or special file {shown}"
-    return f"encrypted file {shown}" if member.flag_bits & 0x1 else None
+    name = member.orig_filename  # zipfile cuts `filename` at a NUL
+    parts = name.rstrip("/").split("/")
+    control = any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in name)
+    if control or "\\" in name or name[1:2] == ":" or {"", ".", ".."} & set(parts) or not name.strip("/ "):
+        return f"unsafe path {name[:80]!a}"
+    if max(len(part.encode()) for part in parts) > 255 or len(name.encode()) > 2048:
+        return f"name too long {name[:80]!a}"
+    special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
+    return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None
 
 
 def _collisions(names: list[str]) -> list[str]:
-    """Names that are one file on some disk (case, Unicode form), and files that other names use as a folder."""
-    problems: list[str] = []
-    seen: dict[str, str] = {}
-    for name in names:
-        key = unicodedata.normalize("NFC", name).casefold()
-        if key in seen:
-            problems.append(f"one name twice {seen[key][:80]!a}, {name[:80]!a}")
-        seen[key] = name
-    folders = {str(parent) for key in seen for parent in PurePosixPath(key).parents}
-    return problems + [f"a file that is a folder too {seen[key][:80]!a}" for key in seen if key in folders]
+    """Names that are equal on some file system (case, Unicode form), and files whose name is also a folder's."""
+    counts = Counter(unicodedata.normalize("NFC", name).casefold() for name in names)
+    folders = {str(parent) for key in counts for parent in PurePosixPath(key).parents}
+    problems = [f"duplicate name {key[:80]!a}" for key, count in counts.items() if count > 1]
+    return problems + [f"both file and folder {key[:80]!a}" for key in counts if key in folders]
 
 
 def _megabytes(count: int) -> str:

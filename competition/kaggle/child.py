@@ -1,8 +1,8 @@
-"""The other end of the pipe: the `kaggle` package, alone in a process of its own.
+"""Child process that runs one action of the `kaggle` package.
 
-The parent (kaggle_client) starts this module, writes one JSON request to its stdin, reads JSON lines from its stdout:
-any number of events, then one {"event": "result"} or {"event": "error"}. Whatever the package itself prints goes to
-stderr. When the parent dies, stdin ends and this process leaves.
+client.py starts this module, writes one JSON request to its stdin and reads JSON lines from its stdout: any number of
+events, then one {"event": "result"} or {"event": "error"}. Everything that the package prints goes to stderr.
+The process exits when its stdin closes, that is, when the parent dies.
 """
 
 import json
@@ -19,9 +19,9 @@ from competition.kaggle.child_failure import ReportedFailure, failure_of
 
 
 def main() -> None:
-    """One request, its events, one answer."""
+    """Read one request, run its action, write its events and its result."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever is printed from here on goes to stderr, child processes included
+    os.dup2(2, 1)  # everything printed from now on goes to stderr, also by child processes
     sys.stdout = sys.stderr
     guard = threading.Lock()
 
@@ -34,23 +34,23 @@ def main() -> None:
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     request = json.loads(parent.readline())
-    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     code = 1
     try:
         api = _api()
-        emit("ready")  # on a busy machine the package alone takes seconds to import: that is no silence of Kaggle
+        emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
         emit("result", value=ACTIONS[request["action"]](api, emit, **request["arguments"]))
         code = 0
-    except BaseException as error:  # the parent makes the sentence; nothing is swallowed
+    except BaseException as error:  # the parent turns it into a message for the user
         emit("error", **failure_of(error))
     os._exit(code)  # the package leaves threads behind on some errors
 
 
-def _leave_with_parent(parent: TextIO) -> None:
-    """End this process when the parent's end of the pipe closes.
+def _exit_with_parent(parent: TextIO) -> None:
+    """Exit this process when the parent's end of the pipe closes.
 
-    `parent` is this thread's own file. The package calls exit(), which closes sys.stdin, and closing a file waits for
-    whoever reads from it: with sys.stdin here, an expired token would hang the process.
+    parent: a file of its own, not sys.stdin. The package calls exit(), which closes sys.stdin and waits for its
+    readers, so that an expired token would hang the process.
     """
     while parent.readline():
         pass
@@ -59,7 +59,7 @@ def _leave_with_parent(parent: TextIO) -> None:
 
 
 def _api() -> Any:
-    """An authenticated KaggleApi. The import authenticates, but swallows why it could not: then ask again."""
+    """An authenticated KaggleApi. The import authenticates but hides its errors, so authenticate again to get them."""
     import kaggle
 
     try:

@@ -1,4 +1,4 @@
-"""In the child: what is asked about a competition. Each takes an authenticated KaggleApi, `emit` and plain values."""
+"""Child process: actions on a competition. Each takes an authenticated KaggleApi, `emit` and plain values."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from competition.kaggle.child_failure import Emit, ReportedFailure, failure_of
 
 
 def whoami(api: Any, emit: Emit) -> dict[str, str]:
-    api.competitions_list(search="titanic")  # a wrong key only shows at the first call
+    api.competitions_list(search="titanic")  # a wrong key is reported by the first request only
     return {"username": api.config_values.get(api.CONFIG_NAME_USER) or ""}
 
 
@@ -16,30 +16,30 @@ def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
     request = ApiGetCompetitionRequest()
     request.competition_name = slug
     with api.build_kaggle_client() as kaggle:
-        found = kaggle.competitions.competition_api_client.get_competition(request)
+        answer = kaggle.competitions.competition_api_client.get_competition(request)
     return {
-        "slug": found.ref.rstrip("/").rsplit("/", 1)[-1],
-        "title": found.title,
-        "entered": bool(found.user_has_entered),
-        "deadline": found.deadline.isoformat() if found.deadline else "",
-        "daily": found.max_daily_submissions,
-        "metric": found.evaluation_metric,
-        "kernels_only": bool(found.is_kernels_submissions_only),
-        "closed": bool(found.submissions_disabled),
+        "slug": answer.ref.rstrip("/").rsplit("/", 1)[-1],
+        "title": answer.title,
+        "entered": bool(answer.user_has_entered),
+        "deadline": answer.deadline.isoformat() if answer.deadline else "",
+        "daily": answer.max_daily_submissions,
+        "metric": answer.evaluation_metric,
+        "kernels_only": bool(answer.is_kernels_submissions_only),
+        "closed": bool(answer.submissions_disabled),
     }
 
 
 def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
     """{"files": name -> bytes, "complete": bool}.
 
-    A page may be empty and still name a next one; a token that comes back ends the walk. Thousands of files are many
-    pages, and Kaggle limits the rate: the pages before the limit are then returned, with complete=False.
+    An empty page may name a next one; a repeated page token ends the listing. If Kaggle limits the rate of requests,
+    return the pages before the limit, with complete=False.
     """
     files: dict[str, int] = {}
     token: str | None = None
-    seen: set[str | None] = set()
-    while token not in seen:
-        seen.add(token)
+    read_tokens: set[str | None] = set()
+    while token not in read_tokens:
+        read_tokens.add(token)
         try:
             page = api.competition_list_files(slug, token, 200)
         except Exception as error:
@@ -55,9 +55,9 @@ def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
 
 
 def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, Any]:
-    """{"ref", "message"}. An upload that was refused never became a submission: kind "upload".
+    """{"ref", "message"} of the new submission; ReportedFailure of kind "upload" if the upload was refused.
 
-    The event "uploaded" separates what surely was no submission yet from what may be one although its answer is lost.
+    The event "uploaded" is emitted after the upload: only later failures can hide a submission whose answer was lost.
     """
     upload = api.upload_complete
 
@@ -90,36 +90,36 @@ def submission(api: Any, emit: Emit, ref: int) -> dict[str, Any]:
 
 
 def submissions(api: Any, emit: Emit, slug: str) -> list[dict[str, Any]]:
-    """The newest hundred."""
-    return [_submission(found) for found in api.competition_submissions(slug, page_size=100) or [] if found]
+    """The newest 100 submissions."""
+    return [_submission(entry) for entry in api.competition_submissions(slug, page_size=100) or [] if entry]
 
 
-def _submission(found: Any) -> dict[str, Any]:
+def _submission(entry: Any) -> dict[str, Any]:
     return {
-        "ref": found.ref,
-        "file": found.file_name or "",
-        "message": found.description or "",
-        "status": found.status.name.rsplit("_", 1)[-1],
-        "public": found.public_score or "",
-        "private": found.private_score or "",
-        "error": found.error_description or "",
-        "date": found.date.isoformat() if found.date else "",
+        "ref": entry.ref,
+        "file": entry.file_name or "",
+        "message": entry.description or "",
+        "status": entry.status.name.rsplit("_", 1)[-1],
+        "public": entry.public_score or "",
+        "private": entry.private_score or "",
+        "error": entry.error_description or "",
+        "date": entry.date.isoformat() if entry.date else "",
     }
 
 
 def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
-    """The first `rows` of the public leaderboard, this team's name and rank, as far as Kaggle names them."""
+    """The first `rows` rows of the public leaderboard, and this team's name and rank if Kaggle returns them."""
     from kagglesdk.competitions.types.competition_api_service import ApiGetCompetitionRequest
 
     request = ApiGetCompetitionRequest()
     request.competition_name = slug
     with api.build_kaggle_client() as kaggle:
-        about = kaggle.competitions.competition_api_client.get_competition(request)
+        competition = kaggle.competitions.competition_api_client.get_competition(request)
     own = [entry for entry in api.competition_submissions(slug, page_size=20) or [] if entry]
     top = [entry for entry in api.competition_leaderboard_view(slug, page_size=rows) or [] if entry]
     return {
-        "rank": about.user_rank or 0,
-        "teams": about.team_count or 0,
+        "rank": competition.user_rank or 0,
+        "teams": competition.team_count or 0,
         "team": next((entry.team_name for entry in own if entry.team_name), ""),
         "rows": [
             {
@@ -133,5 +133,5 @@ def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
 
 
 def limits(api: Any, emit: Emit, slug: str) -> dict[str, int]:
-    found = api.competition_get_submission_limits(slug)
-    return {"today": found.num_today, "total": found.num_total, "left": found.num_allowed_now}
+    answer = api.competition_get_submission_limits(slug)
+    return {"today": answer.num_today, "total": answer.num_total, "left": answer.num_allowed_now}

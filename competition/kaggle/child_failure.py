@@ -1,4 +1,4 @@
-"""In the child: any exception of the package, of requests or of the disk as a kind and a message."""
+"""Child process: convert exceptions of the package, of requests and of the disk to a kind and a message."""
 
 import contextlib
 import errno
@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-Emit = Callable[..., None]  # emit(event, **values): what an action tells the parent on the way
+Emit = Callable[..., None]  # emit(event, **values): sends an event to the parent
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
 
 
 class ReportedFailure(Exception):
-    """A failure this module itself found; `kind` is one of those of kaggle_client.KaggleError."""
+    """Failure detected by an action itself. kind: one of those of errors.KaggleError."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ def failure_of(error: BaseException) -> dict[str, Any]:
             return {"kind": "expired", "message": f"storage answered {answer.status_code}"}
         wait = answer.headers.get("Retry-After")
         return {"kind": "http", "status": answer.status_code, "message": message_of(error, answer), "retry_after": wait}
-    if isinstance(error, json.JSONDecodeError):  # requests' own is one, too
+    if isinstance(error, json.JSONDecodeError):  # the base class of requests' own
         return {"kind": "answer", "message": "the answer is not JSON"}
     if isinstance(error, OSError) and error.errno in DISK:
         return {"kind": "disk", "message": os.strerror(error.errno)}
@@ -44,9 +44,9 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     return {"kind": "client", "message": f"{type(error).__name__}: {error}"}
 
 
-# Exception names -> what happened; the first row that matches counts. requests wraps urllib3, which wraps the system's.
+# Exception names -> message; the first match counts. requests wraps urllib3's errors, which wrap the system's.
 CONNECTION = (
-    # urllib3 calls these errors of the proxy, too, although the proxy was reached
+    # urllib3 reports these as proxy errors as well, although the proxy was reached
     ({"ConnectionResetError", "BrokenPipeError"}, "connection reset"),
     ({"RemoteDisconnected", "IncompleteRead", "EOFError"}, "connection closed in the middle"),
     ({"ProxyError"}, "the proxy did not answer; HTTP_PROXY and HTTPS_PROXY name it"),
@@ -60,23 +60,23 @@ CONNECTION = (
 
 
 def connection_problem(error: BaseException) -> str:
-    """What happened to the connection, in a few words; never the raw text, which may hold a signed link."""
+    """Short description of a connection error; never its raw text, which may contain a signed link."""
     waiting, names = [error], {}
     while waiting:
         one = waiting.pop()
         if id(one) in names:
             continue
         names[id(one)] = type(one).__name__
-        inside = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
-        waiting += [other for other in inside if isinstance(other, BaseException)]
-    known = (words for kinds, words in CONNECTION if kinds & set(names.values()))
-    return next(known, f"the client reports {type(error).__name__}")
+        nested = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
+        waiting += [cause for cause in nested if isinstance(cause, BaseException)]
+    messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
+    return next(messages, f"the client reports {type(error).__name__}")
 
 
 def message_of(error: BaseException, answer: Any) -> str:
-    """What the server said, from any of the three shapes of its errors."""
+    """The server's error message, from any of the three JSON layouts that it uses."""
     with contextlib.suppress(Exception):
-        told = answer.json()
-        inner = told.get("error", told)
-        return str(inner.get("message") if isinstance(inner, dict) else inner)
+        body = answer.json()
+        details = body.get("error", body)
+        return str(details.get("message") if isinstance(details, dict) else details)
     return str(error).split(" for url:")[0]

@@ -1,4 +1,4 @@
-"""In the child: what is asked about kernels, their datasets and their quota; as in child_competition."""
+"""Child process: actions on kernels, datasets and the quota. Arguments as in child_competition."""
 
 import time
 from pathlib import Path
@@ -11,18 +11,22 @@ CHUNK = 1 << 20  # bytes
 
 def quota(api: Any, emit: Emit) -> dict[str, Any]:
     """Seconds used and allowed this week, for each accelerator."""
-    found = api.quota_view()
+    answer = api.quota_view()
 
-    def seconds(part: Any) -> dict[str, float]:
-        return {"used": part.time_used.total_seconds(), "allowed": part.total_time_allowed.total_seconds()}
+    def seconds(quota: Any) -> dict[str, float]:
+        return {"used": quota.time_used.total_seconds(), "allowed": quota.total_time_allowed.total_seconds()}
 
-    refresh = found.quota_refresh_time.isoformat() if found.quota_refresh_time else ""
-    parts = {"gpu": found.gpu_quota, "tpu": found.tpu_quota}
-    return {"refresh": refresh, **{name: seconds(part) for name, part in parts.items() if part is not None}}
+    refresh = answer.quota_refresh_time.isoformat() if answer.quota_refresh_time else ""
+    quotas = {"gpu": answer.gpu_quota, "tpu": answer.tpu_quota}
+    return {"refresh": refresh, **{name: seconds(quota) for name, quota in quotas.items() if quota is not None}}
 
 
 def push(api: Any, emit: Emit, folder: str, seconds: int, accelerator: str) -> dict[str, Any]:
-    """Every source Kaggle would not take is an error here: it drops them and runs without."""
+    """Push the kernel in `folder`; return {"ref", "url", "version"}.
+
+    A rejected data source is an error: Kaggle would run the kernel without it.  seconds: of the session, 0 = Kaggle's
+    own limit.
+    """
     answer = api.kernels_push(folder, str(seconds) if seconds else None, accelerator or None)
     if answer is None or answer.error:
         raise ReportedFailure("push", answer.error if answer is not None else "Kaggle gave no answer")
@@ -37,12 +41,12 @@ def kernel_status(api: Any, emit: Emit, owner: str, slug: str, version: int) -> 
 
     request = _of_version(ApiGetKernelSessionStatusRequest(), owner, slug, version)
     with api.build_kaggle_client() as kaggle:
-        found = kaggle.kernels.kernels_api_client.get_kernel_session_status(request)
-    return {"status": found.status.name, "message": found.failure_message or ""}
+        answer = kaggle.kernels.kernels_api_client.get_kernel_session_status(request)
+    return {"status": answer.status.name, "message": answer.failure_message or ""}
 
 
 def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, text: str) -> dict[str, Any]:
-    """{"version", "holds"}: the number of that version (0 = the newest) and whether its source holds `text`."""
+    """{"version", "holds"}: the version number and whether its source contains `text`. version: 0 = the newest."""
     from kagglesdk.kernels.types.kernels_api_service import ApiGetKernelRequest
 
     request = _of_version(ApiGetKernelRequest(), owner, slug, version)
@@ -54,7 +58,7 @@ def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, tex
 
 
 def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:
-    """Emit the log's lines from number `skip` on, until it ends; how many there are."""
+    """Emit the lines of the log after the first `skip` until it ends; return the number of lines."""
     count = 0
     for line in api.kernels_logs_stream(f"{owner}/{slug}"):
         count += 1
@@ -64,18 +68,18 @@ def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:
 
 
 def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, folder: str, only: str = "") -> list[str]:
-    """Every output file (or `only` that one) into `folder`, which exists and is empty; names in it.
+    """Download the output files into the empty `folder`; return their names.
 
-    Only plain names, only whole files.
+    only: name of the one file to download; "" = all. A path outside `folder` or a truncated file is an error.
     """
     import requests
     from kagglesdk.kernels.types.kernels_api_service import ApiListKernelSessionOutputRequest
 
     names: list[str] = []
     token = ""
-    seen: set[str] = set()
-    while token not in seen:
-        seen.add(token)
+    read_tokens: set[str] = set()
+    while token not in read_tokens:
+        read_tokens.add(token)
         request = _of_version(ApiListKernelSessionOutputRequest(), owner, slug, version)
         request.page_size = 100
         if token:
@@ -122,7 +126,10 @@ def _fetch(requests: Any, url: str, target: Path, emit: Emit) -> None:
 
 
 def dataset(api: Any, emit: Emit, folder: str, ref: str, note: str, wait: float) -> str:
-    """Create the private dataset in `folder`, or a new version of it; wait until Kaggle has it ready; its status."""
+    """Create the private dataset in `folder`, or a new version of it; wait until it is ready; return its status.
+
+    note: the version's description.  wait: seconds.
+    """
     try:
         api.dataset_status(ref)
         exists = True

@@ -1,8 +1,15 @@
-"""Kaggle, wrapped once: each call runs the real `kaggle` package in a child process with a clean environment.
+"""Client for Kaggle: each call runs the `kaggle` package in a child process with a clean environment.
 
-A child that makes no progress is stopped; what may pass (429, 5xx, a lost connection) is tried again with patience;
-every other failure becomes one sentence. Exit codes are never believed: answers and files are looked at.
+Retries of every call, downloads included, are decided here: `ask` repeats a call after the failures in
+errors.PASSING, `pause` gives the wait before the next attempt, `Patience` (kaggle.* in params.yaml) the limits.
+A child without progress is killed; every other failure becomes one sentence for the user. Exit codes are ignored:
+answers and files are checked instead.
 """
+
+# Why a child process and not kagglesdk's KaggleClient called directly: its session has no timeout, it prefers the
+# credentials in os.environ over those it is given, OAuth tokens would have to be renewed by hand, kernels_push and the
+# uploads of datasets and submissions exist in the kaggle package only, and a stalled call in this process cannot be
+# killed.
 
 import contextlib
 import json
@@ -35,29 +42,29 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for Kaggle before giving up."""
+    """Limits of attempts and waits."""
 
-    tries: int  # of one call
-    first_wait: float  # seconds before the second try; doubled for every later one, with jitter
-    longest_wait: float  # seconds: cap of one wait; a Retry-After beyond it ends the tries
+    tries: int  # attempts of one call
+    first_wait: float  # seconds before the second attempt; doubled for every later one, with jitter
+    longest_wait: float  # seconds: maximum of one wait; a longer Retry-After ends the attempts
     stall: float  # seconds without progress after which a call is stopped
 
 
 @dataclass(frozen=True)
 class Client:
-    """environment: of this process; only what Kaggle needs of it reaches the child. say: told of every retry."""
+    """Credentials, limits and output of all calls."""
 
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # of this process; the child gets the part that Kaggle needs
     patience: Patience
-    say: Callable[[str], None]
+    say: Callable[[str], None]  # shows a line to the user, e.g. about a retry
 
 
 def slug_of(text: str) -> str:
-    """The slug in what a user gave: a slug, or any link to the competition."""
-    found = re.search(r"kaggle\.com/(?:competitions|c)/([^/?#\s]+)", text)
-    slug = found.group(1) if found else text.strip().strip("/")
+    """The slug of a competition, from the slug itself or any link to the competition."""
+    match = re.search(r"kaggle\.com/(?:competitions|c)/([^/?#\s]+)", text)
+    slug = match.group(1) if match else text.strip().strip("/")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}", slug):
-        raise UserError(f"{text!r} is no competition: expected its slug, e.g. tpu-getting-started, or a link to it.")
+        raise UserError(f"{text!r} is not a competition: expected its slug, e.g. tpu-getting-started, or a link to it.")
     return slug
 
 
@@ -69,28 +76,29 @@ def ask(
     on_event: Callable[[dict[str, Any]], None] | None = None,
     once: bool = False,
 ) -> Any:
-    """Run one action of kaggle_child and return its value; a failure that may pass is tried again.
+    """Run one action of child.py and return its value; retry after a failure that may be temporary.
 
-    A try after which more bytes than ever are here does not count. A Retry-After beyond patience.longest_wait ends the
-    tries at once. slug: the competition, dataset or kernel, for the sentences.
-    once: never repeat; for a call that may have had its effect although it failed.
+    An attempt that made progress (more bytes than any before) resets the count of attempts. A Retry-After above
+    patience.longest_wait ends the attempts.
+    slug: the competition, dataset or kernel, for error messages.
+    once: do not retry, for a call that may have taken effect although it failed.
     """
     credential, patience = credentials.find(client.environment), client.patience
-    furthest, before, attempt = 0, 0, 0
+    max_done, previous_max_done, attempt = 0, 0, 0
 
-    def heard(event: dict[str, Any]) -> None:
-        nonlocal furthest
+    def record_progress(event: dict[str, Any]) -> None:
+        nonlocal max_done
         if event["event"] == "progress":
-            furthest = max(furthest, int(event["done"]))
+            max_done = max(max_done, int(event["done"]))
         if on_event:
             on_event(event)
 
     while True:
-        value, failure = _run(client, credential, action, arguments, heard)
+        value, failure = _run(client, credential, action, arguments, record_progress)
         if failure is None:
             return value
-        attempt = 1 if furthest > before else attempt + 1
-        before = furthest
+        attempt = 1 if max_done > previous_max_done else attempt + 1
+        previous_max_done = max_done
         wait = pause(patience, attempt, failure.retry_after)
         if once or wait is None or failure.kind not in PASSING:
             raise error_from_failure(failure, action, slug, credential, attempt)
@@ -99,9 +107,9 @@ def ask(
 
 
 def pause(patience: Patience, attempt: int, retry_after: float | None) -> float | None:
-    """Seconds to wait after failed try number `attempt`; None when there is no other try.
+    """Seconds to wait after failed attempt number `attempt` (from 1); None to give up.
 
-    retry_after: seconds that the server asks for; more than patience.longest_wait means that there is no other try.
+    retry_after: seconds that the server asks for; above patience.longest_wait the call is not repeated.
     """
     if attempt >= patience.tries or (retry_after or 0) > patience.longest_wait:
         return None
@@ -116,10 +124,10 @@ def _run(
     arguments: Mapping[str, Any],
     on_event: Callable[[dict[str, Any]], None] | None,
 ) -> tuple[Any, Failure | None]:
-    """One child from start to end: (value, None) or (None, why not)."""
-    private = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the client's settings and upload links end with the child
+    """Run one child process: (value, None) or (None, failure)."""
+    temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
     environment = credentials.child_environment(client.environment, credential)
-    environment |= {"KAGGLE_CONFIG_DIR": str(private), "TMPDIR": str(private), "PYTHONPATH": str(ROOT)}
+    environment |= {"KAGGLE_CONFIG_DIR": str(temporary), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "competition.kaggle.child"],
         stdin=subprocess.PIPE,
@@ -129,7 +137,7 @@ def _run(
         text=True,
         encoding="utf-8",
         errors="replace",
-        start_new_session=True,  # Ctrl-C is for us; we end the child
+        start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
     )
     assert child.stdin and child.stdout and child.stderr
     lines: queue.Queue[str | None] = queue.Queue()
@@ -147,10 +155,10 @@ def _run(
     except BrokenPipeError:
         return None, Failure("client", redact("".join(printed[-3:]), credential.secrets) or "it did not start")
     finally:
-        _end(child)
+        _kill(child)
         for reader in readers:
             reader.join(timeout=5)
-        shutil.rmtree(private, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _answer(
@@ -160,6 +168,7 @@ def _answer(
     printed: list[str],
     on_event: Callable[[dict[str, Any]], None] | None,
 ) -> tuple[Any, Failure | None]:
+    """Read events until the result or an error. lines: of the child's stdout, None at its end. printed: its stderr."""
     while True:
         try:
             line = lines.get(timeout=client.patience.stall)
@@ -179,14 +188,14 @@ def _answer(
             on_event(event)
 
 
-def _read_lines(stream: IO[str], take: Callable[[str | None], None]) -> None:
+def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
     for line in stream:
-        take(line)
-    take(None)
+        on_line(line)
+    on_line(None)
 
 
-def _end(child: "subprocess.Popen[str]") -> None:
-    """Nothing of the child is left, however this call ended."""
+def _kill(child: "subprocess.Popen[str]") -> None:
+    """Kill the child with its own child processes and close its pipes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -197,7 +206,7 @@ def _end(child: "subprocess.Popen[str]") -> None:
 
 
 def progress_of(progress: Progress | None, total: int = 0) -> Callable[[dict[str, Any]], None]:
-    """Events of the child as calls of a progress callback. total: used where the child does not know it."""
+    """Event handler that calls `progress`. total: used if the child does not know it."""
 
     def on_event(event: dict[str, Any]) -> None:
         if progress and event["event"] == "progress":

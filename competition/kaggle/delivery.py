@@ -1,4 +1,4 @@
-"""A submission from the first record in the ledger to its score or Kaggle's error."""
+"""Send a submission and wait for its score, with a record in the ledger before and after each step."""
 
 import time
 from collections.abc import Callable
@@ -8,107 +8,85 @@ from typing import Literal
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client, KaggleError, ask
-from competition.kaggle.submit import Submission, Way, find_lost, parse_submission, submit
+from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
 
 Record = Callable[[str, str, float | None, float | None, str], None]
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Seconds."""
+class ScoreWait:
+    """How long and how often to ask for a score, in seconds."""
 
-    score: float  # to wait for a score
-    shortest: float  # between the first two questions for it
-    longest: float  # between two later ones
-    lag: float  # for which a submission whose answer was lost is looked for
+    limit: float
+    first_pause: float
+    longest_pause: float
+    on_wait: Callable[[float], None] = lambda seconds: None  # called with the seconds waited so far
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What the ledger knows of earlier submissions of the same file."""
+    """Earlier submissions of the same file, from the ledger."""
 
     refs: frozenset[int]
-    unresolved: bool  # the last one was being sent, and its outcome was never noted
+    unresolved: bool  # the last one was being sent, and its outcome was not recorded
 
 
 def deliver(
-    client: Client,
-    slug: str,
-    way: Way,
-    digest: str,
-    note: str,
-    again: bool,
-    earlier: Earlier,
-    record: Record,
-    timing: Timing,
-    waiting: Callable[[float], None],
+    client: Client, request: SubmissionRequest, earlier: Earlier, record: Record, score_wait: ScoreWait
 ) -> Submission:
-    """Submit and follow, and record each step before and after it happens. Arguments as for `submit` and `follow`.
+    """Submit and wait for the score; record each step before and after it happens.
 
-    record: (what, ref, public, private, error), what as in the ledger: sending, submitted, scored or failed. A process
-    that is killed in between leaves "sending", and the next one looks for the submission instead of sending it.
+    record: (what, ref, public, private, error), what as in the ledger: sending, submitted, scored or failed. A killed
+    process leaves "sending" as the last record; the next one then looks for the submission instead of sending it.
     """
-    started = False
+    is_sending = False
 
-    def sending() -> None:
-        nonlocal started
-        started = True
+    def on_send() -> None:
+        nonlocal is_sending
+        is_sending = True
         record("sending", "", None, None, "")
 
     try:
-        if earlier.unresolved and not again:
-            ref = find_lost(client, slug, digest, earlier.refs, timing.lag)
-        else:
-            ref = submit(client, slug, way, digest, note, again, timing.lag, sending)
+        is_lost = earlier.unresolved and not request.resend
+        ref = find_lost(client, request, earlier.refs) if is_lost else submit(client, request, on_send)
     except UnknownOutcome:
-        raise  # "sending" stays the last event
-    except UserError as user_error:
-        if started:
-            record("failed", "", None, None, str(user_error))
+        raise  # "sending" stays the last record
+    except UserError as error:
+        if is_sending:
+            record("failed", "", None, None, str(error))
         raise
     record("submitted", str(ref), None, None, "")
-    submission = follow(client, slug, ref, timing.score, timing.shortest, timing.longest, waiting)
+    submission = follow(client, request.slug, ref, score_wait)
     if submission.status != "PENDING":
         record(outcome(submission), str(ref), submission.public, submission.private, submission.error)
     return submission
 
 
 def outcome(submission: Submission) -> Literal["failed", "scored"]:
-    """The ledger's word for a submission that is no longer PENDING."""
+    """The ledger's state for a submission that is no longer PENDING."""
     return "failed" if submission.status == "ERROR" else "scored"
 
 
-def follow(
-    client: Client,
-    slug: str,
-    ref: int,
-    seconds: float,
-    shortest: float,
-    longest: float,
-    waiting: Callable[[float], None],
-) -> Submission:
-    """Ask until the submission has a score or an error, or `seconds` are over (then it is still PENDING).
-
-    shortest, longest: seconds between two questions, growing. waiting: told the seconds waited so far.
-    """
-    started, pause = time.monotonic(), shortest
+def follow(client: Client, slug: str, ref: int, score_wait: ScoreWait) -> Submission:
+    """Poll until the submission has a score or an error; after score_wait.limit return it still PENDING."""
+    started, pause = time.monotonic(), score_wait.first_pause
     while True:
-        found = _look(client, slug, ref)
+        submission = _find(client, slug, ref)
         waited = time.monotonic() - started
-        if found is not None and found.status != "PENDING":
-            return found
-        if waited >= seconds:
-            return found or Submission(ref, "", "", "PENDING", None, None, "", "")
-        waiting(waited)
-        time.sleep(min(pause, max(0.0, seconds - waited)))
-        pause = min(longest, pause * 1.5)
+        if submission is not None and submission.status != "PENDING":
+            return submission
+        if waited >= score_wait.limit:
+            return submission or Submission(ref, "", "", "PENDING", None, None, "", "")
+        score_wait.on_wait(waited)
+        time.sleep(min(pause, max(0.0, score_wait.limit - waited)))
+        pause = min(score_wait.longest_pause, pause * 1.5)
 
 
-def _look(client: Client, slug: str, ref: int) -> Submission | None:
+def _find(client: Client, slug: str, ref: int) -> Submission | None:
     """None right after submitting: Kaggle answers 404 for a while."""
     try:
         return parse_submission(ask(client, "submission", {"ref": ref}, slug))
-    except KaggleError as user_error:
-        if user_error.kind != "missing":
+    except KaggleError as error:
+        if error.kind != "missing":
             raise
         return None

@@ -1,4 +1,9 @@
-"""A competition's files from Kaggle: preflight, one resumed and verified archive, unpacked as a whole."""
+"""Download a competition's files: check access, download one archive, verify it, unpack it.
+
+Retries of requests, and of an interrupted download, are decided in client.py (`ask`, `pause`, errors.PASSING); the
+download is resumed in child_download.py (`save`). Decided here (`_download`): an archive that fails verification is
+downloaded once more.
+"""
 
 import json
 import shutil
@@ -20,29 +25,29 @@ StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloadi
 
 @dataclass(frozen=True)
 class State:
-    """What Kaggle says about a competition."""
+    """A competition as described by Kaggle."""
 
     slug: str
     title: str
     entered: bool  # rules accepted
     deadline: str  # ISO 8601, "" = none
-    daily: int  # submissions a day
+    daily: int  # submissions allowed per day
     metric: str
-    kernels_only: bool  # submissions come from a kernel, not from a file
-    closed: bool  # no submissions at all
+    kernels_only: bool  # submissions are accepted from kernels only, not as files
+    closed: bool  # no submissions are accepted
 
 
 @dataclass(frozen=True)
 class Listing:
     files: dict[str, int]  # name -> bytes
-    complete: bool  # False: Kaggle limited the rate before all pages were read
+    complete: bool  # False: Kaggle limited the rate of requests before all pages were read
 
 
 @dataclass(frozen=True)
 class Downloaded:
     archive: Path
     verified: Verified
-    fresh: bool  # False: it was here already, and whole
+    fresh: bool  # False: a complete archive existed already
 
 
 def state(client: Client, slug: str) -> State:
@@ -50,15 +55,15 @@ def state(client: Client, slug: str) -> State:
 
 
 def preflight(client: Client, slug: str) -> State:
-    """The competition, once it is sure that this account may download it; every reason why not has its own sentence."""
-    found = state(client, slug)
-    if not found.entered:
+    """Return the competition's state; KaggleError if this account may not download its files."""
+    competition = state(client, slug)
+    if not competition.entered:
         raise KaggleError(
             "rules",
             f"the rules of {slug} are not accepted yet: accept them at {SITE}/competitions/{slug}/rules, then run this "
             "again (only you can).",
         )
-    return found
+    return competition
 
 
 def fetch(
@@ -72,17 +77,18 @@ def fetch(
 ) -> None:
     """Download and unpack a competition into the empty `folder`.
 
-    cache: where the archive is kept between runs.  unlisted: also unpack what Kaggle's listing does not name.
+    cache: folder that keeps the archive between runs.  max_ratio: unpacked to packed bytes.
+    unlisted: also unpack files that are missing from Kaggle's listing.
     """
     slug = slug_of(slug)
-    if _sealed(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # what is here and whole needs no Kaggle
-        found = preflight(client, slug)
-        until = f" until {found.deadline[:10]}" if found.deadline else ""
-        client.say(f"Kaggle: {found.title}: rules accepted; {found.daily} submissions a day{until}")
-    done = download(client, slug, cache, max_ratio, progress, unlisted)
-    for note in done.verified.notes:
+    if _verified_earlier(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # else Kaggle is not needed
+        competition = preflight(client, slug)
+        until = f" until {competition.deadline[:10]}" if competition.deadline else ""
+        client.say(f"Kaggle: {competition.title}: rules accepted; {competition.daily} submissions a day{until}")
+    downloaded = download(client, slug, cache, max_ratio, progress, unlisted)
+    for note in downloaded.verified.notes:
         client.say(f"Kaggle: {note}")
-    archive.extract(done.archive, folder, max_ratio, step(progress, "unpacking"), done.verified.files)
+    archive.extract(downloaded.archive, folder, max_ratio, step(progress, "unpacking"), downloaded.verified.files)
 
 
 def download(
@@ -93,18 +99,18 @@ def download(
     progress: StepProgress | None = None,
     unlisted: bool = False,
 ) -> Downloaded:
-    """<folder>/<slug>.zip, verified against Kaggle's listing; <slug>.json beside it, written last, means "whole".
+    """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
-    An archive that is whole is not downloaded again; a part of one is resumed; a damaged one is thrown away once and
-    downloaded afresh, and what is still wrong then is left as <slug>.corrupt for a person to look at.
+    A complete archive is not downloaded again, and a partial one is resumed. A damaged archive is removed and downloaded
+    once more; if the second one is damaged too, it is kept as <slug>.corrupt.
     """
-    with sole(slug, folder):
+    with exclusive_download(slug, folder):
         return _download(client, slug, folder, max_ratio, progress, unlisted)
 
 
 @contextmanager
-def sole(slug: str, folder: Path) -> Iterator[None]:
-    """Only one process downloads into `folder`, which is made; the lock of a dead process does not count."""
+def exclusive_download(slug: str, folder: Path) -> Iterator[None]:
+    """Create `folder` and lock it against other processes; the lock ends with the process that holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / f".{slug}.lock", timeout=0):
@@ -116,7 +122,7 @@ def sole(slug: str, folder: Path) -> Iterator[None]:
 
 
 def step(progress: StepProgress | None, name: str) -> Progress | None:
-    """The progress of one step."""
+    """Progress callback of one step."""
     return None if progress is None else lambda done, total: progress(name, done, total)
 
 
@@ -127,51 +133,52 @@ def listing(client: Client, slug: str) -> Listing:
 def _download(
     client: Client, slug: str, folder: Path, max_ratio: float, progress: StepProgress | None, unlisted: bool
 ) -> Downloaded:
-    target, seal, parts = folder / f"{slug}.zip", folder / f"{slug}.json", folder / f".{slug}.parts"
-    if (known := _sealed(seal, target)) is not None:
-        return Downloaded(target, known, fresh=False)
-    seal.unlink(missing_ok=True)
+    target, manifest, parts = folder / f"{slug}.zip", folder / f"{slug}.json", folder / f".{slug}.parts"
+    if (verified := _verified_earlier(manifest, target)) is not None:
+        return Downloaded(target, verified, fresh=False)
+    manifest.unlink(missing_ok=True)
     target.unlink(missing_ok=True)
     listed = listing(client, slug)
     if not listed.complete:
         client.say(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
-    refuse_without_space(slug, 2 * sum(listed.files.values()), folder)  # archive and files lie side by side
+    require_disk_space(slug, 2 * sum(listed.files.values()), folder)  # for the archive and the unpacked files
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
-    for last in (False, True):
-        came = Path(ask(client, "download", arguments, slug, progress_of(step(progress, "downloading"))))
+    for is_last_attempt in (False, True):
+        unverified = Path(ask(client, "download", arguments, slug, progress_of(step(progress, "downloading"))))
         only_listed = listed.complete and not unlisted
         try:
-            verified = archive.verify(came, listed.files, max_ratio, step(progress, "checking"), only_listed)
-        except ArchiveRefusal as user_error:
-            if last:
-                kept = folder / f"{slug}.corrupt"
-                came.replace(kept)
+            verified = archive.verify(unverified, listed.files, max_ratio, step(progress, "checking"), only_listed)
+        except ArchiveRefusal as error:
+            if is_last_attempt:
+                corrupt = folder / f"{slug}.corrupt"
+                unverified.replace(corrupt)
                 raise KaggleError(
                     "damaged",
-                    f"the archive of {slug} was downloaded twice, and the second one {user_error.reason}: it is kept as "
-                    f"{kept}; run this again to download it once more.",
-                ) from user_error
-            client.say(f"Kaggle: the archive of {slug} {user_error.reason}; downloading it afresh")
-            came.unlink()
+                    f"the archive of {slug} was downloaded twice, and the second one {error.reason}: it is kept as "
+                    f"{corrupt}; run this again to download it once more.",
+                ) from error
+            client.say(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
+            unverified.unlink()
             continue
-        came.replace(target)
+        unverified.replace(target)
         shutil.rmtree(parts, ignore_errors=True)
-        write_json(seal, asdict(verified))
+        write_json(manifest, asdict(verified))
         return Downloaded(target, verified, fresh=True)
-    raise AssertionError("the second round returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _sealed(seal: Path, target: Path) -> Verified | None:
-    """What is known of an archive that is here and whole: its digest is taken anew."""
+def _verified_earlier(manifest: Path, archive_path: Path) -> Verified | None:
+    """Content of `manifest` if the archive still has the digest in it, else None."""
     try:
-        known = Verified(**json.loads(seal.read_text(encoding="utf-8")))
+        verified = Verified(**json.loads(manifest.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    return known if target.is_file() and sha256(target) == known.sha256 else None
+    return verified if archive_path.is_file() and sha256(archive_path) == verified.sha256 else None
 
 
-def refuse_without_space(what: str, needed: int, folder: Path) -> None:
-    """UserError when fewer than `needed` bytes are free in `folder`."""
-    if (short := needed - shutil.disk_usage(folder).free) > 0:
-        raise KaggleError("disk", f"{what} needs {short / 1e9:.1f} GB more than are free in {folder}: make room first.")
+def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
+    """KaggleError if fewer than `needed` bytes are free in `folder`."""
+    if (missing := needed - shutil.disk_usage(folder).free) > 0:
+        sentence = f"{purpose} needs {missing / 1e9:.1f} GB more than are free in {folder}: free disk space first."
+        raise KaggleError("disk", sentence)

@@ -1,4 +1,4 @@
-"""Failures of Kaggle: from an HTTP answer or a client error to one sentence with its fix."""
+"""Errors of Kaggle: convert an HTTP answer or a client error to one sentence with its fix."""
 
 import re
 from collections.abc import Mapping
@@ -12,8 +12,9 @@ from competition.kaggle.credentials import SETTINGS_URL, Credential
 from competition.kaggle.redaction import redact
 
 SITE = "https://www.kaggle.com"
-PASSING = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}  # these may be gone next time
-# Messages that say no more than their status code.
+# Kinds of failures that may be temporary: client.ask repeats the call.
+PASSING = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}
+# Messages that repeat their status code only.
 STANDARD = {
     "bad request",
     "forbidden",
@@ -30,12 +31,12 @@ STANDARD = {
 
 
 class KaggleError(UserError):
-    """A failure of Kaggle in one sentence.
+    """Error of a call to Kaggle; its message is one sentence.
 
     kind: rules, phone, access, missing, credentials, rate, server, connection, expired, stalled, answer, page, damaged,
     disk, upload, notebooks, push, sources, dataset, name, interrupted or client.
-    retry_after: seconds that Kaggle asks to wait. status: of HTTP, 0 = there was none. reason: a few words without
-    advice, for a line about the next try.
+    retry_after: seconds that Kaggle asks to wait.  status: of HTTP, 0 = none.
+    reason: short description without advice, for the line that announces a retry.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Failure:
 
 
 def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
-    """A Failure from the "error" event of kaggle_child."""
+    """Failure described by the "error" event of the child process."""
     message = redact(" ".join(str(event.get("message", "")).split())[:500], credential.secrets)
     if event["kind"] != "http":
         return Failure(event["kind"], message)
@@ -91,12 +92,12 @@ def retry_after_seconds(header: str | None) -> float | None:
 
 
 def retry_line(reason: str, attempt: int, tries: int, wait: float) -> str:
-    """The one line that announces another try. attempt: number of the next try, from 2. wait: seconds before it."""
+    """The line that announces a retry. attempt: number of the next attempt, from 2.  wait: seconds before it."""
     return f"Kaggle: try {attempt} of {tries} in {wait:.0f} s: {reason.rstrip('.')}"
 
 
 def retry_time_text(seconds: float) -> str:
-    """When to try again, e.g. "in 15 minutes, after 14:32 UTC"."""
+    """Time of the next attempt, e.g. "in 15 minutes, after 14:32 UTC"."""
     minutes = -(-seconds // 60)
     amount = f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} minutes"
     moment = datetime.now(UTC) + timedelta(seconds=seconds)
@@ -104,7 +105,7 @@ def retry_time_text(seconds: float) -> str:
 
 
 def error_from_failure(failure: Failure, action: str, slug: str, credential: Credential, tries: int) -> KaggleError:
-    """The sentence for the user. action: of kaggle_child; slug: the competition, kernel or dataset; tries: made."""
+    """Error with a message for the user. slug: of the competition, kernel or dataset.  tries: number of attempts."""
     reason = failure.message.rstrip(".")
     after = f" after {tries} tries" if tries > 1 else ""
     again = "run this again later; it goes on where it stopped"
@@ -113,7 +114,7 @@ def error_from_failure(failure: Failure, action: str, slug: str, credential: Cre
     sentences = {
         "rules": f"the rules of {slug} are not accepted yet: accept them at {SITE}/competitions/{slug}/rules, then run "
         "this again (only you can).",
-        "phone": f"Kaggle wants a verified phone number for this ({reason}): verify it at {SETTINGS_URL}, then run this "
+        "phone": f"Kaggle requires a verified phone number ({reason}): verify it at {SETTINGS_URL}, then run this "
         "again.",
         "access": f"Kaggle does not let this account see {slug} ({reason}): check the spelling (the last part "
         "of the link), and that it is yours or that you have joined.",
@@ -121,23 +122,23 @@ def error_from_failure(failure: Failure, action: str, slug: str, credential: Cre
         "credentials": f"Kaggle does not accept the credential from {credential.source} ({reason}): make a token at "
         f"{SETTINGS_URL}, or unset the old one.",
         "rate": f"Kaggle refuses more requests for now{after} ({reason}): {again}.",
-        "server": f"Kaggle is in trouble{after} ({reason}): {again}.",
+        "server": f"Kaggle's server failed{after} ({reason}): {again}.",
         "expired": f"the link that Kaggle gave for {slug} had expired{after} ({reason}): {again}.",
         "connection": f"the connection to Kaggle failed{after} ({reason}): check the network, then run this again.",
         "stalled": f"Kaggle stopped answering{after} ({reason}): {again}.",
         "answer": f"Kaggle's answer could not be understood{after} ({reason}): is a login page or a proxy in between?",
         "page": f"{reason}: a login page or a proxy may be in between; log in at {SITE}, check the credential from "
         f"{credential.source}, then run this again.",
-        "damaged": f"what came from Kaggle is damaged{after} ({reason}): run this again.",
-        "disk": f"the disk could not take what Kaggle sent ({reason}): make room, then run this again.",
+        "damaged": f"the download from Kaggle is damaged{after} ({reason}): run this again.",
+        "disk": f"the download could not be written to disk ({reason}): free disk space, then run this again.",
         "upload": f"the upload to {slug} was refused ({reason}): nothing was submitted; run this again.",
         "notebooks": f"{slug} takes submissions from Kaggle notebooks only ({reason}): set kaggle.submit to notebook, "
         "then `make kernel submit`; nothing was submitted.",
-        "push": f"Kaggle did not take the kernel {slug}: {reason}.",
+        "push": f"Kaggle rejected the kernel {slug}: {reason}.",
         "sources": f"Kaggle would run {slug} without its {reason}: join the competition and accept its rules, and check "
         "the spelling of every source.",
-        "dataset": f"Kaggle did not take the dataset {slug}: {reason}.",
-        "name": f"the output of {slug} is refused, nothing of it was kept: {reason}.",
+        "dataset": f"Kaggle rejected the dataset {slug}: {reason}.",
+        "name": f"the output of {slug} was rejected as a whole: {reason}.",
     }
     sentence = sentences.get(failure.kind, f"the Kaggle client failed at {action} of {slug}: {reason}.")
     return KaggleError(failure.kind, sentence, failure.retry_after, failure.status, reason)

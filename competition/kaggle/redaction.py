@@ -1,4 +1,4 @@
-"""No credential leaves: tokens, Authorization headers and signed links are cut out of a text before it is shown."""
+"""Remove tokens, Authorization headers and signed links from a text before it is shown."""
 
 import base64
 import re
@@ -12,7 +12,7 @@ PATTERNS = (
     # Authorization: Basic ..., 'Authorization': 'Bearer ...', X-Kaggle-Authorization: ...
     re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*(?:b?['\"])?+(?:(?:basic|bearer|token)\s+)?+)[^\s'\",}]+"),
     re.compile(r"(?i)(\b(?:basic|bearer)\s+)[a-z0-9._~+/=-]{8,}"),
-    # everything that makes a link a signed one
+    # query parameters of a signed link
     re.compile(
         r"(?i)([?&;](?:x-goog-[a-z-]+|x-amz-[a-z-]+|signature|sig|googleaccessid|expires|token|access_token|key)=)"
         r"[^&\s'\"<>]+"
@@ -23,7 +23,7 @@ PATTERNS = (
         r"|password)\b['\"]?\s*[:=]\s*['\"]?)[^\s'\",}]+"
     ),
     re.compile(r"(?i)(['\"]key['\"]\s*:\s*['\"])[^'\"]+"),
-    # tokens as Kaggle, Google and GitHub make them
+    # token formats of Kaggle, Google and GitHub
     re.compile(r"\b()(?:KGAT_[A-Za-z0-9_-]{8,}|ya29\.[A-Za-z0-9._-]{8,}|gh[pousr]_[A-Za-z0-9]{20,})"),
     # user:password@ in a link
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+(?=@)"),
@@ -31,9 +31,9 @@ PATTERNS = (
 
 
 def redact(text: str, known: Iterable[str] = ()) -> str:
-    """`text` without secrets: those that look like one, and the `known` ones in every form they travel in.
+    """Replace secrets in `text` by HIDDEN: strings that match PATTERNS, and the `known` secrets.
 
-    known: the credentials in use (a token, a key, "user:key"), found plain, base64 and percent-encoded.
+    known: the credentials in use (a token, a key, "user:key"), replaced plain, base64- and percent-encoded.
     """
     for form in sorted(_forms(known), key=len, reverse=True):
         text = text.replace(form, HIDDEN)
@@ -45,7 +45,7 @@ def redact(text: str, known: Iterable[str] = ()) -> str:
 def _forms(known: Iterable[str]) -> set[str]:
     forms: set[str] = set()
     for secret in known:
-        if len(secret) < 4:  # would hide half of every sentence
+        if len(secret) < 4:  # would match in ordinary words
             continue
         coded = base64.b64encode(secret.encode()).decode()
         forms |= {secret, coded, coded.rstrip("="), base64.urlsafe_b64encode(secret.encode()).decode()}

@@ -1,6 +1,6 @@
-"""Send a submission to Kaggle at most once; where its answer was lost, find it in Kaggle's list.
+"""Send a submission to Kaggle at most once; if the answer is lost, find the submission in Kaggle's list.
 
-It is a file, or, where a competition takes submissions from notebooks only, a file that a kernel left.
+A submission is a local file or, in competitions that accept submissions from notebooks only, an output of a kernel.
 """
 
 import json
@@ -15,9 +15,9 @@ from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
     UnknownOutcome,
-    look_for,
     lost_reason,
     pause_before_retry,
+    poll,
     was_not_taken,
     with_time_to_return,
 )
@@ -27,17 +27,17 @@ from competition.kaggle.errors import retry_line
 
 @dataclass(frozen=True)
 class Made:
-    """A submission that a kernel left among its outputs."""
+    """A submission file among the outputs of a kernel."""
 
     kernel: str  # owner/slug
     version: int
     file: str
     digest: str  # sha256 of the file
-    asked: str  # digest of what it was to be made from: another one asks for another submission
+    asked: str  # digest of the request (models and parameters) that the file was made for
 
 
 def read_made(path: Path) -> Made | None:
-    """What was noted; None where nothing (whole) was."""
+    """Read the record of a kernel's submission; None if it is missing or damaged."""
     try:
         return Made(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -46,25 +46,37 @@ def read_made(path: Path) -> Made | None:
 
 @dataclass(frozen=True)
 class Way:
-    """How a submission reaches Kaggle: an action of kaggle_child and its arguments."""
+    """How a submission is sent: an action of child.py and its arguments."""
 
     action: str
     arguments: Mapping[str, Any]
-    command: str  # the same, as a person would type it after `kaggle competitions submit SLUG`
+    command: str  # the equivalent options of `kaggle competitions submit SLUG`
 
 
-def by_file(path: Path, shown: str) -> Way:
-    return Way("submit", {"path": str(path)}, f"-f {shown}")
+def by_file(path: Path, display_name: str) -> Way:
+    return Way("submit", {"path": str(path)}, f"-f {display_name}")
 
 
-def by_kernel(made: Made) -> Way:
-    told = {"kernel": made.kernel, "version": made.version, "file": made.file}
-    return Way("submit_kernel", told, f"-k {made.kernel} -v {made.version} -f {made.file}")
+def by_kernel(output: Made) -> Way:
+    arguments = {"kernel": output.kernel, "version": output.version, "file": output.file}
+    return Way("submit_kernel", arguments, f"-k {output.kernel} -v {output.version} -f {output.file}")
+
+
+@dataclass(frozen=True)
+class SubmissionRequest:
+    """A submission to send."""
+
+    slug: str  # of the competition
+    way: Way
+    digest: str  # sha256 of the file
+    note: str  # description for people, followed by the tag
+    resend: bool  # send the file although Kaggle has it already
+    listing_lag: float  # seconds for which a submission whose answer was lost is looked for
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A submission as Kaggle has it."""
+    """A submission as returned by Kaggle."""
 
     ref: int
     file: str
@@ -72,7 +84,7 @@ class Submission:
     status: str  # PENDING, COMPLETE or ERROR
     public: float | None
     private: float | None  # None until the deadline
-    error: str  # Kaggle's words
+    error: str  # Kaggle's message
     date: str
 
 
@@ -88,58 +100,53 @@ def limits(client: Client, slug: str) -> Limits:
 
 
 def submissions(client: Client, slug: str) -> list[Submission]:
-    """The newest hundred of this account's team."""
-    return [parse_submission(found) for found in ask(client, "submissions", {"slug": slug}, slug)]
+    """The newest 100 submissions of this account's team."""
+    return [parse_submission(fields) for fields in ask(client, "submissions", {"slug": slug}, slug)]
 
 
 def tag(digest: str) -> str:
-    """What marks a file in its description on Kaggle, so that it is found again. digest: sha256 of the file."""
+    """Tag that identifies a file in its description on Kaggle. digest: sha256 of the file."""
     return f"goldfold {digest[:16]}"
 
 
 def refuse_when_used_up(client: Client, slug: str) -> Limits:
-    """How many submissions are left; UserError when none is. (All zero: Kaggle does not know the team yet.)"""
-    found = limits(client, slug)
-    if found.left == 0 and (found.today or found.total):
+    """Return the submission limits; UserError if none is left today.
+
+    All limits are zero for a team without submissions, which Kaggle does not know yet.
+    """
+    limit = limits(client, slug)
+    if limit.left == 0 and (limit.today or limit.total):
         raise UserError(
-            f"no submission to {slug} is left today ({found.today} were made): Kaggle counts days in UTC; "
+            f"no submission to {slug} is left today ({limit.today} were made): Kaggle counts days in UTC; "
             "submit it after midnight UTC."
         )
-    return found
+    return limit
 
 
-def submit(
-    client: Client,
-    slug: str,
-    way: Way,
-    digest: str,
-    note: str,
-    again: bool,
-    lag: float,
-    sending: Callable[[], None] = lambda: None,
-) -> int:
+def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], None] = lambda: None) -> int:
     """Send the file once; return Kaggle's number of the submission.
 
-    What Kaggle already has is not sent, unless `again`. note: for people, in front of the tag. sending: called right
-    before the file is sent. Only what Kaggle surely did not take is tried again. After a lost answer the list of
-    submissions is read for `lag` seconds; raise UnknownOutcome if the submission is not in it.
+    A file that Kaggle already has is not sent, unless request.resend. Retried only if Kaggle certainly did not accept
+    it. After a lost answer the list of submissions is polled; raise UnknownOutcome if the submission is not in it.
+    on_send: called immediately before the file is sent.
     """
-    known = {entry.ref for entry in submissions(client, slug) if tag(digest) in entry.message}
-    if known and not again:
-        return max(known)
-    sending()
-    arguments = {"slug": slug, "message": f"{note} | {tag(digest)}".strip(" |"), **way.arguments}
+    slug, way = request.slug, request.way
+    earlier_refs = _refs(client, request)
+    if earlier_refs and not request.resend:
+        return max(earlier_refs)
+    on_send()
+    arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **way.arguments}
     for attempt in range(1, client.patience.tries + 1):
         events: list[str] = [] if way.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
         try:
-            answer = ask(client, way.action, arguments, slug, _collect_names(events), once=True)
+            answer = ask(client, way.action, arguments, slug, _append_names_to(events), once=True)
             if answer["ref"]:
                 return int(answer["ref"])
             error = KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
-        except KaggleError as user_error:
-            error = user_error
+        except KaggleError as kaggle_error:
+            error = kaggle_error
         if "uploaded" in events and not was_not_taken(error):
-            return find_lost(client, slug, digest, known, lag, f" ({lost_reason(error)})")
+            return find_lost(client, request, earlier_refs, f" ({lost_reason(error)})")
         pause = pause_before_retry(client.patience, error, attempt)
         if pause is None:
             raise with_time_to_return(error, "make submit")
@@ -148,46 +155,53 @@ def submit(
     raise AssertionError("patience.tries is at least 1")
 
 
-def find_lost(client: Client, slug: str, digest: str, known: Collection[int], lag: float, why: str = "") -> int:
-    """The number of a submission whose answer was lost, from Kaggle's list; raise UnknownOutcome if it is not there.
+def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collection[int], reason: str = "") -> int:
+    """Find the number of a submission whose answer was lost in Kaggle's list; raise UnknownOutcome if it is missing.
 
-    known: numbers of earlier submissions of the same file. lag: seconds for which the list is read.
+    earlier_refs: numbers of earlier submissions of the same file.  reason: of the loss, in parentheses, for messages.
     """
-    client.say(f"submit: the answer to a submission was lost{why}; looking for it in Kaggle's list for {lag:.0f} s")
-
-    def look() -> int | None:
-        refs = [entry.ref for entry in submissions(client, slug) if tag(digest) in entry.message]
-        return max((ref for ref in refs if ref not in known), default=None)
-
-    reason = "it is not in the list of submissions"
+    client.say(
+        f"submit: the answer to a submission was lost{reason}; looking for it in Kaggle's list for "
+        f"{request.listing_lag:.0f} s"
+    )
+    problem = "it is not in the list of submissions"
     try:
-        ref = look_for(look, lag, client.patience.first_wait)
-    except KaggleError as error:
-        ref, reason = None, f"the list of submissions cannot be read, {str(error).rstrip('.')}"
-    if ref is None:
-        raise UnknownOutcome(
-            f"it is unknown whether Kaggle took this submission{why}: {reason}; look at {page(slug)}, `make submit` looks "
-            "again, `make submit AGAIN=1` sends the file once more"
+        new_ref = poll(
+            lambda: max(_refs(client, request).difference(earlier_refs), default=None),
+            request.listing_lag,
+            client.patience.first_wait,
         )
-    return ref
+    except KaggleError as error:
+        new_ref, problem = None, f"the list of submissions cannot be read, {str(error).rstrip('.')}"
+    if new_ref is None:
+        raise UnknownOutcome(
+            f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {page(request.slug)}. "
+            "`make submit` looks again, `make submit AGAIN=1` sends the file once more"
+        )
+    return new_ref
 
 
-def _collect_names(events: list[str]) -> Callable[[dict[str, Any]], None]:
+def _append_names_to(events: list[str]) -> Callable[[dict[str, Any]], None]:
     return lambda event: events.append(event["event"])
 
 
-def refuse_another_output(client: Client, made: Made) -> None:
-    """Kaggle scores what that version of the kernel left: refuse when this is not, byte for byte, what is meant."""
-    owner, slug = made.kernel.split("/")
+def _refs(client: Client, request: SubmissionRequest) -> set[int]:
+    """Numbers of the submissions of this file in Kaggle's list."""
+    return {entry.ref for entry in submissions(client, request.slug) if tag(request.digest) in entry.message}
+
+
+def refuse_another_output(client: Client, output: Made) -> None:
+    """UserError unless the kernel's output on Kaggle, which Kaggle would score, has the digest of `output`."""
+    owner, slug = output.kernel.split("/")
     with tempfile.TemporaryDirectory() as folder:
-        where = {"owner": owner, "slug": slug, "version": made.version, "folder": folder, "only": made.file}
-        ask(client, "kernel_output", where, made.kernel)
-        file = Path(folder) / made.file
-        if not file.is_file() or sha256(file) != made.digest:
-            what = "is not the submission in hand" if file.is_file() else "is not there (any more)"
+        arguments = {"owner": owner, "slug": slug, "version": output.version, "folder": folder, "only": output.file}
+        ask(client, "kernel_output", arguments, output.kernel)
+        file = Path(folder) / output.file
+        if not file.is_file() or sha256(file) != output.digest:
+            problem = "differs from the selected submission" if file.is_file() else "is missing on Kaggle"
             raise UserError(
-                f"{made.file} of version {made.version} of {made.kernel} {what}; nothing was sent. `make submit` fetches "
-                "it again; if it stays so, `make kernel AGAIN=1` has another one made, without training again"
+                f"{output.file} of version {output.version} of {output.kernel} {problem}; nothing was sent. `make submit` "
+                "checks it again; if that fails, `make kernel AGAIN=1` makes another one, without training again"
             )
 
 
@@ -195,21 +209,13 @@ def page(slug: str) -> str:
     return f"{SITE}/competitions/{slug}/submissions"
 
 
-def parse_submission(found: dict[str, str]) -> Submission:
-    return Submission(
-        int(found["ref"]),
-        found["file"],
-        found["message"],
-        found["status"],
-        _score(found["public"]),
-        _score(found["private"]),
-        found["error"],
-        found["date"],
-    )
+def parse_submission(fields: dict[str, Any]) -> Submission:
+    scores = {"public": _score(fields["public"]), "private": _score(fields["private"])}
+    return Submission(**{**fields, "ref": int(fields["ref"]), **scores})
 
 
 def _score(text: str) -> float | None:
-    """Scores travel as text, empty until there is one."""
+    """Score from Kaggle's text, which is empty until there is a score."""
     try:
         return float(text)
     except ValueError:

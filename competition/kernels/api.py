@@ -1,7 +1,7 @@
-"""The same work on Kaggle's machines: push a kernel, follow it, put a dataset beside it.
+"""Calls for Kaggle kernels: push, status, log, quota, and datasets for their inputs.
 
-A kernel is private and takes the competition as a source. Metadata is made anew every time and never names a
-docker_image: a pinned image makes Kaggle run a TPU push on the CPU (Kaggle/kaggle-cli#1197).
+Kernels are private and have the competition as a data source. Their metadata never name a docker_image: with a pinned
+image, Kaggle runs a TPU push on the CPU (Kaggle/kaggle-cli#1197).
 """
 
 import re
@@ -19,22 +19,22 @@ from competition.kaggle import credentials
 from competition.kaggle.client import PASSING, Client, KaggleError, ask
 from competition.kernels.packing import notebook
 
-RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}  # accepted, run elsewhere
-ON_CPU = {"TpuV232", "TpuV2256"}  # accepted, run on a CPU
+RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}  # name -> actual machine
+ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """How Kaggle is to run it."""
+    """Settings of a kernel."""
 
     owner: str
-    slug: str  # at least 5 characters; the title is made of it, because Kaggle makes the slug of the title
+    slug: str  # at least 5 characters; also the title, from which Kaggle derives the slug
     machine_shape: str  # TpuV5E8, NvidiaTeslaT4, ... or "" for a CPU
     internet: bool
     competition: str  # slug, "" = none
     datasets: tuple[str, ...]  # owner/slug
-    seconds: int
+    seconds: int  # limit of the session
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class KernelVersion:
 
 @dataclass(frozen=True)
 class KernelOutcome:
-    status: str  # COMPLETE, ERROR, CANCEL_ACKNOWLEDGED, or the last one seen when time was over
+    status: str  # COMPLETE, ERROR, CANCEL_ACKNOWLEDGED, or the last status before the time limit
     message: str
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Hours of the week."""
+    """Hours per week."""
 
     gpu_used: float
     gpu_allowed: float
@@ -63,45 +63,48 @@ class Quota:
 
 
 def default_slug(competition_name: str) -> str:
-    """What the kernel of a competition is called when kernel.slug is empty."""
+    """Slug of a competition's kernel if kernel.slug is empty."""
     return re.sub(r"[^a-z0-9]+", "-", f"goldfold-{competition_name}".lower()).strip("-")
 
 
 def username(client: Client) -> str:
-    """Whose kernels they are when kernel.owner is empty: the user of the credential."""
+    """User name of the credential; the owner of kernels if kernel.owner is empty."""
     name = credentials.find(client.environment).username or ask(client, "whoami", {}, "this account")["username"]
     if not name:
-        raise UserError('Kaggle does not say whose credential this is: name the user, SET="kernel.owner=..."')
+        raise UserError('Kaggle does not return the user of this credential: name it with SET="kernel.owner=..."')
     return str(name)
 
 
 def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome:
-    """Of that version; 0 = of the newest."""
+    """Status of a version of the kernel. version: 0 = the newest."""
     arguments = {"owner": owner, "slug": slug, "version": version}
     answer = ask(client, "kernel_status", arguments, f"{owner}/{slug}")
     return KernelOutcome(answer["status"].removeprefix("KERNEL_WORKER_STATUS_"), answer["message"])
 
 
 def quota(client: Client) -> Quota:
-    told = ask(client, "quota", {}, "the quota")
-    none = {"used": 0.0, "allowed": 0.0}
-    gpu, tpu = told.get("gpu", none), told.get("tpu", none)
-    used, allowed = ((gpu[what] / 3600, tpu[what] / 3600) for what in ("used", "allowed"))
-    return Quota(used[0], allowed[0], used[1], allowed[1], str(told["refresh"]))
+    """Read this week's quota, which Kaggle returns in seconds."""
+    answer = ask(client, "quota", {}, "the quota")
+    hours = {
+        f"{device}_{key}": answer.get(device, {}).get(key, 0.0) / 3600
+        for device in ("gpu", "tpu")
+        for key in ("used", "allowed")
+    }
+    return Quota(**hours, refresh=str(answer["refresh"]))
 
 
 def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
-    """kernel-metadata.json. UserError for a machine that Kaggle takes but does not run on."""
+    """Content of kernel-metadata.json. UserError for a machine that Kaggle accepts but does not use."""
     if kernel.machine_shape in ON_CPU:
         raise UserError(f"Kaggle accepts {kernel.machine_shape} and runs it on a CPU: use TpuV5E8.")
     if kernel.machine_shape in RETIRED:
-        better = RETIRED[kernel.machine_shape]
-        raise UserError(f"{kernel.machine_shape} is retired and silently runs on {better}: say {better}.")
+        actual = RETIRED[kernel.machine_shape]
+        raise UserError(f"{kernel.machine_shape} is retired and silently runs on {actual}: use {actual}.")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kernel.slug) or not 5 <= len(kernel.slug) <= 50:
-        raise UserError(f"{kernel.slug!r} is no slug of a kernel: expected 5 to 50 of a-z, 0-9 and single dashes.")
+        raise UserError(f"{kernel.slug!r} is not a slug of a kernel: expected 5 to 50 of a-z, 0-9 and single dashes.")
     for name in kernel.datasets:
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
-            raise UserError(f"{name!r} is no dataset: expected owner/slug.")
+            raise UserError(f"{name!r} is not a dataset: expected owner/slug.")
     return {
         "id": f"{kernel.owner}/{kernel.slug}",
         "title": kernel.slug.replace("-", " "),
@@ -121,49 +124,51 @@ def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
 
 
 def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> None:
-    """What `kaggle kernels push -p FOLDER` takes: metadata and one code file."""
+    """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file."""
     code_file = f"{kernel.slug}.ipynb" if as_notebook else f"{kernel.slug}.py"
-    about = metadata(kernel, code_file)
+    values = metadata(kernel, code_file)
     with atomic_write(folder / code_file) as temporary:
         temporary.write_text(notebook(text) if as_notebook else text, encoding="utf-8")
-    write_json(folder / "kernel-metadata.json", about)
+    write_json(folder / "kernel-metadata.json", values)
 
 
 def push(client: Client, kernel: Kernel, text: str, as_notebook: bool = False) -> KernelVersion:
-    """Push and start a new version. Kaggle's own name of the kernel and the version come back."""
+    """Push and start a new version; return Kaggle's own name of the kernel and the version number."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(kernel, text, Path(folder), as_notebook)
         arguments = {"folder": folder, "seconds": kernel.seconds, "accelerator": kernel.machine_shape}
         answer = ask(client, "push", arguments, f"{kernel.owner}/{kernel.slug}", once=True)
-    found = re.search(r"(?:^|/)(?:code/)?([^/]+)/([^/]+)/?$", answer["ref"] or answer["url"])
-    owner, slug = found.groups() if found else (kernel.owner, kernel.slug)
+    match = re.search(r"(?:^|/)(?:code/)?([^/]+)/([^/]+)/?$", answer["ref"] or answer["url"])
+    owner, slug = match.groups() if match else (kernel.owner, kernel.slug)
     return KernelVersion(owner, slug, int(answer["version"]), answer["url"])
 
 
 def follow(
-    client: Client, pushed: KernelVersion, on_log: Callable[[str], None], seconds: float, pause: float, told: int = 0
+    client: Client, pushed: KernelVersion, on_log: Callable[[str], None], seconds: float, pause: float
 ) -> KernelOutcome:
-    """Pass on the log until the kernel ends or `seconds` are over. pause: seconds between two looks.
+    """Pass the log to `on_log` until the kernel ends, for at most `seconds`. pause: seconds between two requests.
 
-    The log may fall silent or break off for as long as it likes; only the status says whether the kernel still runs.
+    The log may pause or break off; only the status decides whether the kernel still runs.
     """
+    log_lines = 0
     name, until = f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
 
     def on_event(event: dict[str, Any]) -> None:
-        nonlocal told
+        nonlocal log_lines
         if event["event"] == "log":
-            told = event["count"]
+            log_lines = event["count"]
             on_log(event["text"])
 
+    kernel = {"owner": pushed.owner, "slug": pushed.slug}
     while True:
-        where = {"owner": pushed.owner, "slug": pushed.slug}
-        answer = ask(client, "kernel_status", {**where, "version": pushed.version}, name)
+        answer = ask(client, "kernel_status", {**kernel, "version": pushed.version}, name)
         ended = next((status for status in ENDED if answer["status"].endswith(status)), "")
         if ended or answer["status"].endswith("RUNNING"):
             try:
-                ask(client, "kernel_log", {**where, "skip": told}, name, on_event, once=True)
-            except KaggleError as user_error:
-                if user_error.kind not in PASSING | {"access", "missing", "client"}:
+                ask(client, "kernel_log", {**kernel, "skip": log_lines}, name, on_event, once=True)
+            except KaggleError as error:
+                # Besides temporary failures: Kaggle answers so while there is no log yet.
+                if error.kind not in PASSING | {"access", "missing", "client"}:
                     raise
         if ended or time.monotonic() > until:
             return KernelOutcome(ended or answer["status"], answer["message"])
@@ -171,9 +176,10 @@ def follow(
 
 
 def share(client: Client, name: str, files: Sequence[Path], note: str, seconds: float) -> None:
-    """Put files into the private dataset owner/slug (made, or given a new version) and wait until kernels can read it.
+    """Upload files to a private dataset, new or as a new version, and wait until kernels can read it.
 
-    For wheels and weights that a kernel without internet needs, and for results of an earlier run to go on from.
+    Used for results to resume from, and for wheels and weights that a kernel without internet access needs.
+    name: owner/slug.  note: description of the version.  seconds: limit of the wait.
     """
     _, slug = name.split("/")
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # goldfold on Kaggle
-# The project travels inside this file. Attach the competition (Add Input), choose the accelerator, run all cells.
+# This file contains the project. Attach the competition (Add Input), choose the accelerator, run all cells.
 # The results appear as `*.pack` files with `goldfold-output.json`, which lists them with their checksums.
 
 # %%
-"""What runs inside a Kaggle kernel: unpack the project, check the machine, run the commands, pack the results.
+"""Script that runs in a Kaggle kernel: unpack the project, check the machine, run the commands, pack the results.
 
-This file is also the template: packing.pack() puts the plan and the project in place of PLAN and PROJECT. It needs the
-standard library only, and what the commands need is looked for before they start. Its cells make a notebook as well.
+This file is a template: packing.pack() replaces PLAN and PROJECT by the plan and the packed project. It uses the
+standard library only; the packages that the commands need are installed before they start. The cell markers make it a
+notebook as well.
 """
 
 import base64
@@ -28,29 +29,32 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-OUTPUT = "goldfold-output.json"  # written last: what it lists is whole
+OUTPUT = "goldfold-output.json"  # written last: the results that it lists are complete
 PLAN: dict[str, Any] = {}  # filled in by packing.pack
 PROJECT = ""  # base85 of an xz-compressed zip, filled in by packing.pack
 
 
 # %%
 def main(working: Path, inputs: Path) -> int:
-    """working: where Kaggle keeps outputs (its current folder).  inputs: where it mounts what is attached."""
+    """Run the plan; return the exit code.
+
+    working: folder of the kernel's outputs (Kaggle's current folder).  inputs: folder of the attached data.
+    """
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="goldfold-"))
     unpack_project(root)
     problem, code, devices, status = "", 0, "", "done"
     try:
-        carried = restore(inputs, root)
+        restored = restore(inputs, root)
         print(
-            f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(carried)} results of earlier runs"
+            f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} results of earlier runs"
         )
         install(PLAN["needs"], inputs)
         devices = check_devices(PLAN["accelerator"], PLAN["devices"])
         print(f"goldfold: devices: {devices}", flush=True)
         for command in PLAN["commands"]:
-            left = PLAN["seconds"] - PLAN["grace"] - (time.monotonic() - started)
-            status, code = run(fill(command, inputs), root, left)
+            remaining = PLAN["seconds"] - PLAN["grace"] - (time.monotonic() - started)
+            status, code = run(resolve_inputs(command, inputs), root, remaining)
             if status != "done":
                 problem = f"{' '.join(command)}: {status}, exit code {code}"
                 break
@@ -58,8 +62,8 @@ def main(working: Path, inputs: Path) -> int:
         status, code, problem = "failed", 1, str(error)
     units = collect(root, PLAN["collect"], working)
     if status == "done":
-        leave(root, PLAN["leave"], working)
-    told = {
+        copy_outputs(root, PLAN["leave"], working)
+    manifest = {
         "run": PLAN["run"],
         "status": status,
         "code": code,
@@ -69,8 +73,8 @@ def main(working: Path, inputs: Path) -> int:
         "python": platform.python_version(),
         "seconds": round(time.monotonic() - started, 1),
     }
-    write_whole(working / OUTPUT, json.dumps(told, indent=1).encode())
-    print(f"goldfold: {status}, {len(units)} results in {told['seconds']} s. {problem}", flush=True)
+    write_atomically(working / OUTPUT, json.dumps(manifest, indent=1).encode())
+    print(f"goldfold: {status}, {len(units)} results in {manifest['seconds']} s. {problem}", flush=True)
     return 1 if status == "failed" else 0
 
 
@@ -82,7 +86,7 @@ def unpack_project(root: Path) -> None:
 
 
 def unzip(source: Path | io.BytesIO, folder: Path) -> None:
-    """Of zips made by this project, whose checksum was right; still nothing may leave the folder."""
+    """Unpack a zip of this project, whose checksum was verified; RuntimeError if a name leaves the folder."""
     with zipfile.ZipFile(source) as zipped:
         for name in zipped.namelist():
             parts = PurePosixPath(name).parts
@@ -95,26 +99,26 @@ def unzip(source: Path | io.BytesIO, folder: Path) -> None:
 
 
 def install(needs: dict[str, str], inputs: Path) -> None:
-    """Modules that are not here (module -> requirement): from wheels among the inputs, else from the package index."""
-    absent = {module: requirement for module, requirement in needs.items() if not importable(module)}
-    if not absent:
+    """Install missing modules from wheels among the inputs, else from the package index. needs: module -> requirement."""
+    missing = {module: requirement for module, requirement in needs.items() if not importable(module)}
+    if not missing:
         return
     wheels = sorted({str(path.parent) for path in inputs.rglob("*.whl")})
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if wheels:
         folders = [part for folder in wheels for part in ("--find-links", folder)]
-        subprocess.run([*pip, "--no-index", *folders, *absent.values()], check=False)
+        subprocess.run([*pip, "--no-index", *folders, *missing.values()], check=False)
     importlib.invalidate_caches()
-    absent = {module: requirement for module, requirement in absent.items() if not importable(module)}
-    if absent and subprocess.run([*pip, *absent.values()], check=False).returncode:
+    missing = {module: requirement for module, requirement in missing.items() if not importable(module)}
+    if missing and subprocess.run([*pip, *missing.values()], check=False).returncode:
         raise RuntimeError(
-            f"{', '.join(absent)} cannot be imported here and could not be installed: switch the kernel's internet on, "
+            f"{', '.join(missing)} cannot be imported and could not be installed: enable the kernel's internet access, "
             "or attach a dataset with their wheels"
         )
 
 
 def importable(module: str) -> bool:
-    """In the interpreter that will run the commands, where packages may be hidden or broken."""
+    """Return True if the module is found; a hidden or broken package counts as missing."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -122,41 +126,48 @@ def importable(module: str) -> bool:
 
 
 def check_devices(accelerator: str, at_least: int) -> str:
-    """Kaggle runs a TPU push on a CPU image without a word when something in the metadata is wrong: so ask."""
+    """Return the backend and number of devices; RuntimeError if there are too few.
+
+    Kaggle silently runs a TPU push on a CPU image if the metadata are wrong.
+    """
     code = {
         "tpu": "import jax; print(jax.default_backend(), jax.device_count())",
         "gpu": "import tensorflow as tf; print('gpu', len(tf.config.list_physical_devices('GPU')))",
     }.get(accelerator)
     if code is None:
         return f"cpu {os.cpu_count()}"
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    words = asked.stdout.split()[-2:]
-    if asked.returncode or len(words) != 2 or words[0] != accelerator or int(words[1]) < at_least:
-        found = " ".join(words) or (asked.stderr.strip().splitlines() or ["no answer"])[-1]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    words = process.stdout.split()[-2:]
+    if process.returncode or len(words) != 2 or words[0] != accelerator or int(words[1]) < at_least:
+        devices = " ".join(words) or (process.stderr.strip().splitlines() or ["no answer"])[-1]
         raise RuntimeError(
-            f"expected {at_least} {accelerator} devices, found: {found}; choose the accelerator in the kernel's "
+            f"expected {at_least} {accelerator} devices, found: {devices}; choose the accelerator in the kernel's "
             "settings, and leave docker_image out of its metadata"
         )
     return " ".join(words)
 
 
-def fill(command: list[str], inputs: Path) -> list[str]:
-    """{input:NAME} in a command becomes the folder that holds NAME, wherever Kaggle mounts it this year."""
-    filled = []
-    for word in command:
-        before, mark, rest = word.partition("{input:")
-        if mark:
+def resolve_inputs(command: list[str], inputs: Path) -> list[str]:
+    """Replace {input:NAME} by the folder among the inputs that holds NAME. Kaggle changes the mount points."""
+    resolved = []
+    for argument in command:
+        before, marker, rest = argument.partition("{input:")
+        if marker:
             name, _, after = rest.partition("}")
-            found = sorted(inputs.rglob(name), key=lambda path: (len(path.parts), str(path)))
-            if not found:
+            paths = sorted(inputs.rglob(name), key=lambda path: (len(path.parts), str(path)))
+            if not paths:
                 raise RuntimeError(f"no input holds {name}: attach the competition or dataset to the kernel")
-            word = f"{before}{found[0].parent}{after}"
-        filled.append(word)
-    return filled
+            argument = f"{before}{paths[0].parent}{after}"
+        resolved.append(argument)
+    return resolved
 
 
 def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
-    """("done" | "failed" | "cut", exit code). Cut: asked to stop (SIGTERM) before Kaggle's own limit would kill it."""
+    """Run `python` with the arguments `command` for at most `seconds`: (status, exit code).
+
+    status: "done"; "failed" (exit code above 0); "cut" (stopped with SIGTERM before Kaggle's own limit; its
+    checkpoints are kept, and another kernel can resume).
+    """
     if seconds <= 0:
         return "cut", 0
     print(f"goldfold: {' '.join(command)}", flush=True)
@@ -177,7 +188,7 @@ def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
 
 # %%
 def collect(root: Path, patterns: list[str], working: Path) -> list[dict[str, Any]]:
-    """Every folder that matches becomes a pack in `working`, listed."""
+    """Pack every folder that matches; return the list of packs, see `pack`. patterns: of Path.glob."""
     units = []
     for folder in sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lock")]
@@ -187,19 +198,21 @@ def collect(root: Path, patterns: list[str], working: Path) -> list[dict[str, An
 
 
 def pack(unit: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
-    """Files of a folder as NAME.pack (a zip; Kaggle would unpack one called .zip). unit: where they belong, from the
-    project's root."""
+    """Write the files of a result folder to NAME.pack; return its unit, file name, digest and size.
+
+    unit: path of the folder, relative to the project's root.  A pack is a zip; Kaggle would unpack a file called .zip.
+    """
     file = (unit.replace("/", "-").strip(".") or "project-root") + ".pack"
     temporary = working / f".{file}.part"
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as zipped:
         for path in files:
-            name = zipfile.ZipInfo(path.relative_to(folder).as_posix())
-            name.file_size = path.stat().st_size  # says whether the large form of the entry is needed
-            with path.open("rb") as source, zipped.open(name, "w") as packed:
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix())
+            entry.file_size = path.stat().st_size  # decides whether the entry uses ZIP64
+            with path.open("rb") as source, zipped.open(entry, "w") as packed:
                 shutil.copyfileobj(source, packed)
-    told = {"unit": unit, "file": file, "sha256": digest(temporary), "bytes": temporary.stat().st_size}
+    about = {"unit": unit, "file": file, "sha256": digest(temporary), "bytes": temporary.stat().st_size}
     temporary.replace(working / file)
-    return told
+    return about
 
 
 def digest(path: Path) -> str:
@@ -207,28 +220,28 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def leave(root: Path, files: dict[str, str], working: Path) -> None:
-    """name -> pattern: the one file that matches stays among the outputs as it is."""
+def copy_outputs(root: Path, files: dict[str, str], working: Path) -> None:
+    """Copy single files to the outputs. files: name -> pattern that matches one file."""
     for name, pattern in files.items():
-        (found,) = root.glob(pattern)
-        write_whole(working / name, found.read_bytes())
+        (path,) = root.glob(pattern)
+        write_atomically(working / name, path.read_bytes())
 
 
 def restore(inputs: Path, root: Path) -> list[str]:
-    """Results of earlier runs among the inputs go where they came from; a damaged one is left out and made again."""
+    """Unpack the results of earlier runs from the inputs; return their units. A damaged pack is skipped."""
     restored = []
     for listing in sorted(inputs.rglob(OUTPUT)):
         for unit in json.loads(listing.read_text())["units"]:
             pack, parts = listing.parent / unit["file"], PurePosixPath(unit["unit"]).parts
             if {"..", "/"} & set(parts) or not pack.is_file() or digest(pack) != unit["sha256"]:
-                print(f"goldfold: {unit['unit']} from {listing} is damaged; it is left out")
+                print(f"goldfold: {unit['unit']} from {listing} is damaged; it is skipped")
                 continue
             unzip(pack, root.joinpath(*parts))
             restored.append(unit["unit"])
     return restored
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.part")
     temporary.write_bytes(data)
     temporary.replace(path)
@@ -236,6 +249,6 @@ def write_whole(path: Path, data: bytes) -> None:
 
 # %%
 if __name__ == "__main__":
-    # In a notebook even exit(0) is an exception, and the version would count as failed.
+    # In a notebook exit(0) raises SystemExit too, and Kaggle would count the version as failed.
     if code := main(Path.cwd(), Path.cwd().parent / "input"):
         sys.exit(code)

@@ -1,7 +1,7 @@
-"""What travels to a kernel: the code of the stages, parameters that name nothing of this machine, requirements, a plan.
+"""Pack the project for a Kaggle kernel: source code, parameters without local paths, requirements and a plan.
 
-All of it becomes one file, kernel_script.py with a plan and a zip inside; what is too large for that (results to go on
-from, images, weights) becomes packs for a private dataset.
+The result is one file: kernel_script.py with the plan and an archive of the project. Larger files (results to resume
+from, images, weights) are packed for a private dataset.
 """
 
 import base64
@@ -24,10 +24,10 @@ from competition.config.params import Member, Params
 from competition.config.params_file import file_tree
 from competition.kernels import kernel_script
 
-LARGEST = 1_000_000  # characters of source that Kaggle takes in one kernel
-TRAVELS = ("competition/**/*.py", "pipelines/**/*.py")
+LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
+SOURCE_PATTERNS = ("competition/**/*.py", "pipelines/**/*.py")
 PARAMS = "kernel-params.json"  # JSON is YAML
-# What the stages that run there import, module -> package; pyproject.toml says which version at least.
+# Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
 NEEDS = {
     "filelock": "filelock",
     "keras": "keras",
@@ -46,31 +46,31 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What the kernel does. commands: arguments of `python`, run in the project's root; "{input:NAME}" in one becomes
-    the folder among the inputs that holds NAME."""
+    """Work of one kernel."""
 
-    run: str  # names this run, in the kernel's output too
+    run: str  # name of the run, repeated in the kernel's output
+    # Arguments of `python`, run in the project's root; "{input:NAME}" stands for the input folder that holds NAME.
     commands: tuple[tuple[str, ...], ...]
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
-    leave: Mapping[str, str]  # name -> pattern of one file, which is left as it is among the outputs
-    needs: Mapping[str, str]  # module -> requirement, installed when absent
-    environment: Mapping[str, str]  # added for the commands
-    accelerator: str  # "tpu", "gpu", or "" = whatever is there
-    devices: int  # at least so many of them
-    seconds: int  # of Kaggle's session limit
-    grace: int  # of them, kept for stopping and packing
+    leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
+    needs: Mapping[str, str]  # module -> requirement, installed if it is missing
+    environment: Mapping[str, str]  # additional variables of the commands
+    accelerator: str  # "tpu", "gpu", or "" = any
+    devices: int  # minimum number of them
+    seconds: int  # limit of Kaggle's session
+    grace: int  # seconds of it that are reserved for stopping and packing
 
 
 def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str, bytes]:
-    """Name -> content. members: as they are trained here, overrides and tuned values put in."""
+    """Name -> content of the source code and the parameters. members: with overrides and tuned values applied."""
     return {
-        **project_files(root, TRAVELS),
-        PARAMS: json.dumps(file_tree(there(params, members)), indent=1).encode(),
+        **project_files(root, SOURCE_PATTERNS),
+        PARAMS: json.dumps(file_tree(kernel_params(params, members)), indent=1).encode(),
     }
 
 
 def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
-    """The files of the project that travel, by name. patterns: as of Path.glob, e.g. "competition/**/*.py"."""
+    """Name -> content of the project's files. patterns: of Path.glob, e.g. "competition/**/*.py"."""
     paths = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
     if not paths:
         raise UserError(f"{root} holds nothing that matches {', '.join(patterns)}: run this from the project's folder.")
@@ -79,14 +79,14 @@ def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
 
 def requirements(pyproject: str) -> dict[str, str]:
     """Module -> requirement, from the text of pyproject.toml."""
-    told = tomllib.loads(pyproject)["project"]
-    lines = [*told["dependencies"], *told["optional-dependencies"]["cpu"]]
-    asked = {re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in lines}
-    return {module: asked[package] for module, package in NEEDS.items()}
+    project = tomllib.loads(pyproject)["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    by_package = {re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in lines}
+    return {module: by_package[package] for module, package in NEEDS.items()}
 
 
-def there(params: Params, members: Mapping[str, Member]) -> Params:
-    """Parameters for Kaggle's machine."""
+def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
+    """Parameters for the kernel: without local files, bucket and external predictions."""
     require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
     return replace(
         params,
@@ -99,38 +99,38 @@ def there(params: Params, members: Mapping[str, Member]) -> Params:
 
 
 def accelerator(machine: str) -> str:
-    """tpu, gpu or "" for Kaggle's name of a machine (TpuV5E8, NvidiaTeslaT4, ...)."""
+    """ "tpu", "gpu" or "" for Kaggle's name of a machine (TpuV5E8, NvidiaTeslaT4, ...)."""
     kinds = {"tpu": "tpu", "nvi": "gpu"}
     return kinds.get(machine.lower()[:3], "")
 
 
 def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[Path]]:
-    """Folder -> files of this machine that training reads: external images, starting weights.
+    """Folder -> local files that training reads: external images and initial weights.
 
-    They are named in the parameters, which are part of what a fold model is made from: a kernel must find them under
-    the same names, so only paths below the project's folder can travel. Raises UserError for the others.
+    Their paths are parameters and therefore part of a fold model's digest: the kernel must have them at the same paths.
+    UserError for a path outside the project's folder.
     """
-    found: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for name, folder in params.prepare.external.items():
-        place = _below(folder, f"prepare.external.{name}")
-        found[place] = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+        relative = _project_path(folder, f"prepare.external.{name}")
+        folders[relative] = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     for name, member in members.items():
         if member.weights in ("none", "imagenet") or "://" in member.weights:
             continue
-        _below(member.weights, f"members.{name}.weights")
+        _project_path(member.weights, f"members.{name}.weights")
         if not Path(member.weights).is_file():
             raise UserError(f"members.{name}.weights: {member.weights} was not found; expected a .weights.h5 file")
-        files = found.setdefault(Path(member.weights).parent.as_posix(), [])
+        files = folders.setdefault(Path(member.weights).parent.as_posix(), [])
         files += [Path(member.weights)] if Path(member.weights) not in files else []
-    return found
+    return folders
 
 
-def _below(path: str, key: str) -> str:
-    """A path as the kernel will have it, from the project's folder."""
+def _project_path(path: str, key: str) -> str:
+    """Path relative to the project's folder; UserError, naming the parameter `key`, if it is outside."""
     if Path(path).is_absolute() or ".." in Path(path).parts or path.startswith("~"):
         raise UserError(
-            f"{key}: {path} is a place of this machine that a kernel does not have; put it (or a link to it) below the "
-            "project's folder, and name it from there"
+            f"{key}: {path} is outside the project's folder, which a kernel does not have; put it (or a link to it) "
+            "below the project's folder, and use its relative path"
         )
     return Path(path).as_posix()
 
@@ -138,49 +138,50 @@ def _below(path: str, key: str) -> str:
 def commands(
     sets: Sequence[str], work: str, like: str, training: Mapping[str, Sequence[int]], tuning: Sequence[str], made: str
 ) -> tuple[tuple[str, ...], ...]:
-    """The stages of one kernel, as arguments of `python`.
+    """Stages of one kernel, as arguments of `python`.
 
-    like: the index whose groups and folds are taken over.  training: member -> folds.  tuning: members of these whose
-    search comes first.  made: folder of submissions; "" = no blend, for fold models would lack.
+    sets: overrides KEY=VALUE.  like: index whose groups and folds are copied.  training: member -> folds.
+    tuning: those of its members that are tuned first.  made: folder of submissions; "" = no blend.
     """
 
-    def stage(name: str, *more: str) -> tuple[str, ...]:
-        return ("-m", f"pipelines.{name}", "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *more)
+    def stage(name: str, *options: str) -> tuple[str, ...]:
+        return ("-m", f"pipelines.{name}", "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *options)
 
-    trained = [
+    train = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))
         for name, folds in training.items()
         for verb in (("tune", "train") if name in tuning else ("train",))
     ]
-    before = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
-    blended = [stage("blend", "--submissions", made)] if made else []
-    return (*before, *trained, stage("predict", "--allow-partial"), *blended)
+    prepare = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
+    blend = [stage("blend", "--submissions", made)] if made else []
+    return (*prepare, *train, stage("predict", "--allow-partial"), *blend)
 
 
 def pack(files: Mapping[str, bytes], plan: Plan) -> str:
-    """The kernel's one code file: kernel_script.py with the plan and the files inside."""
+    """Source of the kernel: kernel_script.py with the plan and the packed files."""
     zipped = io.BytesIO()
     with zipfile.ZipFile(zipped, "w", zipfile.ZIP_STORED) as writer:
         for name, data in files.items():
             writer.writestr(zipfile.ZipInfo(name), data)
-    data = lzma.compress(
-        zipped.getvalue(), preset=9
-    )  # all files as one stream: two thirds of the size of a deflated zip
-    told = {**asdict(plan), "project": hashlib.sha256(data).hexdigest()}
+    # Compressing all files as one stream gives two thirds of the size of a deflated zip.
+    data = lzma.compress(zipped.getvalue(), preset=9)
+    plan_values = {**asdict(plan), "project": hashlib.sha256(data).hexdigest()}
     coded = re.sub("(.{100})", r'\1"\n    "', base64.b85encode(data).decode())
     text = Path(kernel_script.__file__).read_text(encoding="utf-8")
-    text = _replace(text, "PLAN: dict[str, Any] = {}", f"PLAN: dict[str, Any] = json.loads({json.dumps(told)!r})")
+    text = _replace(
+        text, "PLAN: dict[str, Any] = {}", f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})"
+    )
     text = _replace(text, 'PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)')
     if len(text) > LARGEST:
         raise UserError(
-            f"the packed project is {len(text):,} characters, Kaggle takes {LARGEST:,}: leave large files out, and "
+            f"the packed project has {len(text):,} characters, Kaggle accepts {LARGEST:,}: leave large files out, and "
             "attach them as a dataset."
         )
     return text
 
 
 def notebook(text: str) -> str:
-    """The packed file as an .ipynb: what a competition for notebooks wants, and a person who prefers the browser."""
+    """Convert the packed file to an .ipynb, for notebook competitions and for use in the browser."""
     import jupytext
 
     cells = jupytext.reads(text, fmt="py:percent")
@@ -189,23 +190,23 @@ def notebook(text: str) -> str:
 
 
 def carry(units: Mapping[str, tuple[Path, Sequence[Path]]], folder: Path) -> list[Path]:
-    """Packs for the kernel to go on from (`kernels.share` them): the files, the list of them last.
+    """Pack results for the kernel to resume from; return the packs and, last, the file that lists them.
 
-    units: where it belongs, from the project's root there -> the folder here, and its files.
+    units: path in the kernel, relative to the project's root -> local folder and its files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    told = [kernel_script.pack(name, base, list(files), folder) for name, (base, files) in units.items() if files]
-    about = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "units": told}
+    packs = [kernel_script.pack(name, base, list(files), folder) for name, (base, files) in units.items() if files]
+    about = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "units": packs}
     write_json(folder / kernel_script.OUTPUT, about)
-    return [*(folder / unit["file"] for unit in told), folder / kernel_script.OUTPUT]
+    return [*(folder / pack["file"] for pack in packs), folder / kernel_script.OUTPUT]
 
 
 def whole_folder(folder: Path) -> tuple[Path, list[Path]]:
-    """A folder for `carry`, with all its files but locks."""
+    """A folder and all its files except lock files, for `carry`."""
     return folder, [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
 
 
 def _replace(text: str, old: str, new: str) -> str:
     if text.count(old) != 1:
-        raise AssertionError(f"{old!r} stands {text.count(old)} times in the template")
+        raise AssertionError(f"expected {old!r} once in the template, found it {text.count(old)} times")
     return text.replace(old, new)

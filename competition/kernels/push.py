@@ -1,4 +1,4 @@
-"""Start a kernel at most once: the intent is noted before the push, and a version whose answer was lost is found again."""
+"""Start a kernel at most once: save the intent before the push, and find a version whose answer was lost."""
 
 import json
 import time
@@ -10,9 +10,9 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.kaggle.attempts import (
     UnknownOutcome,
-    look_for,
     lost_reason,
     pause_before_retry,
+    poll,
     was_not_taken,
     with_time_to_return,
 )
@@ -24,17 +24,17 @@ from competition.kernels.api import Kernel, KernelVersion
 
 @dataclass(frozen=True)
 class PushIntent:
-    """A run that was pushed, or was about to be. It is saved before the push and again after Kaggle's answer."""
+    """A run that was pushed or is about to be. Saved before the push and again after Kaggle's answer."""
 
-    run: str  # names the run; it stands in the pushed source and in the kernel's output
-    force: bool  # results replace those that are here
-    collect: tuple[str, ...]  # patterns of the result folders that it leaves
+    run: str  # name of the run, in the pushed source and in the kernel's output
+    force: bool  # its results replace local ones
+    collect: tuple[str, ...]  # patterns of its result folders
     owner: str
     slug: str
-    version: int  # 0: not known yet
+    version: int  # 0 = not known yet
     url: str
     previous: int = 0  # newest version before the push
-    source: str = ""  # sha256 of what is pushed
+    source: str = ""  # sha256 of the pushed source
     at: str = ""  # UTC, ISO 8601
 
     @property
@@ -48,7 +48,7 @@ def read_push_intent(path: Path) -> PushIntent:
 
 
 def newest_version(client: Client, owner: str, slug: str) -> int:
-    """0 if the kernel does not exist yet (Kaggle answers 403 or 404 for it)."""
+    """Number of the newest version; 0 if the kernel does not exist yet (Kaggle answers 403 or 404)."""
     try:
         return int(_source(client, owner, slug, 0, "")["version"])
     except KaggleError as user_error:
@@ -60,10 +60,10 @@ def newest_version(client: Client, owner: str, slug: str) -> int:
 def push_once(
     client: Client, kernel: Kernel, text: str, as_notebook: bool, intent: PushIntent, state: Path, lag: float
 ) -> PushIntent:
-    """Save the intent, push, save what Kaggle answered. Only what Kaggle surely did not take is pushed again.
+    """Save the intent, push, save Kaggle's answer. Retried only if Kaggle certainly did not accept the push.
 
-    lag: seconds for which a version whose answer was lost is looked for; raise UnknownOutcome if it does not appear,
-    and leave the intent in `state`.
+    state: file of the intent.  lag: seconds for which a version whose answer was lost is looked for; raise
+    UnknownOutcome if it does not appear, and keep the intent.
     """
     write_json(state, intent)
     for attempt in range(1, client.patience.tries + 1):
@@ -75,7 +75,7 @@ def push_once(
                 return find_lost_push(client, intent, state, lag, f" ({lost_reason(error)})")
             pause = pause_before_retry(client.patience, error, attempt)
             if pause is None:
-                state.unlink()  # nothing runs that could be of use
+                state.unlink()  # no run was started
                 raise with_time_to_return(error, "make kernel") from None
             client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
             time.sleep(pause)
@@ -83,12 +83,12 @@ def push_once(
 
 
 def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, why: str = "") -> PushIntent:
-    """Attach to the version that runs although Kaggle's answer to its push was lost."""
+    """Find the running version whose answer from Kaggle was lost."""
     name = f"{intent.owner}/{intent.slug}"
     client.say(f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s")
     reason = f"no version after {intent.previous} holds it"
     try:
-        pushed = look_for(lambda: _version_of(client, intent), lag, client.patience.first_wait)
+        pushed = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
     except KaggleError as error:
         pushed, reason = None, f"its versions cannot be read, {str(error).rstrip('.')}"
     if pushed is None:
@@ -105,7 +105,7 @@ def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
     try:
         source = _source(client, owner, slug, 0, intent.run)
         newest = int(source["version"])
-        if newest == 0 and source["holds"]:  # Kaggle does not number it: the newest one is meant
+        if newest == 0 and source["holds"]:  # Kaggle returned no number: 0 stands for the newest version
             return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
         for version in range(newest, intent.previous, -1):
             if version != newest:
@@ -125,6 +125,6 @@ def _source(client: Client, owner: str, slug: str, version: int, text: str) -> M
 
 
 def _save(state: Path, intent: PushIntent, pushed: KernelVersion) -> PushIntent:
-    known = replace(intent, owner=pushed.owner, slug=pushed.slug, version=pushed.version, url=pushed.url)
-    write_json(state, known)
-    return known
+    intent = replace(intent, owner=pushed.owner, slug=pushed.slug, version=pushed.version, url=pushed.url)
+    write_json(state, intent)
+    return intent

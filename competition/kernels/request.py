@@ -1,4 +1,7 @@
-"""What a kernel is asked to make, and what of this machine goes with it. Paths there are from the project's root."""
+"""Select the fold models that a kernel trains and the local files that it needs.
+
+A unit is one result folder. Paths in the kernel are relative to the project's root.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,18 +25,18 @@ from competition.data.prepared import Prepared
 from competition.kernels import packing
 
 AnyFold = TypeVar("AnyFold", bound=ExcludedFolds)
-Units = dict[str, tuple[Path, Sequence[Path]]]  # place there -> folder here, files of it
+Units = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
 
 
 def path_in_kernel(work: Path, path: Path) -> str:
-    """A path below work/<competition> as it is in the kernel."""
+    """Path in the kernel of a local path below work/<competition>."""
     return path.relative_to(work.parent.parent).as_posix()
 
 
 def stale_folds(
     work: Path, params: Params, prepared: Prepared, name: str, member: Member, folds: Iterable[AnyFold]
 ) -> list[AnyFold]:
-    """Those whose fold model is not here, or not as it is wanted."""
+    """Folds whose fold model is missing or was trained from other inputs or parameters."""
 
     def current(fold: ExcludedFolds) -> bool:
         return is_current(
@@ -46,7 +49,10 @@ def stale_folds(
 def units_to_resume(
     work: Path, params: Params, members: Mapping[str, Member], missing: Mapping[str, Sequence[int]]
 ) -> Units:
-    """Fold models to go on with, and teachers whose pupils are trained there."""
+    """Unfinished fold models with checkpoints, and the teachers of students that the kernel trains.
+
+    missing: member -> folds that the kernel trains.
+    """
     parts = [fold_model_manifest(work, name, fold).parent for name, folds in missing.items() for fold in folds]
     units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
     for teacher in sorted({teacher for name in missing for teacher in ancestors(params, name)}):
@@ -58,7 +64,7 @@ def units_to_resume(
 
 def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> list[tuple[str, ExcludedFolds]]:
     """(member, two folds) of the teacher models that nested students among the missing fold models learn from."""
-    found = {
+    teachers = {
         (teacher, pair)
         for name, folds in missing.items()
         for fold in folds
@@ -66,15 +72,15 @@ def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> lis
         for teacher in ancestors(params, name)
         for pair in teacher_models(params.members[name], params.prepare.folds, fold)
     }
-    return sorted(found)
+    return sorted(teachers)
 
 
 def units_to_blend(
-    work: Path, params: Params, prepared: Prepared, missing: Mapping[str, Sequence[int]], leaving_out: Units
+    work: Path, params: Params, prepared: Prepared, missing: Mapping[str, Sequence[int]], excluded: Units
 ) -> Units:
-    """What a blend there needs of the fold models that are here: their predictions, or else they themselves.
+    """Results that a blend in the kernel needs: predictions of the local fold models, or else the models themselves.
 
-    And what is known of the spread over seeds, which has a say in the choice.
+    Includes the measured noise between seeds, which the choice of the blend uses.
     """
     units = [work / "noise"]
     for name in params.members:
@@ -82,29 +88,29 @@ def units_to_blend(
             views = fold_views_manifest(work, name, fold)
             predicted = is_current(views, views_dependencies(work, prepared, params, name, fold))
             folder = fold_model_manifest(work, name, fold).parent
-            if path_in_kernel(work, folder) not in leaving_out:
+            if path_in_kernel(work, folder) not in excluded:
                 units.append(views.parent if predicted else folder)
     return _packed(work, units)
 
 
 def submission_request_digest(work: Path, params: Params) -> str:
-    """Of all that a submission is made from: models and choices. A changed one asks for another submission."""
+    """Digest of the inputs of a submission (models and ensemble parameters); a new digest needs a new submission."""
     if params.foreign:
         raise UserError(
-            f"members.{next(iter(params.foreign))}.predictions are files of this machine, which a submission made in a "
-            "notebook cannot use; take the member out, or set kaggle.submit to file"
+            f"members.{next(iter(params.foreign))}.predictions are local files, which a submission from a notebook "
+            "cannot use; remove the member, or set kaggle.submit to file"
         )
-    made = {
+    models = {
         name: [_weights(fold_model_manifest(work, name, fold)) for fold in range(params.prepare.folds)]
         for name in params.members
     }
     choices = [asdict(getattr(params, block)) for block in ("predict", "policy", "blend", "decision", "honest")]
-    return digest_of({"models": made, "choices": choices})
+    return digest_of({"models": models, "choices": choices})
 
 
 def local_inputs(params: Params, members: Mapping[str, Member]) -> Units:
-    """Images and weights of this machine that training reads."""
-    return {place: (Path(place), files) for place, files in packing.own_files(params, members).items()}
+    """Local images and weights that training reads."""
+    return {folder: (Path(folder), files) for folder, files in packing.own_files(params, members).items()}
 
 
 def _packed(work: Path, folders: Iterable[Path]) -> Units:
@@ -112,5 +118,5 @@ def _packed(work: Path, folders: Iterable[Path]) -> Units:
 
 
 def _weights(manifest: Path) -> str:
-    made = read_manifest(manifest)
-    return made.files.get("weights.npz", "") if made else ""
+    recorded = read_manifest(manifest)
+    return recorded.files.get("weights.npz", "") if recorded else ""

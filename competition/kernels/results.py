@@ -1,4 +1,4 @@
-"""What a kernel left: every checksum looked at, and each result put where it would be had it been made here."""
+"""Download the results of a kernel, verify their checksums and copy them to their places in the local results."""
 
 import fnmatch
 import json
@@ -18,10 +18,10 @@ from competition.kernels.api import KernelVersion
 
 @dataclass(frozen=True)
 class Output:
-    """What a kernel left, verified."""
+    """Verified output of a kernel. A unit is one result folder, relative to the project's root."""
 
     folder: Path
-    status: str  # done, cut (time was over; run it again to go on), failed
+    status: str  # "done"; "cut" = stopped at the time limit, another kernel can resume; "failed"
     problem: str
     devices: str
     seconds: float
@@ -30,36 +30,43 @@ class Output:
 
 @dataclass(frozen=True)
 class Merged:
-    taken: tuple[str, ...]  # whole results that are here now
-    partial: tuple[str, ...]  # unfinished ones (checkpoints) that are here now
-    kept: tuple[str, ...]  # what was here already, and whole
+    """Units of a kernel's output, by what was done with them."""
+
+    taken: tuple[str, ...]  # complete results that were copied
+    partial: tuple[str, ...]  # unfinished results (checkpoints) that were copied
+    kept: tuple[str, ...]  # skipped, because a complete local result exists
 
 
 def pull(client: Client, pushed: KernelVersion, run: str, folder: Path) -> Output:
-    """The outputs of this very run into `folder`, which they replace as a whole, every checksum verified."""
+    """Download the outputs of `run`, verify every checksum, and replace `folder` by them."""
     name = f"{pushed.owner}/{pushed.slug}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder.parent) as temporary:
-        came = Path(temporary) / "output"
-        came.mkdir()
-        where = {"owner": pushed.owner, "slug": pushed.slug, "version": pushed.version, "folder": str(came)}
-        ask(client, "kernel_output", where, name)
-        output = read_output(came, run, name)
+        download = Path(temporary) / "output"
+        download.mkdir()
+        arguments = {"owner": pushed.owner, "slug": pushed.slug, "version": pushed.version, "folder": str(download)}
+        ask(client, "kernel_output", arguments, name)
+        output = read_output(download, run, name)
         shutil.rmtree(folder, ignore_errors=True)
-        came.replace(folder)
+        download.replace(folder)
     return Output(folder, output.status, output.problem, output.devices, output.seconds, output.units)
 
 
 def read_output(folder: Path, run: str, name: str) -> Output:
-    """What a pulled (or hand-downloaded) output folder holds; UserError when it is of another run, or not whole."""
+    """Read and verify an output folder; UserError if it belongs to another run or is incomplete."""
     listing = folder / kernel_script.OUTPUT
     try:
-        told = json.loads(listing.read_text(encoding="utf-8"))
-        units = {unit["unit"]: (unit["file"], unit["sha256"]) for unit in told["units"]}
+        values = json.loads(listing.read_text(encoding="utf-8"))
+        units = {unit["unit"]: (unit["file"], unit["sha256"]) for unit in values["units"]}
         output = Output(
-            folder, told["status"], told["problem"], told["devices"], float(told["seconds"]), tuple(sorted(units))
+            folder,
+            values["status"],
+            values["problem"],
+            values["devices"],
+            float(values["seconds"]),
+            tuple(sorted(units)),
         )
-        other = told["run"] if run and told["run"] != run else ""
+        other_run = values["run"] if run and values["run"] != run else ""
     except FileNotFoundError as error:
         raise UserError(
             f"{name} left no {kernel_script.OUTPUT}: it ended before it could pack; `make kernel-log` shows why, "
@@ -67,9 +74,9 @@ def read_output(folder: Path, run: str, name: str) -> Output:
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{listing} of {name} is damaged: `make kernel` fetches it again") from error
-    if other:
+    if other_run:
         raise UserError(
-            f"the output of {name} is of run {other}, not of {run}: another version; `make kernel` fetches it again, "
+            f"the output of {name} is of run {other_run}, not of {run}: another version; `make kernel` fetches it again, "
             "later if Kaggle still shows the older one"
         )
     for unit, (file, digest) in units.items():
@@ -80,37 +87,36 @@ def read_output(folder: Path, run: str, name: str) -> Output:
 
 
 def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) -> Merged:
-    """Put each result folder where it would be had it been made here.
+    """Copy each result folder to its path below `into`. A complete local result is never replaced.
 
-    allowed: patterns of the folders that may come, relative to `into` (the plan's `collect`).
-    A result that is whole here already stays; one that came without its manifest (a checkpoint) never replaces one.
+    allowed: patterns of the accepted folders, relative to `into` (the plan's `collect`).
     """
-    told = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
+    values = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
     taken: list[str] = []
     partial: list[str] = []
     kept: list[str] = []
-    for unit in told["units"]:
+    for unit in values["units"]:
         name = str(unit["unit"])
         if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
-            raise UserError(f"the output holds {name!r}, which was not asked for: expected {', '.join(allowed)}.")
+            raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
         target = into / name
-        here = read_manifest(target / "manifest.json")
-        if here is not None and files_intact(target / "manifest.json", here):
+        local_manifest = read_manifest(target / "manifest.json")
+        if local_manifest is not None and files_intact(target / "manifest.json", local_manifest):
             kept.append(name)
             continue
-        came = target.with_name(f".{target.name}.merging")
-        shutil.rmtree(came, ignore_errors=True)
-        archive.extract(output.folder / unit["file"], came, max_ratio)
-        made = read_manifest(came / "manifest.json")
-        if made is not None and not files_intact(came / "manifest.json", made):
-            shutil.rmtree(came)
-            raise UserError(f"{name} from the kernel is not what its manifest says: train it again.")
+        download = target.with_name(f".{target.name}.merging")
+        shutil.rmtree(download, ignore_errors=True)
+        archive.extract(output.folder / unit["file"], download, max_ratio)
+        manifest = read_manifest(download / "manifest.json")
+        if manifest is not None and not files_intact(download / "manifest.json", manifest):
+            shutil.rmtree(download)
+            raise UserError(f"{name} from the kernel does not match its manifest: train it again.")
         shutil.rmtree(target, ignore_errors=True)
-        came.replace(target)
-        (taken if made is not None else partial).append(name)
+        download.replace(target)
+        (taken if manifest is not None else partial).append(name)
     return Merged(tuple(taken), tuple(partial), tuple(kept))
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """As Path.glob would: a star does not reach over a slash."""
+    """Match as Path.glob does: a star does not match a slash."""
     return name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)

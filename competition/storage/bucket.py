@@ -1,4 +1,4 @@
-"""Files on gs:// and on the local disk through one door: TensorFlow's gfile, which the input pipeline uses as well."""
+"""Read, write and copy files on gs:// and on the local disk with TensorFlow's gfile, as the input pipeline does."""
 
 import posixpath
 import tempfile
@@ -8,31 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.kaggle.archive import Progress
 
-LAST = "manifest.json"  # copied last: its existence says that the rest is there
+LAST = "manifest.json"  # copied last: its existence means that the other files are complete
 
 
 def read_bytes(path: str) -> bytes:
-    with _refusing(path, "read"), _gfile(path).GFile(path, "rb") as file:
+    with _as_user_error(path, "read"), _gfile(path).GFile(path, "rb") as file:
         return bytes(file.read())
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Whole or not at all: an object on gs:// appears when it is complete, a local file is renamed into place."""
+    """Write a file atomically: an object on gs:// appears when it is complete, a local file is renamed."""
     gfile = _gfile(path)
-    with _refusing(path, "written"):
+    with _as_user_error(path, "written"):
         gfile.makedirs(posixpath.dirname(path))
-        whole = path if "://" in path else f"{path}.part"
-        with gfile.GFile(whole, "wb") as file:
+        temporary = path if "://" in path else f"{path}.part"
+        with gfile.GFile(temporary, "wb") as file:
             file.write(data)
-        if whole != path:
-            gfile.rename(whole, path, overwrite=True)
+        if temporary != path:
+            gfile.rename(temporary, path, overwrite=True)
 
 
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """The path itself, or of a gs:// file a copy that ends with the block, for what reads the local disk only."""
+    """Path of a local copy of a gs:// file, removed at the end of the block; a local path is returned as it is."""
     if "://" not in path:
         yield path
         return
@@ -43,52 +42,40 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def names(folder: str) -> list[str]:
-    """Files below a folder, relative to it, sorted."""
-    gfile = _gfile(folder)
-    start = folder.rstrip("/")
-    found = [
-        posixpath.join(at, name)[len(start) + 1 :]
-        for at, _, files in gfile.walk(start)
+    """Sorted paths of the files below a folder, relative to it."""
+    root = folder.rstrip("/")
+    paths = [
+        posixpath.join(parent, name)[len(root) + 1 :]
+        for parent, _, files in _gfile(folder).walk(root)
         for name in files
         if name  # on gs:// a folder may be an empty object called "folder/"
     ]
-    return sorted(name for name in found if name and not name.endswith("/"))
+    return sorted(path for path in paths if path and not path.endswith("/"))
 
 
-def copy_folder(source: str, target: str, progress: Progress | None = None) -> int:
-    """Copy records, weights or predictions between the disk and a bucket, either way; the number of files.
+def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
+    """Copy files between folders on the disk or in a bucket. paths: relative to `source`.
 
-    Every file is read back and compared. Manifests come last, so that a copy cut short never looks finished.
+    Every file is read back and compared. Manifests are copied last, so that an interrupted copy never looks complete.
     """
-    found = names(source)
-    if not found:
-        raise UserError(f"{source} holds no files: check the path.")
-    copy_files(source, target, found, progress)
-    return len(found)
-
-
-def copy_files(source: str, target: str, found: Sequence[str], progress: Progress | None = None) -> None:
-    """Some files of a folder, by their names in it; otherwise as `copy_folder`."""
-    for done, name in enumerate(sorted(found, key=lambda name: (posixpath.basename(name) == LAST, name)), 1):
-        data = read_bytes(f"{source.rstrip('/')}/{name}")
-        there = f"{target.rstrip('/')}/{name}"
-        write_bytes(there, data)
-        if read_bytes(there) != data:
-            raise UserError(f"{there} is not what was written to it: copy the folder again.")
-        if progress:
-            progress(done, len(found))
+    for path in sorted(paths, key=lambda path: (posixpath.basename(path) == LAST, path)):
+        data = read_bytes(f"{source.rstrip('/')}/{path}")
+        copy = f"{target.rstrip('/')}/{path}"
+        write_bytes(copy, data)
+        if read_bytes(copy) != data:
+            raise UserError(f"{copy} differs from its source after the copy: copy the folder again.")
 
 
 @contextmanager
-def _refusing(path: str, what: str) -> Iterator[None]:
-    """What TensorFlow's file systems raise, in one sentence."""
+def _as_user_error(path: str, action: str) -> Iterator[None]:
+    """Convert the errors of TensorFlow's file systems to one sentence."""
     import tensorflow as tf
 
     try:
         yield
     except tf.errors.OpError as error:
-        why = " ".join(str(error.message).split())[:300]
-        raise UserError(f"{path} cannot be {what}: {why}; check the path, and who may use the bucket.") from None
+        message = " ".join(str(error.message).split())[:300]
+        raise UserError(f"{path} cannot be {action}: {message}; check the path and the access to the bucket.") from None
 
 
 def _gfile(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where two submissions differ: by id, and from which class to which."""
+"""Compare two submissions: changed rows, and the class changes of these rows."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from competition.submission.format import read_predictions
 
 @dataclass(frozen=True)
 class SubmissionDiff:
-    """Of submission A to submission B."""
+    """Differences between submissions A and B."""
 
     rows: int
     changed: tuple[tuple[str, str, str], ...]  # id, class in A, class in B; in A's order
@@ -24,19 +24,19 @@ class SubmissionDiff:
 
     @property
     def share(self) -> float:
-        """Of rows whose (most probable) class changed."""
+        """Share of rows whose (most probable) class changed."""
         return len(self.changed) / self.rows
 
 
 def compare_submissions(a: Path, b: Path, competition: Competition) -> SubmissionDiff:
-    """Joined by id. A row of probabilities counts as changed when its most probable class did."""
+    """Compare row by row, joined by id. A row of probabilities is changed if its most probable class is."""
     ids, labels_a, probs_a = _read(a, competition)
     ids_b, labels_b, probs_b = _read(b, competition)
-    place = {name: n for n, name in enumerate(ids_b)}
-    missing, extra = [name for name in ids if name not in place], set(ids_b) - set(ids)
+    position = {name: n for n, name in enumerate(ids_b)}
+    missing, extra = [name for name in ids if name not in position], set(ids_b) - set(ids)
     if missing or extra:
         raise UserError(f"{a.name} has {len(missing)} ids that {b.name} lacks, and lacks {len(extra)} of its ids")
-    order = [place[name] for name in ids]
+    order = [position[name] for name in ids]
     labels_b = [labels_b[n] for n in order]
     changed = tuple((name, x, y) for name, x, y in zip(ids, labels_a, labels_b) if x != y)
     moves = Counter((x, y) for _, x, y in changed)

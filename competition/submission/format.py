@@ -1,7 +1,7 @@
-"""The submission file: written in the order of sample_submission.csv, and checked as Kaggle would, before Kaggle does.
+"""Write a submission file in the order of sample_submission.csv, and check one by Kaggle's rules before the upload.
 
-Ids are text for ever ("001", "NA" and "1e5" survive); nothing here reads a file by position.
-What Kaggle would accept although it is not canonical is mended and said; everything else is refused with its count.
+Ids are always text ("001", "NA" and "1e5" are kept); rows are joined by id, never by position.
+Deviations that Kaggle would accept are corrected and reported; all others are errors with their count.
 """
 
 import csv
@@ -27,9 +27,9 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadshee
 @dataclass(frozen=True)
 class CheckedSubmission:
     rows: int
-    mended: list[str]  # what differs from the file on disk: one sentence each, with its count
-    warnings: list[str]  # what is odd, and was left as it is
-    content: bytes  # the file as it should be uploaded: UTF-8, LF, order and columns of the sample
+    mended: list[str]  # corrections of the file on disk: one sentence each, with its count
+    warnings: list[str]  # unusual content that was not changed
+    content: bytes  # the file to upload: UTF-8, LF, order and columns of the sample
 
     @property
     def digest(self) -> str:
@@ -38,7 +38,7 @@ class CheckedSubmission:
 
 
 def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sample_path: Path) -> bytes:
-    """The bytes of a submission, in the order of the sample.
+    """Bytes of a submission, in the order of the sample.
 
     ids: (N,) str, unique, exactly those of the sample.
     predictions: (N,) int class numbers when the competition predicts labels, else (N, C) probabilities.
@@ -53,7 +53,7 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
 
 
 def write(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sample_path: Path, path: Path) -> str:
-    """Write `path` whole or not at all; returns the sha256 of the file. Arguments as for `render`."""
+    """Write `path` atomically; return the sha256 of the file. Arguments as for `render`."""
     content = render(ids, predictions, competition, sample_path)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
@@ -61,33 +61,33 @@ def write(ids: np.ndarray, predictions: np.ndarray, competition: Competition, sa
 
 
 def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: Competition) -> CheckedSubmission:
-    """Refuse what Kaggle would refuse or score wrongly; mend, in memory, what it would accept. The file is not touched.
+    """Check a submission; UserError for content that Kaggle would reject or score wrongly.
 
-    index_ids: ids of all test images, so that a sample which is itself stale is found.
+    Deviations that Kaggle would accept are corrected in the returned content; the file is not changed.
+    index_ids: ids of all test images, to detect a stale sample.
     """
     header, sample = _sample(sample_path, competition)
     _not_stale(sample_path, sample, [str(i) for i in index_ids])
-    found, rows, mended = _read(path)
+    file_header, rows, corrections = _read(path)
     if not rows:
         raise UserError(f"{path} holds 0 rows: expected {len(sample)}, one for each line of {sample_path}.")
-    rows, more = _columns(path, found, rows, header)
-    mended += more
+    rows, column_corrections = _columns(path, file_header, rows, header)
     ids = [row[0] for row in rows]
     _same_ids(str(path), ids, str(sample_path), sample)
-    values, more = _values(path, rows, competition)
-    mended += more
+    values, value_corrections = _values(path, rows, competition)
+    corrections += column_corrections + value_corrections
     moved = sum(a != b for a, b in zip(ids, sample))
     if moved:
-        mended.append(f"{moved} rows stood in another order than in {sample_path.name}; sorted like it")
+        corrections.append(f"{moved} rows stood in another order than in {sample_path.name}; sorted like it")
     by_id = dict(zip(ids, values))
     content = _csv(header, ([name, *by_id[name]] for name in sample))
     formulas = [name for name in sample if name.startswith(FORMULA)]
     warnings = [f"{_some(formulas)} would be run as a formula by a spreadsheet; left as they are"] if formulas else []
-    return CheckedSubmission(len(sample), mended, warnings, content)
+    return CheckedSubmission(len(sample), corrections, warnings, content)
 
 
 def read_predictions(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
-    """header, ids and prediction cells of any submission, as text, in the file's order."""
+    """Header, ids and prediction cells of a submission, as text, in the file's order."""
     header, rows, _ = _read(path)
     return header, [row[0] for row in rows], [row[1:] for row in rows]
 
@@ -111,7 +111,7 @@ def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]
     wrong = int((~np.isfinite(predictions)).any(axis=1).sum())
     if wrong:
         raise UserError(f"{wrong} rows of probabilities are not finite: a submission cannot hold them.")
-    # The shortest decimals that give the same float32 again: no tie is made where there was none.
+    # The shortest decimals that convert back to the same float32, so that rounding creates no ties.
     return predictions.astype(np.float32).astype(str).tolist()
 
 
@@ -136,8 +136,8 @@ def _sample(path: Path, competition: Competition) -> tuple[list[str], list[str]]
     ids = [row[0] for row in rows]
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled or not ids:
-        found = f"{_some(doubled)} more than once" if doubled else "0 rows"
-        raise UserError(f"{path} holds {found}: a sample lists every id once; run `make download` again.")
+        problem = f"{_some(doubled)} more than once" if doubled else "0 rows"
+        raise UserError(f"{path} holds {problem}: a sample lists every id once; run `make download` again.")
     return header, ids
 
 
@@ -166,7 +166,7 @@ def _same_ids(what: str, ids: list[str], than: str, sample: list[str]) -> None:
 
 
 def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
-    """(header, rows, what was mended in reading)."""
+    """(header, rows, corrections made in reading)."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Local grading against a solution that only `make grade` opens, counting every look."""
+"""Score a submission against the local private solution, and count every opening of the solution."""
 
 import csv
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ class Grade:
     private: float
     public_rows: int
     private_rows: int
-    looks: int  # how often the solution was opened, this time included
+    looks: int  # how often the solution was opened, including this time
 
 
 def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
     """Public and private score, as Kaggle would show them.
 
     solution: CSV with id, label (class number), usage (Public or Private).
-    book: the ledger, in which each opening of the solution is noted before it is opened: a score that is looked at
-    often enough is a training signal, and no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
+    book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
+    training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
     """
     header, ids, cells = read_predictions(submission)
     expected = [competition.id_column, *competition.prediction_columns]
@@ -39,40 +39,45 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(book, ledger.Look(competition.name, submission.name, now))
     looks = ledger.looks_at_solution(book, competition.name, earlier_looks)
-    truth = _solution(solution)
-    missing, extra = truth.keys() - predicted.keys(), predicted.keys() - truth.keys()
+    solution_rows = _solution(solution)
+    missing, extra = solution_rows.keys() - predicted.keys(), predicted.keys() - solution_rows.keys()
     if missing or extra or len(predicted) != len(ids):
         raise UserError(
             f"{submission}: {len(missing)} ids of the solution are missing, {len(extra)} are unknown, "
             f"{len(ids) - len(predicted)} are doubled; each id is expected once"
         )
-    parts = {part: [name for name, (_, usage) in truth.items() if usage == part] for part in ("Public", "Private")}
-    scores = {part: _score(names, predicted, truth, competition) for part, names in parts.items()}
+    parts = {
+        part: [name for name, (_, usage) in solution_rows.items() if usage == part] for part in ("Public", "Private")
+    }
+    scores = {part: _score(names, predicted, solution_rows, competition) for part, names in parts.items()}
     return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), looks)
 
 
 def _score(
-    names: list[str], predicted: Mapping[str, list[str]], truth: Mapping[str, tuple[int, str]], competition: Competition
+    names: list[str],
+    predicted: Mapping[str, list[str]],
+    solution_rows: Mapping[str, tuple[int, str]],
+    competition: Competition,
 ) -> float:
     metric = metric_named(competition.metric)
     if not names:
         return float("nan")
-    labels = np.array([truth[name][0] for name in names])
+    labels = np.array([solution_rows[name][0] for name in names])
     if competition.predicts == "probabilities":
         return metric.display(metric.score(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
     numbers = {value: number for number, value in enumerate(competition.label_values)}
     unknown = [predicted[name][0] for name in names if predicted[name][0] not in numbers]
     if unknown:
         raise UserError(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
-    given = np.array([numbers[predicted[name][0]] for name in names])
-    return metric.display(metric.score_labels(labels, given, len(competition.classes)))
+    decided = np.array([numbers[predicted[name][0]] for name in names])
+    return metric.display(metric.score_labels(labels, decided, len(competition.classes)))
 
 
 def _solution(path: Path) -> dict[str, tuple[int, str]]:
     if not path.is_file():
         raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
     with path.open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    if not found or set(found[0]) != {"id", "label", "usage"}:
-        raise UserError(f"{path} holds {list(found[0]) if found else 'no rows'}, expected the columns id, label, usage")
-    return {row["id"]: (int(row["label"]), row["usage"]) for row in found}
+        rows = list(csv.DictReader(file))
+    if not rows or set(rows[0]) != {"id", "label", "usage"}:
+        raise UserError(f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label, usage")
+    return {row["id"]: (int(row["label"]), row["usage"]) for row in rows}

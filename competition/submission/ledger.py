@@ -1,8 +1,8 @@
-"""submissions/ledger.jsonl: what every submission was made from, and what became of it. Lines are only ever added.
+"""submissions/ledger.jsonl: origin and outcome of every submission. Lines are appended, never changed.
 
-One JSON object a line, of three kinds: an entry (a file was made), an event (something happened to it on Kaggle) and a
-look (the private solution of a local competition was opened).
-A line is added under a lock and flushed to disk; a last line torn by a killed process is set aside before the next.
+One JSON object per line, of three kinds: an entry (a file was written), an event (a step of its submission to Kaggle)
+and a look (the private solution of a local competition was opened).
+A line is appended under a lock and flushed to disk; an incomplete last line of a killed process is moved to another file.
 """
 
 import json
@@ -20,7 +20,7 @@ from competition.ensemble.leaderboard import ExpectedScore, from_standard_error,
 
 @dataclass(frozen=True)
 class Entry:
-    """A submission file was made."""
+    """A submission file was written."""
 
     digest: str  # sha256 of the file
     file: str  # its name
@@ -31,18 +31,18 @@ class Entry:
     params_digest: str
     git_commit: str  # "" outside a repository; "+" at the end: with changes
     metric: str
-    oof_score: float | None  # on the rows the blend was chosen on
-    honest_score: float | None  # on rows that took no part in the choice
+    oof_score: float | None  # on the rows that the blend was fitted on
+    honest_score: float | None  # on rows that took no part in the fit
     standard_error: float | None  # of honest_score
     oof_rows: int
     test_rows: int
-    partial: str  # "" = every fold model took part, else which did: "4of5"
+    partial: str  # "" = all fold models took part, else their share, e.g. "4of5"
     made: str  # UTC, ISO 8601
-    # Entries of earlier versions lack what follows.
-    oof_digest: str = ""  # of ids and labels of the rows that the blend was chosen on
-    trials: int = 0  # tuning trials finished before, of all members
-    expected: tuple[ExpectedScore, ...] = ()  # of test rows; () = a line of an older version
-    optimistic: bool = False  # every row chose hyperparameters: honest_score is not honest
+    # The following fields are missing in entries of earlier versions.
+    oof_digest: str = ""  # of ids and labels of the rows that the blend was fitted on
+    trials: int = 0  # finished tuning trials of all members
+    expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = entry of an earlier version
+    optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
 
 
 What = Literal["sending", "submitted", "scored", "failed"]
@@ -50,14 +50,14 @@ What = Literal["sending", "submitted", "scored", "failed"]
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a submission."""
+    """A step of a submission to Kaggle."""
 
     digest: str
     what: What
     ref: str  # Kaggle's number of the submission; "" before there is one
     public_score: float | None
-    private_score: float | None  # until the deadline Kaggle does not tell
-    error: str  # Kaggle's words
+    private_score: float | None  # None until the deadline
+    error: str  # Kaggle's message
     at: str  # UTC, ISO 8601
 
 
@@ -74,7 +74,7 @@ class Look:
 class Ledger:
     entries: tuple[Entry, ...]
     events: tuple[Event, ...]
-    unreadable: int  # lines of no known kind: left where they are
+    unreadable: int  # number of lines of unknown kind, which are ignored
     looks: tuple[Look, ...] = ()
 
 
@@ -83,7 +83,7 @@ KINDS: dict[str, type[Entry] | type[Event] | type[Look]] = {"entry": Entry, "eve
 
 @dataclass(frozen=True)
 class Row:
-    """An entry with all that happened to it, the last word first."""
+    """An entry with its latest state and scores."""
 
     entry: Entry
     state: str  # "made", or the last event's `what`
@@ -94,19 +94,19 @@ class Row:
 
 
 def append(path: Path, line: Entry | Event | Look) -> None:
-    """Add one line; when this returns it is on the disk."""
+    """Append one line and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = next(name for name, of in KINDS.items() if isinstance(line, of))
+    kind = next(name for name, line_type in KINDS.items() if isinstance(line, line_type))
     data = (json.dumps({"kind": kind, **to_plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(_lock(path), timeout=60), path.open("ab+") as file:
-        _mend_tail(file, path)
+        _repair_tail(file, path)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
 def read(path: Path) -> Ledger:
-    """All that is whole. A missing file is an empty ledger."""
+    """Read all complete lines. A missing file is an empty ledger."""
     entries: list[Entry] = []
     events: list[Event] = []
     looks: list[Look] = []
@@ -126,7 +126,7 @@ def read(path: Path) -> Ledger:
 
 
 def rows(ledger: Ledger) -> list[Row]:
-    """One row for each digest, in the order in which they were first made; the newest entry of a digest counts."""
+    """One row per digest, in the order of the first entries, with the newest entry of each digest."""
     newest = {entry.digest: entry for entry in ledger.entries}
     return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
 
@@ -136,9 +136,9 @@ def of_competition(ledger: Ledger, competition: str) -> list[Row]:
 
 
 def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
-    """How often the private solution was opened.
+    """Number of times that the private solution was opened.
 
-    earlier: the JSON file that earlier versions counted in, under work/, where it could be deleted.
+    earlier: JSON file with the count of earlier versions.
     """
     try:
         before = len(json.loads(earlier.read_text(encoding="utf-8")))
@@ -148,9 +148,9 @@ def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
-    """The last event of this very file on Kaggle, or "sending" if that is the last word on it; None if it never got there.
+    """The last event of the file with a Kaggle number, or "sending" if that is its last event; None if neither exists.
 
-    A later try that Kaggle did not take ("failed" without a number) hides nothing that happened before.
+    A later attempt that Kaggle rejected ("failed" without a number) does not hide earlier events.
     """
     events = [event for event in ledger.events if event.digest == digest]
     if events and events[-1].what == "sending":
@@ -159,14 +159,14 @@ def already_sent(ledger: Ledger, digest: str) -> Event | None:
 
 
 def refs(ledger: Ledger, digest: str) -> frozenset[int]:
-    """Kaggle's numbers of all submissions of this very file that the ledger knows."""
+    """Kaggle's numbers of all recorded submissions of the file."""
     return frozenset(int(event.ref) for event in ledger.events if event.digest == digest and event.ref)
 
 
 def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
     """95 % interval of public minus honest score by chance alone, from `leaderboard.interval`.
 
-    public_share: of the test rows, counted by the public score.
+    public_share: share of the test rows that the public score uses.
     """
     public_rows = entry.test_rows * public_share
     if entry.honest_score is None or entry.standard_error is None or public_rows <= 0:
@@ -176,13 +176,13 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
     return low - entry.honest_score, high - entry.honest_score
 
 
-def table(found: Sequence[Row], public_share: float) -> list[dict[str, str]]:
-    """The ledger as a person reads it: one dictionary of short texts for each submission.
+def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
+    """Table of the ledger: one dictionary (column -> text) per submission.
 
     cv: OOF score; honest: with its standard error; gap: public minus honest; noise: 95 % interval of the gap by chance.
     """
     lines = []
-    for row in found:
+    for row in rows:
         entry, band = row.entry, noise_band(row.entry, public_share)
         honest = entry.honest_score
         gap = row.public_score - honest if row.public_score is not None and honest is not None else None
@@ -205,7 +205,7 @@ def table(found: Sequence[Row], public_share: float) -> list[dict[str, str]]:
 
 
 def _row(entry: Entry, events: list[Event]) -> Row:
-    """Scores that were once known stay known; state and error are the last word."""
+    """Row with the last state and error, and the last known scores."""
     last = events[-1] if events else None
     public = [event.public_score for event in events if event.public_score is not None]
     private = [event.private_score for event in events if event.private_score is not None]
@@ -224,7 +224,7 @@ def _parse(raw: str) -> Entry | Event | Look | None:
     try:
         values = json.loads(raw)
         kind: Any = KINDS[values.pop("kind")]
-        known = {field.name for field in fields(kind)}  # a later version may say more
+        known = {field.name for field in fields(kind)}  # a later version may have more fields
         if "expected" in values:
             values["expected"] = [ExpectedScore(**point) for point in values["expected"]]
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
@@ -232,8 +232,8 @@ def _parse(raw: str) -> Entry | Event | Look | None:
         return None
 
 
-def _mend_tail(file: Any, path: Path) -> None:
-    """End the last line: keep it when it is whole, else move it to `<ledger>.torn` so that nothing is lost."""
+def _repair_tail(file: Any, path: Path) -> None:
+    """Terminate the last line if it is complete, else move it to `<ledger>.torn`."""
     data = path.read_bytes()
     if not data or data.endswith(b"\n"):
         return

@@ -36,7 +36,7 @@ def tree(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_an_honest_archive_is_unpacked_whole(tmp_path, good):
+def test_a_valid_archive_is_unpacked_completely(tmp_path, good):
     sizes = {name: len(data) for name, data in FILES.items()}
     seen = []
     verified = archive.verify(good, sizes, 200, lambda done, total: seen.append((done, total)))
@@ -48,27 +48,27 @@ def test_an_honest_archive_is_unpacked_whole(tmp_path, good):
     assert {p.name for p in tmp_path.iterdir()} == {"good.zip", "raw"}
 
 
-EVIL = {
-    "zip slip": ([("../x", b"1")], "path that leaves the folder or is not plain '../x'"),
-    "zip slip inside": ([("a/../../x", b"1")], "leaves the folder"),
-    "absolute": ([("/etc/x", b"1")], "absolute or foreign path"),
-    "drive": ([("C:x", b"1")], "absolute or foreign path"),
-    "backslash": ([("..\\x", b"1")], "absolute or foreign path"),
-    "link": ([link()], "link or special file 'link'"),
-    "twice": ([("a", b"1"), ("a", b"2")], "one name twice"),
-    "case": ([("a/X", b"1"), ("A/x", b"2")], "one name twice"),
-    "unicode forms": ([("\u00e9", b"1"), ("e\u0301", b"2")], "one name twice"),
-    "newline": ([("a\nb", b"1")], "odd name"),
+UNSAFE = {
+    "zip slip": ([("../x", b"1")], "unsafe path '../x'"),
+    "zip slip inside": ([("a/../../x", b"1")], "unsafe path"),
+    "absolute": ([("/etc/x", b"1")], "unsafe path"),
+    "drive": ([("C:x", b"1")], "unsafe path"),
+    "backslash": ([("..\\x", b"1")], "unsafe path"),
+    "link": ([link()], "link, special or encrypted file 'link'"),
+    "twice": ([("a", b"1"), ("a", b"2")], "duplicate name"),
+    "case": ([("a/X", b"1"), ("A/x", b"2")], "duplicate name"),
+    "unicode forms": ([("\u00e9", b"1"), ("e\u0301", b"2")], "duplicate name"),
+    "newline": ([("a\nb", b"1")], "unsafe path"),
     "too long": ([("a" * 300, b"1")], "name too long"),
-    "file and folder": ([("a", b"1"), ("a/b", b"2")], "a file that is a folder too"),
+    "file and folder": ([("a", b"1"), ("a/b", b"2")], "both file and folder"),
     "bomb": ([("zeros", bytes(100_000_000))], "zip bomb: 0.1 MB would unpack to 100.0 MB"),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("name", EVIL)
-def test_a_hostile_archive_is_refused_whole(tmp_path, name):
-    members, message = EVIL[name]
+@pytest.mark.parametrize("name", UNSAFE)
+def test_an_unsafe_archive_is_refused_as_a_whole(tmp_path, name):
+    members, message = UNSAFE[name]
     path = make(tmp_path / "evil.zip", [("good.txt", b"good"), *members])
     before = {p.name for p in tmp_path.iterdir()}
     for act in (lambda: archive.extract(path, tmp_path / "raw", 200), lambda: archive.verify(path, {}, 200)):
@@ -81,28 +81,28 @@ def test_a_hostile_archive_is_refused_whole(tmp_path, name):
 def test_a_name_with_a_nul_is_refused(tmp_path, good):
     data = good.read_bytes()
     good.write_bytes(data.replace(b"train/a.jpg", b"train/a\0jpg"))
-    with pytest.raises(UserError, match="odd name"):
+    with pytest.raises(UserError, match="unsafe path"):
         archive.extract(good, tmp_path / "raw", 200)
 
 
-def damage_a_byte(data):
-    place = data.index(b"train/b.jpg") + 20
-    return data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :]
+def flip_a_byte(data):
+    position = data.index(b"train/b.jpg") + 20
+    return data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :]
 
 
 DAMAGED = {
-    "cut": (lambda data: data[: len(data) // 2], "no zip file: its end is missing"),
-    "empty": (lambda data: b"", "no zip file: it holds 0 bytes"),
-    "web page": (lambda data: b"<!DOCTYPE html><title>Login</title>", "no zip file: it holds a web page"),
-    "json": (lambda data: b'{"code": 403}', "no zip file: it holds JSON"),
-    "flipped byte": (damage_a_byte, "damaged"),
+    "truncated": (lambda data: data[: len(data) // 2], "not a zip file: its end is missing"),
+    "empty": (lambda data: b"", r"not a zip file: unknown content \(0 bytes\)"),
+    "web page": (lambda data: b"<!DOCTYPE html><title>Login</title>", "not a zip file: it is a web page"),
+    "json": (lambda data: b'{"code": 403}', "not a zip file: it is JSON"),
+    "flipped byte": (flip_a_byte, "damaged"),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, good, name):
-    harm, message = DAMAGED[name]
-    good.write_bytes(harm(good.read_bytes()))
+    damage, message = DAMAGED[name]
+    good.write_bytes(damage(good.read_bytes()))
     with pytest.raises(UserError, match=message):
         archive.verify(good, {}, 200)
     with pytest.raises(UserError, match=message):
@@ -110,31 +110,31 @@ def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, good, name):
     assert [p.name for p in tmp_path.iterdir()] == ["good.zip"]
 
 
-def test_the_listing_decides_what_must_be_there(good):
+def test_names_and_sizes_must_match_the_listing(good):
     sizes = {name: len(data) for name, data in FILES.items()}
-    with pytest.raises(UserError, match=r"1 listed files are not in it \(test/c.jpg\)"):
+    with pytest.raises(UserError, match=r"lacks 1 listed files: test/c\.jpg"):
         archive.verify(good, {**sizes, "test/c.jpg": 5}, 200)
-    with pytest.raises(UserError, match=r"1 files have another size: train/a.jpg \(1000 bytes, listed 999\)"):
+    with pytest.raises(UserError, match=r"has 1 files of another size: train/a.jpg \(1000 bytes, listed 999\)"):
         archive.verify(good, {**sizes, "train/a.jpg": 999}, 200)
     short = {"train/a.jpg": 1000}
     verified = archive.verify(good, short, 200)
     assert verified.files == short
-    assert verified.notes[0].endswith("the listing does not name are left out: train/b.jpg, sample_submission.csv")
+    assert verified.notes[0].endswith("are not in the listing are left out: train/b.jpg, sample_submission.csv")
     verified = archive.verify(good, short, 200, only_listed=False)
     assert verified.files == sizes
-    assert verified.notes[0].startswith("2 files are in good.zip and not in the listing")
+    assert "that are not in the listing are unpacked as well" in verified.notes[0]
     assert "could not be compared" in archive.verify(good, {}, 200).notes[0]
 
 
-def test_more_than_the_disk_holds_is_refused_before_writing(tmp_path, good, monkeypatch):
+def test_an_archive_larger_than_the_free_disk_space_is_refused_before_writing(tmp_path, good, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1, 1, 100))
-    with pytest.raises(UserError, match=r"good.zip unpacks to 0.0 MB, .* left: free the difference"):
+    with pytest.raises(UserError, match=r"good.zip unpacks to 0.0 MB, .* free: free disk space"):
         archive.extract(good, tmp_path / "raw", 200)
     assert [p.name for p in tmp_path.iterdir()] == ["good.zip"]
 
 
-def test_a_full_disk_leaves_the_archive_and_nothing_else(tmp_path, good):
+def test_a_full_disk_leaves_only_the_archive(tmp_path, good):
     code = (
         "import resource, signal, sys, pathlib; from competition.kaggle import archive\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_the_archive_and_nothing_else(tmp_path, good):
     assert [p.name for p in tmp_path.iterdir()] == ["good.zip"]
 
 
-def test_killed_while_unpacking_the_next_run_is_clean(tmp_path):
+def test_after_a_kill_during_unpacking_the_next_run_succeeds(tmp_path):
     path = make(tmp_path / "big.zip", [(f"{n}.bin", bytes(1000)) for n in range(50)])
     code = (
         "import os, sys, pathlib, time; from competition.kaggle import archive\n"
@@ -163,7 +163,7 @@ def test_killed_while_unpacking_the_next_run_is_clean(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"big.zip", "raw"}
 
 
-def test_a_folder_with_something_in_it_is_never_overwritten(tmp_path, good):
+def test_a_folder_that_is_not_empty_is_never_overwritten(tmp_path, good):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "mine").write_text("mine")
     with pytest.raises(UserError, match="not an empty folder"):

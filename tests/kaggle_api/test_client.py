@@ -98,7 +98,7 @@ def test_a_damaged_archive_is_not_looked_for_where_it_no_longer_is(kaggle, clien
     kaggle.faults["archive"] = ["flip"]
     download.download(client, "flowers", tmp_path, 200)
     assert len(said) == 1
-    assert "the archive of flowers is damaged" in said[0] and "downloading it afresh" in said[0]
+    assert "the archive of flowers is damaged" in said[0] and "downloading it again" in said[0]
     assert "remove" not in said[0] and ".parts" not in said[0]
 
 
@@ -126,7 +126,7 @@ def test_files_that_the_listing_does_not_name_are_left_out_and_said(kaggle, clie
     kaggle.contests["flowers"] = Contest({**files, **HIDDEN}, listed={name: len(data) for name, data in files.items()})
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
     assert {p.relative_to(tmp_path / "raw").as_posix() for p in (tmp_path / "raw").rglob("*.*")} == files.keys()
-    assert "Kaggle: 2 files (3.0 MB) that the listing does not name are left out: setup.py, huge.bin" in said
+    assert "Kaggle: 2 files (3.0 MB) that are not in the listing are left out: setup.py, huge.bin" in said
     download.fetch(client, "flowers", tmp_path / "again", tmp_path / "other", 200, unlisted=True)
     assert (tmp_path / "again" / "setup.py").exists()
 

@@ -87,7 +87,7 @@ def test_an_error_page_never_gets_into_a_part(kaggle, client, said, tmp_path):
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[-1] is not None
     assert ranges[-1] == ranges[2]  # nothing of the part was lost to the error page
-    assert not any("afresh" in line for line in said)  # no damaged zip was put together first
+    assert not any("downloading it again" in line for line in said)  # no damaged zip was put together first
 
 
 def test_retry_after_is_honoured(kaggle, client, said, tmp_path):
@@ -111,7 +111,7 @@ def test_a_retry_after_beyond_all_patience_is_said_at_once(kaggle, client, tmp_p
 def test_a_listing_cut_short_by_the_rate_limit_is_a_short_listing(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
     assert download.download(client, "flowers", tmp_path, 200).verified.notes == [
-        "2 files are in flowers.zip and not in the listing: train/01.tfrec, test/01.tfrec"
+        "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
 
@@ -148,7 +148,7 @@ REFUSED = {
     "credentials": ("GetCompetition", "401", "credentials", "credential from KAGGLE_USERNAME and KAGGLE_KEY"),
     "login page": ("DownloadDataFiles", "login", "page", "another thing than an archive"),
     "html for json": ("GetCompetition", "html", "answer", "could not be understood"),
-    "server": ("GetCompetition", "500", "server", "Kaggle is in trouble after 3 tries"),
+    "server": ("GetCompetition", "500", "server", "Kaggle's server failed after 3 tries"),
     "connection": ("ListDataFiles", "drop", "connection", "connection to Kaggle failed after 3 tries"),
 }
 
@@ -204,7 +204,7 @@ def test_damaged_twice_is_set_aside_and_never_done(kaggle, client, tmp_path):
 def test_an_archive_without_a_listed_file_is_refused(kaggle, client, tmp_path):
     files = kaggle.contests["flowers"].files
     kaggle.contests["flowers"] = Contest(files, listed={**{n: len(d) for n, d in files.items()}, "train/02.tfrec": 9})
-    with pytest.raises(KaggleError, match=r"1 listed files are not in it \(train/02.tfrec\)"):
+    with pytest.raises(KaggleError, match=r"lacks 1 listed files: train/02\.tfrec"):
         download.download(client, "flowers", tmp_path, 200)
 
 
@@ -220,7 +220,7 @@ def test_a_full_disk_is_a_sentence(kaggle, client, home, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "cache"], env=_env(client), capture_output=True, text=True
     )
-    assert "the disk could not take what Kaggle sent" in done.stderr.splitlines()[-1]
+    assert "the download could not be written to disk" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "cache" / "flowers.json").exists()
 
 
@@ -318,5 +318,5 @@ def test_a_link_is_as_good_as_a_slug(text):
 
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
 def test_what_is_no_slug_is_refused(text):
-    with pytest.raises(UserError, match="is no competition: expected its slug"):
+    with pytest.raises(UserError, match="is not a competition: expected its slug"):
         slug_of(text)

@@ -41,14 +41,14 @@ def fetch(client, pattern, folder, progress=None):
         ("*.jpg", ["train/a b.jpg", "train/deep/a b.jpg", "test/c.jpg"]),
     ],
 )
-def test_what_the_pattern_names_comes_and_nothing_else(large, client, tmp_path, pattern, names):
+def test_only_files_that_match_the_pattern_are_downloaded(large, client, tmp_path, pattern, names):
     fetch(client, pattern, tmp_path / "only")
     assert tree(tmp_path / "only") == {name: FILES[name] for name in names}
     assert large.count("DownloadDataFiles") == 0
     assert large.count("file") == len(names)
 
 
-def test_what_is_here_and_whole_is_not_fetched_again_and_what_is_damaged_is(large, client, tmp_path):
+def test_only_missing_or_damaged_files_are_downloaded_again(large, client, tmp_path):
     fetch(client, "train/", tmp_path)
     fetch(client, "train/", tmp_path)
     assert large.count("file") == 2
@@ -69,7 +69,7 @@ def test_a_cut_file_is_resumed(large, client, tmp_path):
     assert seen[-1] == ("downloading", 1_000_000, 1_000_000)
 
 
-def test_a_byte_that_was_changed_on_the_way_is_noticed(large, client, said, tmp_path):
+def test_a_byte_changed_in_transit_is_detected(large, client, said, tmp_path):
     large.faults["file"] = ["flip"]
     fetch(client, "test/c.jpg", tmp_path)
     assert tree(tmp_path) == {"test/c.jpg": FILES["test/c.jpg"]}
@@ -92,7 +92,7 @@ def test_a_rate_limit_in_the_middle_costs_no_file(large, client, tmp_path):
 
 def test_a_file_of_another_size_than_listed_is_refused(large, client, tmp_path):
     large.contests["flowers"].listed = {"test/c.jpg": 999}
-    with pytest.raises(KaggleError, match=r"c.jpg came with 1000 of 999 listed bytes"):
+    with pytest.raises(KaggleError, match=r"c.jpg has 1000 of 999 listed bytes"):
         fetch(client, "test/", tmp_path)
     assert tree(tmp_path) == {}
 
@@ -106,5 +106,5 @@ def test_a_listed_name_that_leaves_the_folder_is_refused(large, client, tmp_path
 
 
 def test_a_pattern_that_names_nothing_is_refused_with_examples(large, client, tmp_path):
-    with pytest.raises(UserError, match=r"ONLY=absent/ names none of the 4 files .* \(the first: train.csv, "):
+    with pytest.raises(UserError, match=r"ONLY=absent/ matches none of the 4 files .* \(the first: train.csv, "):
         fetch(client, "absent/", tmp_path)

@@ -34,7 +34,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_looks_like_a_secret_is_hidden(text):
+def test_strings_that_look_like_secrets_are_hidden(text):
     shown = redact(text)
     assert "planted" not in shown
     assert "YWRhOnBsYW50" not in shown
@@ -83,7 +83,7 @@ def test_a_token_decides_alone_and_says_so(tmp_path):
         "KAGGLE_KEY": "k-1234",
     }
     found = credentials.find(environment)
-    assert (found.source, found.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is not used beside it",))
+    assert (found.source, found.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is ignored because of it",))
     assert "KAGGLE_KEY" not in credentials.child_environment(environment, found)
 
 
@@ -109,7 +109,7 @@ def test_every_place_of_a_credential_is_known_in_the_clients_order(tmp_path):
     assert credentials.find({**environment, "KAGGLE_API_TOKEN": token}).source == f"KAGGLE_API_TOKEN (the file {token})"
     Path(token).chmod(0o644)
     assert credentials.find(environment).warnings == (
-        f"{token} can be read by others on this machine: chmod 600 {token}",
+        f"{token} is readable by other users of this machine: chmod 600 {token}",
     )
 
 
@@ -132,7 +132,9 @@ try:
     download.fetch(client, "flowers", folder / "raw", folder / "cache", 200)
     file = folder / "s.csv"
     file.write_text("id,label\\n")
-    print(submit.submit(client, "flowers", submit.by_file(file, "s.csv"), "0" * 64, "note", False, 1.0))
+    way = submit.by_file(file, "s.csv")
+    request = submit.SubmissionRequest("flowers", way, "0" * 64, "note", resend=False, listing_lag=1.0)
+    print(submit.submit(client, request))
 except UserError:
     traceback.print_exc()
 """

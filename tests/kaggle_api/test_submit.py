@@ -24,14 +24,17 @@ def file(tmp_path):
 LAG = 300.0  # seconds; a test that finds the submission ends long before
 
 
+def request_for(way, again=False, lag=LAG, note="two members"):
+    return submit.SubmissionRequest("flowers", way, DIGEST, note, again, lag)
+
+
 def send(client, file, again=False, lag=LAG):
-    way = submit.by_file(file, file.name)
-    return submit.submit(client, "flowers", way, DIGEST, "two members", again, lag)
+    return submit.submit(client, request_for(submit.by_file(file, file.name), again, lag))
 
 
 def follow(client, ref, seconds=20.0):
     waited = []
-    return delivery.follow(client, "flowers", ref, seconds, 0.01, 0.05, waited.append), waited
+    return delivery.follow(client, "flowers", ref, delivery.ScoreWait(seconds, 0.01, 0.05, waited.append)), waited
 
 
 def test_a_file_is_submitted_and_followed_to_its_score(kaggle, client, file):
@@ -77,7 +80,7 @@ def test_the_same_file_is_not_sent_twice_unless_asked_for(kaggle, client, file):
         ("CreateSubmission", ["429"]),
     ],
 )
-def test_what_kaggle_surely_did_not_take_is_sent_again(kaggle, client, file, method, faults):
+def test_a_submission_that_kaggle_certainly_did_not_accept_is_sent_again(kaggle, client, file, method, faults):
     kaggle.faults[method] = list(faults)
     ref = send(client, file)
     assert [(made["ref"], made["sha256"]) for made in kaggle.submissions] == [(ref, DIGEST)]
@@ -95,7 +98,7 @@ def test_a_lost_answer_is_waited_for_in_a_list_that_lags_and_nothing_is_sent_twi
 @pytest.mark.parametrize("fault", ["500", "html"])  # 500 before anything happened, which nobody here can know
 def test_an_outcome_that_stays_unknown_ends_with_what_to_do_and_sends_nothing(kaggle, client, file, fault):
     kaggle.faults["CreateSubmission"] = [fault]
-    with pytest.raises(UnknownOutcome, match=r"unknown whether Kaggle took .* look at .* `make submit AGAIN=1` sends"):
+    with pytest.raises(UnknownOutcome, match=r"unknown whether Kaggle accepted .* see .* `make submit AGAIN=1` sends"):
         send(client, file, lag=0.1)
     assert (kaggle.submissions, kaggle.count("CreateSubmission")) == ([], 1)
 
@@ -130,7 +133,7 @@ def test_a_long_retry_after_ends_at_once_with_the_time_to_come_back(kaggle, clie
         ("ListSubmissions", "401", "credentials", "does not accept the credential"),
     ],
 )
-def test_what_fails_for_good_is_a_sentence_and_no_submission(kaggle, client, file, method, fault, kind, message):
+def test_a_permanent_failure_is_one_sentence_and_sends_nothing(kaggle, client, file, method, fault, kind, message):
     kaggle.faults[method] = [fault] * 20
     with pytest.raises(KaggleError, match=message) as user_error:
         send(client, file)
@@ -152,7 +155,7 @@ def test_a_submission_that_stays_pending_is_not_called_done(kaggle, client, file
     assert (scored.status, scored.public) == ("PENDING", None)
 
 
-def test_not_yet_known_counts_as_pending(kaggle, client, file):
+def test_a_submission_unknown_to_kaggle_counts_as_pending(kaggle, client, file):
     ref = send(client, file)
     kaggle.faults["GetSubmission"] = ["404"]
     assert follow(client, ref)[0].status == "COMPLETE"
@@ -164,8 +167,8 @@ def deliver(client, file, ledger, again=False, lag=LAG):
 
     before = already_sent(read(ledger), DIGEST)
     earlier = delivery.Earlier(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
-    way, timing = submit.by_file(file, file.name), delivery.Timing(20, 0.01, 0.05, lag)
-    return delivery.deliver(client, "flowers", way, DIGEST, "", again, earlier, record, timing, lambda waited: None)
+    request = request_for(submit.by_file(file, file.name), again, lag, note="")
+    return delivery.deliver(client, request, earlier, record, delivery.ScoreWait(20, 0.01, 0.05))
 
 
 def events(ledger):
@@ -192,7 +195,9 @@ def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_p
     assert [what for what, _, _ in events(ledger)] == ["sending", "failed", "sending", "submitted", "scored"]
 
 
-def test_an_attempt_without_an_outcome_is_looked_for_and_sent_again_only_when_asked(kaggle, client, file, tmp_path):
+def test_an_attempt_without_recorded_outcome_is_looked_for_and_not_sent_again_by_default(
+    kaggle, client, file, tmp_path
+):
     ledger = tmp_path / "ledger.jsonl"
     deliver(client, file, ledger)
     kaggle.faults["CreateSubmission"] = ["after:504"]
@@ -203,8 +208,8 @@ def test_an_attempt_without_an_outcome_is_looked_for_and_sent_again_only_when_as
         deliver(client, file, ledger, lag=0.1)
     assert ([what for what, _, _ in events(ledger)][3:], len(kaggle.submissions)) == (["sending"], 2)
     kaggle.submissions[1]["unlisted"] = 2
-    found = deliver(client, file, ledger)
-    assert (found.ref, len(kaggle.submissions)) == (kaggle.submissions[1]["ref"], 2)
+    submission = deliver(client, file, ledger)
+    assert (submission.ref, len(kaggle.submissions)) == (kaggle.submissions[1]["ref"], 2)
     assert [what for what, _, _ in events(ledger)][3:] == ["sending", "submitted", "scored"]
 
 
@@ -232,7 +237,7 @@ def left(kaggle):
 
 def hand_in(client, made, again=False):
     submit.refuse_another_output(client, made)
-    return submit.submit(client, "flowers", submit.by_kernel(made), DIGEST, "two members", again, LAG)
+    return submit.submit(client, request_for(submit.by_kernel(made), again))
 
 
 def test_what_a_kernel_left_is_submitted_and_followed_to_its_score(kaggle, client, left):
@@ -264,8 +269,8 @@ def test_a_lost_answer_for_a_kernel_never_costs_a_second_submission(kaggle, clie
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 1}, "submission.csv of version 1 of ada/goldfold-flowers is not the submission in hand"),
-        ({"file": "other.csv"}, r"other.csv of version 2 of ada/goldfold-flowers is not there \(any more\)"),
+        ({"version": 1}, "submission.csv of version 1 of ada/goldfold-flowers differs from the selected submission"),
+        ({"file": "other.csv"}, r"other.csv of version 2 of ada/goldfold-flowers is missing on Kaggle"),
     ],
 )
 def test_another_output_than_the_one_in_hand_is_refused(kaggle, client, left, changes, message):

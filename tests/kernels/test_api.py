@@ -85,7 +85,7 @@ def folds(work):
     return [path.parent.name for path in found if files_intact(path, read_manifest(path))]
 
 
-def test_push_follow_pull_merge_as_if_trained_here(kaggle, client, tmp_path):
+def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, tmp_path):
     told = plan("0", "1")
     pushed, ended, log = go(client, told)
     assert (pushed.owner, pushed.slug, pushed.version, ended.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
@@ -98,7 +98,7 @@ def test_push_follow_pull_merge_as_if_trained_here(kaggle, client, tmp_path):
     assert "dockerImage" not in request
 
 
-def test_one_fold_is_added_to_those_that_are_here_and_whole(kaggle, client, tmp_path):
+def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path):
     here = tmp_path / "here" / "work/flowers/members/cnn/fold0"
     here.mkdir(parents=True)
     (here / "weights.npz").write_bytes(b"mine")
@@ -109,7 +109,7 @@ def test_one_fold_is_added_to_those_that_are_here_and_whole(kaggle, client, tmp_
     assert (here / "weights.npz").read_bytes() == b"mine"
 
 
-def test_what_the_time_limit_cut_goes_on_where_it_stopped(kaggle, client, tmp_path):
+def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path):
     told = plan("0", "9", seconds=4)
     pushed, ended, _ = go(client, told)
     output = kernel_results.pull(client, pushed, told.run, tmp_path / "pulled")
@@ -127,7 +127,7 @@ def test_what_the_time_limit_cut_goes_on_where_it_stopped(kaggle, client, tmp_pa
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
 
 
-def test_a_failed_command_is_an_error_that_keeps_what_was_done(kaggle, client, tmp_path):
+def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client, tmp_path):
     told = plan("0", "8", "1")
     pushed, ended, log = go(client, told)
     assert ended.status == "ERROR"
@@ -178,7 +178,7 @@ def test_a_module_that_cannot_be_had_is_named(kaggle, client):
     kaggle.kernel_environment = {"PIP_NO_INDEX": "1"}
     _, ended, log = go(client, plan("0", needs={"no_such_module": "no-such-module"}))
     assert ended.status == "ERROR"
-    assert "no_such_module cannot be imported here" in log
+    assert "no_such_module cannot be imported" in log
 
 
 def test_a_source_kaggle_would_drop_is_refused(kaggle, client):
@@ -192,9 +192,7 @@ def test_a_source_kaggle_would_drop_is_refused(kaggle, client):
 def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
     quota = {"error": "Maximum batch TPU session count of 1 reached."}
     monkeypatch.setattr(kaggle, "save_kernel", lambda ask: quota)
-    with pytest.raises(
-        KaggleError, match="did not take the kernel ada/goldfold-flowers: Maximum batch TPU session count"
-    ):
+    with pytest.raises(KaggleError, match="rejected the kernel ada/goldfold-flowers: Maximum batch TPU session count"):
         kernels.push(client, KERNEL, packing.pack(project(), plan("0")))
 
 
@@ -205,14 +203,14 @@ def test_a_dataset_is_waited_for_until_kernels_can_read_it(kaggle, client, tmp_p
     assert kaggle.dataset_polls == -1
     assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
     kaggle.dataset_polls = 10**9
-    with pytest.raises(KaggleError, match="did not take the dataset ada/wheels-of-goldfold: its status is"):
+    with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: its status is"):
         kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
 
 
 def test_kaggles_refusal_of_a_dataset_is_passed_on(kaggle, client, tmp_path, monkeypatch):
     (tmp_path / "a.whl").write_bytes(b"1")
     monkeypatch.setattr(kaggle, "create_dataset", lambda ask: {"error": "The title is taken", "status": "error"})
-    with pytest.raises(KaggleError, match="did not take the dataset ada/wheels-of-goldfold: The title is taken"):
+    with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: The title is taken"):
         kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
 
 
@@ -291,8 +289,8 @@ def harm(folder, what):
     [
         ("flipped", "is missing or damaged"),
         ("absent", "is missing or damaged"),
-        ("elsewhere", "was not asked for"),
-        ("not asked for", "was not asked for"),
+        ("elsewhere", "unexpected result"),
+        ("not asked for", "unexpected result"),
         ("no list", "left no goldfold-output.json"),
         ("torn list", "is damaged: `make kernel` fetches it again"),
     ],
@@ -325,12 +323,12 @@ def test_the_version_that_was_pushed_is_asked_for_not_the_newest(kaggle, client,
     [
         ({"machine_shape": "TpuV38"}, "TpuV38 is retired and silently runs on TpuV5E8"),
         ({"machine_shape": "TpuV232"}, "runs it on a CPU"),
-        ({"slug": "abc"}, "is no slug of a kernel"),
-        ({"slug": "Gold Fold"}, "is no slug of a kernel"),
+        ({"slug": "abc"}, "is not a slug of a kernel"),
+        ({"slug": "Gold Fold"}, "is not a slug of a kernel"),
         ({"datasets": ("wheels",)}, "expected owner/slug"),
     ],
 )
-def test_what_kaggle_would_silently_do_otherwise_is_refused(changes, message):
+def test_settings_that_kaggle_would_silently_change_are_refused(changes, message):
     with pytest.raises(UserError, match=message):
         kernels.metadata(Kernel(**{**KERNEL.__dict__, **changes}), "a.py")
 
@@ -360,7 +358,7 @@ def test_the_notebook_does_the_same_in_cells(tmp_path):
 def test_a_project_that_kaggle_would_not_take_is_refused():
     import random
 
-    with pytest.raises(UserError, match=r"the packed project is .* characters, Kaggle takes 1,000,000"):
+    with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
         packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
 
 
@@ -387,7 +385,7 @@ def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
 
 
 @pytest.mark.parametrize("what", ["whole", "flipped", "absent", "elsewhere"])
-def test_a_kernel_goes_on_only_from_whole_results(tmp_path, what):
+def test_a_kernel_resumes_only_from_complete_results(tmp_path, what):
     fold = tmp_path / "there/work/flowers/members/cnn/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))

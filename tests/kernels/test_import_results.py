@@ -48,7 +48,7 @@ def home(folder):
     return ImportTarget(folder / "work" / "digits", folder / "submissions", params(), (), None, lambda line: None)
 
 
-def test_the_file_its_line_of_the_ledger_and_where_it_is_on_kaggle_come_home(tmp_path):
+def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp_path):
     left(tmp_path / "output", CSV)
     import_submission(home(tmp_path), PUSHED, tmp_path / "output")
     (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
@@ -60,7 +60,7 @@ def test_the_file_its_line_of_the_ledger_and_where_it_is_on_kaggle_come_home(tmp
 
 def test_a_file_that_is_not_the_one_of_its_ledger_stays_out(tmp_path):
     left(tmp_path / "output", b"id,label\na,2\n")
-    with pytest.raises(UserError, match="is not what its ledger says"):
+    with pytest.raises(UserError, match="is not in its ledger"):
         import_submission(home(tmp_path), PUSHED, tmp_path / "output")
     assert not (tmp_path / "submissions").exists()
     assert not (tmp_path / "work").exists()
@@ -80,7 +80,7 @@ def test_another_model_or_another_choice_asks_for_another_submission(tmp_path):
     assert kernel_work.submission_request_digest(tmp_path, here) != first
 
 
-def test_a_member_made_elsewhere_cannot_be_part_of_it(tmp_path):
+def test_external_predictions_cannot_be_part_of_a_kernel_submission(tmp_path):
     here = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
-    with pytest.raises(UserError, match=r"members.torch.predictions are files of this machine"):
+    with pytest.raises(UserError, match=r"members.torch.predictions are local files"):
         kernel_work.submission_request_digest(tmp_path, here)

@@ -36,7 +36,7 @@ def reached(modules):
     return seen
 
 
-def test_the_kernel_looks_for_every_package_that_its_stages_import():
+def test_the_kernel_checks_every_package_that_its_stages_import():
     """JAX is left out: only its own engine imports it, where the image has it."""
     tops = {name.split(".")[0] for name in reached(f"pipelines.{stage}" for stage in STAGES)}
     others = tops - {"competition", "pipelines", "jax"} - set(sys.stdlib_module_names)
@@ -79,19 +79,19 @@ def test_images_and_weights_below_the_projects_folder_can_travel(tmp_path, monke
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        ("prepare.external={more: /pictures}", "prepare.external.more: /pictures is a place of this machine"),
-        ("prepare.external={more: ../pictures}", "prepare.external.more: ../pictures is a place of this machine"),
-        ("members.cnn.weights=~/mine.weights.h5", "members.cnn.weights: ~/mine.weights.h5 is a place of this machine"),
+        ("prepare.external={more: /pictures}", "prepare.external.more: /pictures is outside the project"),
+        ("prepare.external={more: ../pictures}", "prepare.external.more: ../pictures is outside the project"),
+        ("members.cnn.weights=~/mine.weights.h5", "members.cnn.weights: ~/mine.weights.h5 is outside the project"),
         ("members.cnn.weights=mine.weights.h5", "members.cnn.weights: mine.weights.h5 was not found"),
     ],
 )
-def test_what_a_kernel_would_not_find_is_refused(sets, message):
+def test_files_outside_the_project_are_refused(sets, message):
     here = params(f"'{sets}'")
     with pytest.raises(UserError, match=message):
         packing.own_files(here, here.members)
 
 
-def test_files_that_travel_arrive_where_they_are_named(tmp_path, monkeypatch):
+def test_packed_files_are_restored_at_their_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("pictures/rose/1.jpg", "top.weights.h5"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -80,7 +80,7 @@ def test_a_long_rate_limit_ends_at_once_and_leaves_nothing_to_go_on_with(kaggle,
 
 
 @pytest.mark.parametrize("fault", ["400:The title is taken", "401", "403"])
-def test_what_kaggle_refuses_is_not_looked_for(kaggle, client, state, fault):
+def test_a_rejected_push_is_not_looked_for(kaggle, client, state, fault):
     kaggle.faults["SaveKernel"] = [fault]
     with pytest.raises(KaggleError):
         push(client, state)

@@ -146,7 +146,9 @@ def test_the_doctor_asks_about_the_competition(kaggle, place, monkeypatch, envir
 def test_a_quota_that_cannot_be_asked_is_a_note(kaggle, place, monkeypatch, environment):
     kaggle.faults["GetAcceleratorQuotaStatistics"] = ["500"]
     said, end = doctor_says(place, monkeypatch, environment)
-    assert said[-1].startswith("note  kaggle: the week's hours of GPU and TPU could not be asked: Kaggle is in trouble")
+    assert said[-1].startswith(
+        "note  kaggle: the week's hours of GPU and TPU could not be asked: Kaggle's server failed"
+    )
     assert end == ""
 
 

@@ -37,7 +37,7 @@ def test_the_leaderboard_shows_the_top_and_the_own_rank_as_far_as_it_is_known(de
     *rows, last = rank(desk)
     assert rows[1].endswith("Ada's team  <- this team") and last == "leaderboard: Ada's team is number 2 of 3"
     assert rank(desk, "--top", "1")[1:] == [
-        "leaderboard: Kaggle does not tell the rank of Ada's team, which is not among these rows"
+        "leaderboard: Kaggle does not return the rank of Ada's team, which is not among these rows"
     ]
     contest.user_rank = 2
     assert rank(desk, "--top", "1")[1:] == ["leaderboard: Ada's team is number 2 of 3"]

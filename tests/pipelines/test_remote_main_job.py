@@ -252,7 +252,7 @@ def test_from_download_to_a_scored_line_through_a_notebook(downloaded, notebooks
     world = downloaded.at(tmp_path)
     sets = "kaggle.submit=notebook train.learning_rate=0.003"
     said, version = world.do("kernel", sets=sets), len(world.kaggle.kernels["ada/goldfold-small"])
-    assert f"made by version {version} of ada/goldfold-small; `make submit` hands it in" in said
+    assert f"made by version {version} of ada/goldfold-small; `make submit` submits it" in said
     assert world.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
     assert "kernel: current" in world.do("kernel", sets=sets)
     left = world.place.submission()
@@ -317,7 +317,7 @@ def test_a_kernel_without_its_accelerator_leaves_everything_as_it_was(world) -> 
 def test_what_a_kernel_cannot_read_is_refused_before_it_is_pushed(world) -> None:
     pushes = world.kaggle.count("SaveKernel")
     told = world.refused("kernel", sets="members.slim.weights=/home/ada/mine.weights.h5")
-    assert "members.slim.weights: /home/ada/mine.weights.h5 is a place of this machine" in told
+    assert "members.slim.weights: /home/ada/mine.weights.h5 is outside the project" in told
     assert world.kaggle.count("SaveKernel") == pushes
 
 

@@ -58,7 +58,7 @@ def test_of_two_submits_at_once_one_refuses(desk) -> None:
 def test_an_attempt_that_kaggle_never_got_is_sent_only_when_asked(desk) -> None:
     desk.note("sending")  # and then the process was killed, before the upload
     told = desk.refused("submit", sets="kaggle.listing_lag=0")
-    assert "unknown whether Kaggle took this submission" in told and "`make submit AGAIN=1` sends" in told
+    assert "unknown whether Kaggle accepted this submission" in told and "`make submit AGAIN=1` sends" in told
     assert (sent(desk), desk.events()) == ([], [("sending", "")])
     desk.do("submit", "--again")
     assert sent(desk) == [DIGEST]
@@ -95,7 +95,7 @@ def test_the_table_shows_everything_on_kaggle_and_keeps_scores_when_the_limits_f
     assert own.split()[1] == str(first) and "0.90000" in own and own.endswith("scored")
     (foreign,) = [line for line in said.splitlines() if str(second) in line]
     assert "mine?[2J.csv (not from here)" in foreign and foreign.endswith("scored")
-    assert "how many are left today is not known: Kaggle is in trouble" in said
+    assert "how many are left today is not known: Kaggle's server failed" in said
 
 
 def test_an_open_attempt_is_called_unknown_and_a_dead_kaggle_hides_no_line(desk) -> None:

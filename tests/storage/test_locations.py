@@ -15,10 +15,9 @@ VM = {"ISTPUVM": "1", "KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "local"}
 NODE = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "node-1"}
 
 
-def decide(environment, there=(), bucket="", kaggle_path="/kaggle/input/flowers", inputs=()):
-    return storage.decide(
-        environment, set(there).__contains__, "work/flowers/raw", bucket, "flowers", lambda: kaggle_path, lambda: inputs
-    )
+def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers", inputs=()):
+    view = storage.MachineView(environment, set(paths).__contains__, lambda: kaggle_path, lambda: inputs)
+    return storage.choose_location(view, "work/flowers/raw", bucket, "flowers")
 
 
 MACHINES = {
@@ -34,39 +33,39 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_every_machine_is_known_by_its_marks(name):
-    environment, there = MACHINES[name]
-    assert storage.machine(environment, set(there).__contains__) == name
+def test_every_kind_of_machine_is_detected(name):
+    environment, paths = MACHINES[name]
+    assert storage.machine(environment, set(paths).__contains__) == name
 
 
-def test_the_users_bucket_wins_everywhere():
-    for environment, there in MACHINES.values():
-        assert decide(environment, there, bucket="gs://mine/flowers/").path == "gs://mine/flowers"
+def test_the_users_bucket_has_precedence_on_every_machine():
+    for environment, paths in MACHINES.values():
+        assert choose(environment, paths, bucket="gs://mine/flowers/").path == "gs://mine/flowers"
 
 
 def test_a_tpu_vm_reads_what_kaggle_attached():
-    place = decide(VM, inputs=["/kaggle/input/competitions/flowers"])
-    assert (place.path, place.machine) == ("/kaggle/input/competitions/flowers", "kaggle tpu vm")
-    assert "needs no bucket" in place.reason
+    location = choose(VM, inputs=["/kaggle/input/competitions/flowers"])
+    assert (location.path, location.machine) == ("/kaggle/input/competitions/flowers", "kaggle tpu vm")
+    assert "needs no bucket" in location.reason
 
 
-def test_a_legacy_node_gets_kaggles_bucket_and_nothing_else():
-    assert decide(NODE, kaggle_path="gs://kds-1").path == "gs://kds-1"
+def test_a_legacy_tpu_node_uses_kaggles_bucket_only():
+    assert choose(NODE, kaggle_path="gs://kds-1").path == "gs://kds-1"
     with pytest.raises(UserError, match=r"a TPU node reads only gs://"):
-        decide(NODE, kaggle_path="/kaggle/input/flowers")
+        choose(NODE, kaggle_path="/kaggle/input/flowers")
 
 
 def test_a_local_folder_is_refused_for_a_remote_node_with_the_fix():
     with pytest.raises(UserError, match=r"cannot read the local folder work/flowers/raw: copy it to a bucket \(gsutil"):
-        decide({"TPU_NAME": "node-1"}, there=["work/flowers/raw"])
+        choose({"TPU_NAME": "node-1"}, paths=["work/flowers/raw"])
 
 
 @pytest.mark.parametrize(
-    ("environment", "there"),
+    ("environment", "paths"),
     [({}, ()), ({"COLAB_RELEASE_TAG": "r"}, ()), ({}, ("/dev/accel0",)), (VM, ()), ({"TPU_NAME": "local"}, ())],
 )
-def test_else_it_is_where_download_put_it(environment, there):
-    assert decide(environment, (*there, "work/flowers/raw")).path == "work/flowers/raw"
+def test_the_default_is_the_local_folder(environment, paths):
+    assert choose(environment, (*paths, "work/flowers/raw")).path == "work/flowers/raw"
 
 
 @pytest.mark.parametrize(
@@ -79,13 +78,13 @@ def test_else_it_is_where_download_put_it(environment, there):
 )
 def test_without_data_the_next_step_is_named(environment, hint):
     with pytest.raises(UserError, match=hint):
-        decide(environment)
+        choose(environment)
 
 
 @pytest.mark.parametrize("bucket", ["mine/flowers", "gs://", "s3://mine/x", "gs://UPPER/x"])
-def test_what_is_no_bucket_is_refused(bucket):
+def test_an_invalid_bucket_is_refused(bucket):
     with pytest.raises(UserError, match="expected gs://NAME"):
-        decide({}, bucket=bucket)
+        choose({}, bucket=bucket)
 
 
 def test_inputs_are_found_wherever_kaggle_mounts_them(tmp_path):
@@ -100,10 +99,10 @@ def test_inputs_are_found_wherever_kaggle_mounts_them(tmp_path):
     assert storage.find_inputs("sample_submission.csv", str(tmp_path / "absent")) == []
 
 
-def test_a_local_place_is_listed_and_read(tmp_path):
+def test_a_local_location_is_listed_and_read(tmp_path):
     (tmp_path / "a.tfrec").write_bytes(b"1")
-    tried = storage.try_place(str(tmp_path), os.environ, 15)
-    assert (tried.files, tried.first) == (1, "a.tfrec")
+    check = storage.try_place(str(tmp_path), os.environ, 15)
+    assert (check.files, check.first) == (1, "a.tfrec")
     with pytest.raises(UserError, match=r"cannot be read: .*absent"):
         storage.try_place(str(tmp_path / "absent"), os.environ, 15)
     (tmp_path / "empty").mkdir()
@@ -114,7 +113,7 @@ def test_a_local_place_is_listed_and_read(tmp_path):
 @pytest.fixture(scope="module")
 def gcs(tmp_path_factory):
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not here")
+        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as server:
         server.buckets["mine"] = {"data/fold0-00-2.tfrec": b"1234"}
         server.denied.add("denied")
@@ -122,18 +121,18 @@ def gcs(tmp_path_factory):
 
 
 def test_a_bucket_is_listed_and_read_by_the_real_file_system(gcs):
-    tried = storage.try_place("gs://mine/data", {**os.environ, **gcs.environment()}, 15)
-    assert (tried.files, tried.first) == (1, "fold0-00-2.tfrec")
+    check = storage.try_place("gs://mine/data", {**os.environ, **gcs.environment()}, 15)
+    assert (check.files, check.first) == (1, "fold0-00-2.tfrec")
     assert "GET /mine/data%2Ffold0-00-2.tfrec" in gcs.calls
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("gs://denied/data", "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING may not read it: give it the role"),
+        ("gs://denied/data", "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING has no read access: grant it the role"),
     ],
 )
-def test_a_bucket_that_cannot_be_read_says_why_and_who_asked(gcs, path, message):
+def test_the_error_of_an_unreadable_bucket_names_cause_and_account(gcs, path, message):
     with pytest.raises(UserError, match=message):
         storage.try_place(path, {**os.environ, **gcs.environment()}, 15)
 
@@ -145,9 +144,7 @@ def test_a_network_without_answer_ends_in_time():
         "NO_GCE_CHECK": "true",
         "GOOGLE_AUTH_TOKEN_FOR_TESTING": "x",
     }
-    with pytest.raises(
-        UserError, match=r"did not answer within 3 s: Google's storage is not reached from here \(asked as"
-    ):
+    with pytest.raises(UserError, match=r"did not answer within 3 s: Google's storage cannot be reached \(account:"):
         storage.try_place("gs://mine/data", environment, 3)
 
 
@@ -156,13 +153,16 @@ import json, sys
 import numpy as np, tensorflow as tf
 from competition.storage import bucket
 folder = sys.argv[1]
+def copy(source, target):
+    bucket.copy_files(source, target, bucket.names(source))
+    return len(bucket.names(target))
 with tf.io.TFRecordWriter("gs://mine/records/fold0-00-300.tfrec") as writer:
     for number in range(300):
         writer.write(b"record %d" % number)
 dataset = tf.data.TFRecordDataset(tf.io.gfile.glob("gs://mine/records/*.tfrec"), num_parallel_reads=2)
 print("records", sum(1 for _ in dataset))
-print("out", bucket.copy_folder(folder + "/there", "gs://mine/member"), bucket.names("gs://mine/member"))
-print("back", bucket.copy_folder("gs://mine/member", folder + "/back"))
+print("out", copy(folder + "/source", "gs://mine/member"), bucket.names("gs://mine/member"))
+print("back", copy("gs://mine/member", folder + "/back"))
 print("weights", float(np.load(folder + "/back/fold0/weights.npz")["w"].sum()))
 bucket.write_bytes("gs://mine/probs.npy", b"123")
 print("bytes", bucket.read_bytes("gs://mine/probs.npy"))
@@ -179,7 +179,7 @@ for wrong in ("gs://mine/absent", "s4://mine/x"):
 def test_records_weights_and_predictions_live_on_a_bucket(gcs, tmp_path):
     import numpy as np
 
-    fold = tmp_path / "there" / "fold0"
+    fold = tmp_path / "source" / "fold0"
     fold.mkdir(parents=True)
     np.savez(fold / "weights.npz", w=np.arange(1000.0))
     np.savez(fold / "oof.npz", ids=np.array(["a", "b"]), probs=np.full((2, 2), 0.5, np.float32))
@@ -212,13 +212,13 @@ from competition.config.params_file import load_params
 from competition.storage import bucket
 from competition.training.model import build
 own, root = Path(sys.argv[1]) / "own.weights.h5", Path(sys.argv[2])
-here = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.35)
-here.save_weights(own)
+source = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.35)
+source.save_weights(own)
 bucket.write_bytes("gs://mine/own.weights.h5", own.read_bytes())
 member = replace(load_params(root / "params.yaml").members["mobilenet"], image_size=32)
 for weights in ("gs://mine/own.weights.h5", "none"):
     built = build(replace(member, weights=weights), 4).get_weights()
-    print(weights, all(np.array_equal(a, b) for a, b in zip(here.get_weights(), built)))
+    print(weights, all(np.array_equal(a, b) for a, b in zip(source.get_weights(), built)))
 """
 
 

@@ -44,7 +44,7 @@ def check(tmp_path, sample, content: str | bytes, index=IDS, of=None):
         assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())  # never touched
 
 
-def test_what_is_written_passes_its_own_check_unmended(tmp_path, sample):
+def test_a_written_file_passes_the_check_without_corrections(tmp_path, sample):
     path = tmp_path / "out.csv"
     shuffled = [4, 2, 0, 1, 3]
     ids, labels = np.array(IDS)[shuffled], np.array([3, 0, 1, 2, 3])[shuffled]
@@ -95,7 +95,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_kaggle_would_refuse_is_refused_with_its_count(tmp_path, sample, name):
+def test_errors_that_kaggle_would_reject_are_reported_with_their_count(tmp_path, sample, name):
     content, message = REFUSED[name]
     with pytest.raises(UserError, match=message):
         check(tmp_path, sample, content)
@@ -114,7 +114,7 @@ MENDED = {
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_what_kaggle_would_accept_is_mended_and_said(tmp_path, sample, name):
+def test_deviations_that_kaggle_would_accept_are_corrected_and_reported(tmp_path, sample, name):
     content, message = MENDED[name]
     checked = check(tmp_path, sample, content)
     assert len(checked.mended) == 1

@@ -75,7 +75,7 @@ def test_probabilities_are_scored_as_such_and_a_loss_is_shown_as_a_loss(world):
     ).private == pytest.approx(-np.log(0.8))
 
 
-def test_without_a_solution_there_is_nothing_to_grade(world):
+def test_grading_without_a_solution_is_an_error(world):
     with pytest.raises(UserError, match="only competitions made here have a solution"):
         grade(
             submission(world / "a.csv", {"i0": 0}),

@@ -33,7 +33,7 @@ def event(what, digest=ENTRY.digest, ref="", public=None, private=None, error=""
     return Event(digest, what, ref, public, private, error, "2026-01-02T03:05:00Z")
 
 
-def test_what_is_appended_is_read_back(tmp_path):
+def test_appended_lines_are_read_back(tmp_path):
     path = tmp_path / "submissions" / "ledger.jsonl"
     lines = [ENTRY, event("submitted", ref="17"), event("scored", ref="17", public=0.98)]
     for line in lines:
