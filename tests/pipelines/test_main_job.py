@@ -74,7 +74,7 @@ def interrupted(finished: Place, tmp_path_factory: pytest.TempPathFactory) -> Pl
         place.do(stage)
     asked = place.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
     assert asked.code == 143, asked
-    assert "goes on from there" in asked.out
+    assert "resumes from it" in asked.out
     assert any(place.work.glob("members/slim/fold0/checkpoints/*.json")) and place.weights() == {}
     killed = place.stopped(signal.SIGKILL, "members/slim/fold1/checkpoints/*.json", "train")
     assert killed.code == -signal.SIGKILL, killed
@@ -234,3 +234,12 @@ def test_tuning_writes_what_training_then_uses(place: Place) -> None:
     assert "tune slim: current" in place.do("tune", sets=sets)
     told = place.refused("predict", sets=sets)
     assert f"-> {best['values']['learning_rate']}"[:12] in told
+
+
+def test_tuning_on_several_logical_devices_works_with_an_empty_image_cache(tmp_path: Path) -> None:
+    place = new_place(tmp_path)
+    for stage in ("download", "prepare"):
+        place.do(stage)
+    assert not (place.work / "cache").exists()
+    sets = "tune.trials=1 train.epochs=1 tune.members=[slim] device.logical_devices=2"
+    assert "best of 1 trials" in place.do("tune", sets=sets)
