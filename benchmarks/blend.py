@@ -1,7 +1,7 @@
 """Bagged greedy selection: 40 members x 16,465 rows x 104 classes, 50 rounds x 8 bags. python -m benchmarks.blend
 
-Against the same search written plainly on scikit-learn's f1_score (one whole bag, compared pick by pick), and against
-the loop of AutoGluon's EnsembleSelection written plainly (a few rounds, scaled to the rest). Takes about half a minute.
+Compared with the same search on scikit-learn's f1_score (one bag, compared pick by pick), and with the loop of AutoGluon's
+EnsembleSelection (a few rounds, scaled to all). Takes about half a minute.
 """
 
 import resource
@@ -17,7 +17,7 @@ from competition.ensemble.blend import BlendSettings, fit_blend, half_samples
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS
 
-MEMBERS, ROWS, ROUNDS, BAGS, FEW = 40, 16_465, 50, 8, 3
+MEMBERS, ROWS, ROUNDS, BAGS, AUTOGLUON_ROUNDS = 40, 16_465, 50, 8, 3
 T = TypeVar("T")
 SETTINGS = BlendSettings(("none",), ("bagged",), "mean", ROUNDS, BAGS, 0, 0.0, 0)
 
@@ -26,33 +26,34 @@ def f1(labels: np.ndarray, probs: np.ndarray) -> float:
     return float(f1_score(labels, probs.argmax(1), labels=range(CLASSES), average="macro", zero_division=0))
 
 
-def plainly(parts: np.ndarray, labels: np.ndarray, rounds: int) -> list[int]:
-    """Every sum formed, every score counted from the rows; ties by the likelihood of the truth, then the earliest."""
+def reference_picks(parts: np.ndarray, labels: np.ndarray, rounds: int) -> list[int]:
+    """Greedy selection that scores every candidate sum from its rows. Ties: highest likelihood of the labels, then the first."""
     total, picks = np.zeros_like(parts[0]), []
-    own = parts[:, np.arange(len(labels)), labels]
+    label_probs = parts[:, np.arange(len(labels)), labels]
     best, length = -np.inf, 0
     for _ in range(rounds):
         scores = np.array([f1(labels, total + part) for part in parts])
         tied = np.flatnonzero(scores == scores.max())
-        have = own[picks].sum(0) if picks else 0.0
-        picks.append(int(tied[np.argmax([np.log(np.maximum(have + own[m], 1e-7)).mean() for m in tied])]))
+        current = label_probs[picks].sum(0) if picks else 0.0
+        picks.append(int(tied[np.argmax([np.log(np.maximum(current + label_probs[m], 1e-7)).mean() for m in tied])]))
         total += parts[picks[-1]]
         if scores[picks[-1]] > best:
             best, length = scores[picks[-1]], len(picks)
     return picks[:length]
 
 
-def as_autogluon(parts: np.ndarray, labels: np.ndarray, rounds: int) -> None:
-    """The inner loop of AutoGluon's EnsembleSelection._fit: a running mean, re-weighed for every candidate."""
+def autogluon_rounds(parts: np.ndarray, labels: np.ndarray, rounds: int) -> None:
+    """The inner loop of AutoGluon's EnsembleSelection._fit: a running mean, recomputed for every candidate."""
     mean = np.zeros_like(parts[0])
     for s in range(rounds):
         scores = [1 - f1(labels, (s / (s + 1)) * mean + part / (s + 1)) for part in parts]
         mean = (s * mean + parts[int(np.argmin(scores))]) / (s + 1)
 
 
-def seconds(work: Callable[..., T], *arguments: object) -> tuple[float, T]:
+def seconds(function: Callable[..., T], *arguments: object) -> tuple[float, T]:
+    """Seconds of one call, and its result."""
     start = perf_counter()
-    result = work(*arguments)
+    result = function(*arguments)
     return perf_counter() - start, result
 
 
@@ -64,17 +65,21 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gain = metric.score(labels, blend.mix(members)) - metric.score(labels, probs.mean(0))
     print(f"bagged greedy, {BAGS} bags x {ROUNDS} rounds: {ours:.1f} s, {peak / 2**20:.1f} GiB at the peak", end=" ")
-    print(f"({(peak - before) / 2**20:.1f} of it added), {gain:+.4f} over equal weights on the rows chosen on")
+    print(f"({(peak - before) / 2**20:.1f} of it added), {gain:+.4f} over equal weights on the rows it was chosen on")
 
     rows = half_samples(labels, BAGS, 0)[0]
-    half, truth = np.ascontiguousarray(probs[:, rows]), labels[rows]
+    bag_probs, bag_labels = np.ascontiguousarray(probs[:, rows]), labels[rows]
     fast, picks = seconds(greedy_picks, probs, labels, metric, ROUNDS, rows)
-    plain, same = seconds(plainly, half, truth, ROUNDS)
-    print(f"one bag: {fast:.2f} s, plainly on f1_score {plain:.0f} s: {plain / fast:.0f} times as fast,", end=" ")
-    print(f"picks {'equal' if picks == same else 'DIFFERENT'} ({len(picks)})")
-    few, _ = seconds(as_autogluon, half, truth, FEW)
-    theirs, each = few / FEW, fast / ROUNDS
-    print(f"AutoGluon's loop: {theirs:.2f} s a round, ours {each:.3f}: {theirs / each:.0f} times as fast")
+    plain, reference = seconds(reference_picks, bag_probs, bag_labels, ROUNDS)
+    print(
+        f"one bag: {fast:.2f} s, the same search on f1_score {plain:.0f} s: {plain / fast:.0f} times as fast,", end=" "
+    )
+    print(f"picks {'equal' if picks == reference else 'DIFFERENT'} ({len(picks)})")
+    total, _ = seconds(autogluon_rounds, bag_probs, bag_labels, AUTOGLUON_ROUNDS)
+    theirs, ours_per_round = total / AUTOGLUON_ROUNDS, fast / ROUNDS
+    print(
+        f"AutoGluon's loop: {theirs:.2f} s a round, ours {ours_per_round:.3f}: {theirs / ours_per_round:.0f} times as fast"
+    )
 
 
 if __name__ == "__main__":

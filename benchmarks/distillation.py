@@ -1,4 +1,4 @@
-"""What two leak-free ways to distil bring on real photos: differences to a student without teachers, in one run.
+"""Gain of two leak-free distillation schemes on real photos over a student without teachers, in one run.
 
     python -m benchmarks.distillation --source flowers102_128.zip --weights FOLDER_OF_WEIGHTS
 
@@ -6,7 +6,7 @@ same_fold: the student of fold k learns from the teacher's fold model k. nested:
 from a teacher trained without folds j and k. All students share rows, seeds, epochs and held-out folds. Per row, accuracy
 and log likelihood are averaged over the training seeds; a standard error is that of the mean over rows, paired, and does
 not cover other seeds. `--leaking` adds the student that learns from the teacher's out-of-fold predictions, whose teachers
-have seen its held-out fold: its gain is no gain.
+were trained on its held-out fold: its gain is not real.
 
 1,200 photos, 3 folds, 3 epochs, one seed: nested - same_fold is +.0033 +- .0092 in accuracy at weight 0.3 and -.1378 +- .0155
 in log likelihood (nested teachers learn from a third of the photos, those of the same fold from two thirds), so same_fold,
@@ -30,8 +30,8 @@ RECIPE = ROOT / "recipes" / "flowers102.yaml"
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What one student says of every row, out of fold. correct: (N,) 0 or 1.  likelihood: (N,) log probability."""
+class StudentScores:
+    """Out-of-fold scores of one student per row.  correct: (N,) 0 or 1.  likelihood: (N,) log probability of the label."""
 
     correct: np.ndarray
     likelihood: np.ndarray
@@ -47,25 +47,27 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--teacher-weight", type=float, nargs="+", default=[0.3])
-    parser.add_argument("--minutes", type=float, default=30.0, help="begin no further seed after so many")
+    parser.add_argument("--minutes", type=float, default=30.0, help="start no further seed after this time")
     parser.add_argument("--leaking", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     setup = Setup(options.source, options.images, options.size, "", 1.0, options.epochs, options.folds, 32, 128)
-    started, measured = time.monotonic(), list[dict[str, Rows]]()
+    started, scores_by_seed = time.monotonic(), list[dict[str, StudentScores]]()
     with scratch() as folder:
         write(setup, Path(folder))
         images, classes = load(setup, Path(folder), ram=2 * 10**9)
         for seed in range(options.seeds):
             if seed and time.monotonic() - started > 60 * options.minutes:
                 break
-            measured.append(one_seed(setup, images, classes, options, seed))
+            scores_by_seed.append(one_seed(setup, images, classes, options, seed))
             print(f"seed {seed}: {time.monotonic() - started:.0f} s", flush=True)
-            report(measured, len(images.ids), classes, options)
+            report(scores_by_seed, len(images.ids), classes, options)
 
 
-def one_seed(setup: Setup, images: Any, classes: int, options: argparse.Namespace, seed: int) -> dict[str, Rows]:
-    """Name of a student -> its out-of-fold rows; the teacher's are under "teacher"."""
+def one_seed(
+    setup: Setup, images: Any, classes: int, options: argparse.Namespace, seed: int
+) -> dict[str, StudentScores]:
+    """Name of a student -> its out-of-fold scores."""
     from competition.config.params_file import load_params
     from competition.ensemble.predictions import Predictions
     from competition.training.device import open_device
@@ -74,65 +76,69 @@ def one_seed(setup: Setup, images: Any, classes: int, options: argparse.Namespac
     params = load_params(RECIPE)
     device, folds = open_device(params.device), range(setup.folds)
 
-    def member(alpha: float, size: int) -> Any:
+    def member_of_size(alpha: float, size: int) -> Any:
         train = replace(params.train, epochs=setup.epochs, batch=setup.batch, seed=seed)
         file = options.weights / f"mobilenet_{alpha}_{size}_notop.weights.h5"
         return replace(params.members["mobilenet"], alpha=alpha, weights=str(file), image_size=setup.size, train=train)
 
-    def predicted(trainer: Trainer, fold: Any) -> Predictions:
-        """Train one model; its probabilities for all rows."""
+    def train_and_predict(trainer: Trainer, fold: Any) -> Predictions:
+        """Train one model and predict all rows."""
         trainer.train(fold, trainer.member.train, None, lambda *_: None, lambda: False, watch=False)
-        whole = trainer.predict(trainer.engine.weights(), images, np.arange(len(images.ids)), ["identity"])
-        return Predictions(whole.ids, whole.view("identity"))
+        predictions = trainer.predict(trainer.engine.weights(), images, np.arange(len(images.ids)), ["identity"])
+        return Predictions(predictions.ids, predictions.view("identity"))
 
-    def shop_of(one: Any, soft: Callable[[Any], Predictions] | None = None) -> Trainer:
-        return Trainer(one, images, classes, "accuracy", device, setup.predict_batch, soft)
+    def trainer_of(member: Any, soft: Callable[[Any], Predictions] | None = None) -> Trainer:
+        return Trainer(member, images, classes, "accuracy", device, setup.predict_batch, soft)
 
-    def out_of_fold(trainer: Trainer) -> Rows:
+    def out_of_fold(trainer: Trainer) -> StudentScores:
         probs = np.zeros((len(images.ids), classes), np.float32)
         for fold in folds:
-            probs[images.folds == fold] = predicted(trainer, fold).probs[images.folds == fold]
-        own = probs[np.arange(len(probs)), images.labels]
-        return Rows((probs.argmax(1) == images.labels).astype(float), np.log(np.maximum(own, 1e-4)))
+            probs[images.folds == fold] = train_and_predict(trainer, fold).probs[images.folds == fold]
+        label_probs = probs[np.arange(len(probs)), images.labels]
+        return StudentScores((probs.argmax(1) == images.labels).astype(float), np.log(np.maximum(label_probs, 1e-4)))
 
-    trainer = shop_of(member(1.0, 224))
-    single = {fold: predicted(trainer, fold) for fold in folds}
-    pairs = {pair: predicted(trainer, pair) for pair in combinations(folds, 2)}
+    trainer = trainer_of(member_of_size(1.0, 224))
+    fold_models = {fold: train_and_predict(trainer, fold) for fold in folds}
+    pair_models = {pair: train_and_predict(trainer, pair) for pair in combinations(folds, 2)}
 
-    def rows_from(models: Callable[[int], Predictions]) -> Predictions:
-        """For the rows of every fold j, what models(j) says of them."""
+    def combine(models: Callable[[int], Predictions]) -> Predictions:
+        """The rows of every fold j as predicted by models(j)."""
         probs = np.zeros((len(images.ids), classes), np.float32)
         for j in folds:
             probs[images.folds == j] = models(j).probs[images.folds == j]
         return Predictions(images.ids, probs)
 
     def nested(k: int) -> Predictions:
-        return rows_from(lambda j: single[k] if j == k else pairs[min(j, k), max(j, k)])  # its own fold is not learned
+        return combine(
+            lambda j: fold_models[k] if j == k else pair_models[min(j, k), max(j, k)]
+        )  # fold k is not trained on
 
-    schemes: dict[str, Callable[[int], Predictions]] = {"same_fold": lambda k: single[k], "nested": nested}
+    schemes: dict[str, Callable[[int], Predictions]] = {"same_fold": lambda k: fold_models[k], "nested": nested}
     if options.leaking:
-        schemes["leaking"] = lambda k: rows_from(lambda j: single[j])
-    student = member(0.75, 192)
-    found = {"none": out_of_fold(shop_of(student))}
+        schemes["leaking"] = lambda k: combine(lambda j: fold_models[j])
+    student = member_of_size(0.75, 192)
+    scores = {"none": out_of_fold(trainer_of(student))}
     for weight in options.teacher_weight:
         for scheme, soft in schemes.items():
-            taught = replace(student, teacher=("teacher",), teacher_weight=weight)
-            found[f"{scheme} {weight:g}"] = out_of_fold(shop_of(taught, soft))
-    return found
+            distilled = replace(student, teacher=("teacher",), teacher_weight=weight)
+            scores[f"{scheme} {weight:g}"] = out_of_fold(trainer_of(distilled, soft))
+    return scores
 
 
-def report(measured: list[dict[str, Rows]], rows: int, classes: int, options: argparse.Namespace) -> None:
-    names = list(measured[0])
+def report(
+    scores_by_seed: list[dict[str, StudentScores]], rows: int, classes: int, options: argparse.Namespace
+) -> None:
+    names = list(scores_by_seed[0])
     mean = {
-        name: Rows(
-            np.mean([seed[name].correct for seed in measured], axis=0),
-            np.mean([seed[name].likelihood for seed in measured], axis=0),
+        name: StudentScores(
+            np.mean([seed[name].correct for seed in scores_by_seed], axis=0),
+            np.mean([seed[name].likelihood for seed in scores_by_seed], axis=0),
         )
         for name in names
     }
     print(
         f"{rows:,} photos, {classes} classes, {options.size} px, {options.folds} folds, {options.epochs} epochs, "
-        f"{len(measured)} seeds; teacher MobileNet 1.0, student MobileNet 0.75"
+        f"{len(scores_by_seed)} seeds; teacher MobileNet 1.0, student MobileNet 0.75"
     )
     none = mean["none"]
     print(f"{'student':>15}: accuracy {none.correct.mean():.4f}, log likelihood {none.likelihood.mean():.4f} (none)")
@@ -143,7 +149,7 @@ def report(measured: list[dict[str, Rows]], rows: int, classes: int, options: ar
         print(f"nested - same_fold at {weight:g}: {difference(*both)}", flush=True)
 
 
-def difference(after: Rows, before: Rows) -> str:
+def difference(after: StudentScores, before: StudentScores) -> str:
     parts = []
     for name in ("correct", "likelihood"):
         gap = getattr(after, name) - getattr(before, name)

@@ -1,9 +1,9 @@
-"""How often are two equally good classifiers told apart by chance?  python -m benchmarks.false_verdicts [pairs] [seed]
+"""How often is one of two equally good classifiers called better by chance?  python -m benchmarks.false_verdicts [pairs] [seed]
 
 Pairs of classifiers make independent mistakes of the same kind on the same rows, so the truth is "no difference".
 Printed per setting: the rate of verdicts "a gain" or "a loss" (claimed: at most 5 %), the rate at which a choice
-would prefer the second (claimed: about 16 %), the rate of the rule before (difference above its standard error, in
-either direction), and the power: how often a classifier with half the mistakes of its own is called a gain.
+would prefer the second (claimed: about 16 %), the rate of the former rule (difference above its standard error, in
+either direction), and the power: how often a classifier with half as many mistakes of its own is called a gain.
 10,000 pairs over all settings take about two minutes of one core.
 """
 
@@ -27,12 +27,12 @@ class Setting:
     metric: str
     rows: int
     shares: tuple[float, ...]  # one per class
-    shared: float  # share of rows that both get wrong
-    own: float  # share of the other rows that each gets wrong by itself
+    shared: float  # share of rows that both classify wrongly
+    own: float  # share of the other rows that each classifies wrongly by itself
 
 
 def _shares(classes: int, ratio: float) -> tuple[float, ...]:
-    """Class shares that fall evenly on a logarithmic scale, the largest `ratio` times the smallest."""
+    """Class shares evenly spaced on a logarithmic scale, the largest `ratio` times the smallest."""
     return tuple(np.geomspace(ratio, 1, classes).tolist())
 
 
@@ -51,7 +51,7 @@ SETTINGS = (
 
 
 def pair(setting: Setting, rng: np.random.Generator, better: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(labels, before, after).  better: own mistakes (or, for log loss, own noise) of the second, as a multiple."""
+    """(labels, before, after).  better: own mistakes (for log loss, own noise) of the second, relative to the first."""
     share, classes = np.array(setting.shares) / sum(setting.shares), len(setting.shares)
     labels = rng.choice(classes, setting.rows, p=share)
     if METRICS[setting.metric].from_counts is None:
@@ -61,12 +61,12 @@ def pair(setting: Setting, rng: np.random.Generator, better: float = 1.0) -> tup
         probs = [np.exp(x - x.max(1, keepdims=True)) for x in logits]
         return labels, *(p / p.sum(1, keepdims=True) for p in probs)  # type: ignore[return-value]
 
-    def with_mistakes(given: np.ndarray, rate: float) -> np.ndarray:
+    def with_mistakes(predictions: np.ndarray, rate: float) -> np.ndarray:
         wrong = (labels + rng.integers(1, classes, len(labels))) % classes
-        return np.where(rng.random(len(labels)) < rate, wrong, given)
+        return np.where(rng.random(len(labels)) < rate, wrong, predictions)
 
-    base = with_mistakes(labels, setting.shared)
-    return labels, with_mistakes(base, setting.own), with_mistakes(base, setting.own * better)
+    shared = with_mistakes(labels, setting.shared)
+    return labels, with_mistakes(shared, setting.own), with_mistakes(shared, setting.own * better)
 
 
 def differences(setting: Setting, pairs: int, seed: int, better: float = 1.0) -> Iterator[Difference]:
@@ -79,12 +79,12 @@ def differences(setting: Setting, pairs: int, seed: int, better: float = 1.0) ->
 def main(pairs: int, seed: int) -> None:
     print(f"{pairs} pairs per setting {'verdict':>22} {'choice':>8} {'old rule':>9} {'power':>7}")
     for setting in SETTINGS:
-        found = list(differences(setting, pairs, seed))
-        verdicts = np.mean([d.is_significant for d in found])
-        choices = np.mean([d.is_better for d in found])
-        before = np.mean([abs(d.value) > d.error for d in found])
+        results = list(differences(setting, pairs, seed))
+        verdicts = np.mean([d.is_significant for d in results])
+        choices = np.mean([d.is_better for d in results])
+        former = np.mean([abs(d.value) > d.error for d in results])
         power = np.mean([d.is_significant and d.value > 0 for d in differences(setting, pairs // 5, seed + 1, 0.5)])
-        print(f"{setting.name:<40} {verdicts:>6.3f} {choices:>8.3f} {before:>9.3f} {power:>7.3f}", flush=True)
+        print(f"{setting.name:<40} {verdicts:>6.3f} {choices:>8.3f} {former:>9.3f} {power:>7.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How long a new MobileNetV2 waits for its first step: our loop, Keras `fit` around our step, `fit` alone, JAX.
+"""Time to the first training step of a new MobileNetV2: our loop, Keras `fit` around our step, plain `fit`, JAX.
 
-    python benchmarks/first_step.py          # 96 px, batch 16; every way in a process of its own, in turn
+    python benchmarks/first_step.py          # 96 px, batch 16; each in its own process, one after the other
 
-Prints seconds, and seconds of processor time (which other programs on the machine disturb less), until the first step
-is done, their ratio against the own loop, and the same of the next ten steps.
+Prints seconds, and seconds of processor time (less affected by other programs on the machine), until the end of
+the first step, their ratio to our loop, and the median of the next ten steps.
 """
 
 import json
@@ -20,6 +20,7 @@ WAYS = {"custom": "tensorflow", "fit": "tensorflow", "plain fit": "tensorflow", 
 
 
 def timed(way: str) -> dict[str, list[float]]:
+    """(wall, CPU) seconds until the end of the first step, and the median of a later one."""
     import numpy as np
     import tensorflow as tf
 
@@ -37,22 +38,22 @@ def timed(way: str) -> dict[str, list[float]]:
     targets, weights = np.eye(CLASSES, dtype=np.float32)[np.arange(BATCH)], np.ones(BATCH, np.float32)
     device = open_device(params.device)
     dataset = tf.data.Dataset.from_tensors((images, targets, weights)).repeat()
-    moments = [now()]
+    times = [now()]
     if way == "plain fit":
         import keras
 
         model = build(member, CLASSES)
         model.compile(keras.optimizers.AdamW(1e-3), keras.losses.CategoricalCrossentropy(from_logits=True))
-        note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: moments.append(now()))
-        model.fit(dataset, steps_per_epoch=STEPS + 1, verbose=0, callbacks=[note])
+        record = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: times.append(now()))
+        model.fit(dataset, steps_per_epoch=STEPS + 1, verbose=0, callbacks=[record])
     else:
         engine = make_engine(lambda: build(member, CLASSES), BATCH, BATCH, device, CompiledIn(1, False, way == "fit"))
         batches = engine.distributed(dataset)
         for step in range(STEPS + 1):
             engine.train(batches, np.array([1e-3], np.float32), step, step_values(train, 100))
-            moments.append(now())
-    gaps = np.diff(np.array(moments), axis=0)
-    return {"first": gaps[0].tolist(), "step": np.median(gaps[1:], axis=0).tolist()}
+            times.append(now())
+    durations = np.diff(np.array(times), axis=0)
+    return {"first": durations[0].tolist(), "step": np.median(durations[1:], axis=0).tolist()}
 
 
 def now() -> tuple[float, float]:
@@ -60,17 +61,17 @@ def now() -> tuple[float, float]:
 
 
 def main() -> None:
-    found: dict[str, dict[str, list[float]]] = {}
+    timings: dict[str, dict[str, list[float]]] = {}
     for way, backend in WAYS.items():
         environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, __file__, way]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        found[way] = json.loads(done.stdout.splitlines()[-1])
-        (wall, work), (step_wall, step_work) = found[way]["first"], found[way]["step"]
-        ratio = work / found["custom"]["first"][1]
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        timings[way] = json.loads(completed.stdout.splitlines()[-1])
+        (wall, cpu), (step_wall, step_cpu) = timings[way]["first"], timings[way]["step"]
+        ratio = cpu / timings["custom"]["first"][1]
         print(
-            f"{way:14} first step after {wall:5.1f} s ({work:5.1f} s of processor time, {ratio:.2f} x custom), "
-            f"then {step_wall:.2f} s ({step_work:.2f}) a step",
+            f"{way:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
+            f"then {step_wall:.2f} s ({step_cpu:.2f}) a step",
             flush=True,
         )
 

@@ -1,9 +1,9 @@
-"""What all folds of a member cost beyond their training steps: wall time / (folds x steps x median step time).
+"""Overhead of training all folds of a member: wall time / (folds x steps x median step time).
 
-    python -m benchmarks.folds_time --source photos.zip       # or no source: drawn images
+    python -m benchmarks.folds_time --source photos.zip       # or no source: generated images
 
-The wall time is of decoding the images, building and compiling the member, training every fold and scoring its held-out
-rows after each epoch: what `make train` does once TensorFlow is there. A step's time is that of a call of many steps,
+The wall time covers decoding the images, building and compiling the member, training every fold and scoring its held-out
+rows after each epoch: what `make train` does once TensorFlow is imported. A step's time is that of a call of many steps,
 divided; calls that compile are in the wall time and, being few, not in the median.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.photos import ROOT, arguments, load, member_of, scratch, setup_of, told, write
+from benchmarks.photos import ROOT, add_arguments, describe, load, member_of, scratch, setup_of, write
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments(parser)
+    add_arguments(parser)
     setup = setup_of(parser.parse_args())
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from competition.config.params_file import load_params
@@ -29,7 +29,7 @@ def main() -> None:
     from competition.training.trainer import Trainer
 
     class Timed:
-        """Stands between the loop and the engine's train()."""
+        """Wraps the engine's train() and records (steps, seconds) of every call."""
 
         def __init__(self, train: Any) -> None:
             self._train, self.calls = train, list[tuple[int, float]]()
@@ -60,12 +60,12 @@ def main() -> None:
     training = sum(seconds for _, seconds in timed.calls)
     assert steps == sum(count for count, _ in timed.calls)
     print(
-        f"{wall:.1f} s in all: decoding {decoding:.1f}, building {building:.1f}, training {training:.1f} "
+        f"{wall:.1f} s in total: decoding {decoding:.1f}, building {building:.1f}, training {training:.1f} "
         f"(of it compiling about {timed.calls[0][1] - timed.calls[0][0] * step:.1f}), "
-        f"held-out scores and the rest {wall - decoding - building - training:.1f}"
+        f"held-out scores and everything else {wall - decoding - building - training:.1f}"
     )
     print(
-        f"README: {told(setup, len(images.ids))}: {wall:.0f} s, {wall / (steps * step):.3f} times its {steps:,} steps of "
+        f"README: {describe(setup, len(images.ids))}: {wall:.0f} s, {wall / (steps * step):.3f} times its {steps:,} steps of "
         f"{step * 1000:.0f} ms (median)"
     )
 

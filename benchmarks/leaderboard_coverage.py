@@ -1,9 +1,9 @@
 """Coverage of the 95 % interval for leaderboards.  python -m benchmarks.leaderboard_coverage [competitions] [seed]
 
 Simulated flower competitions: 104 unequal classes, a classifier of about 0.93 macro-F1 whose confusions are counted
-on 72,000 rows of `flowers_world` and taken as the truth. Each competition draws out-of-fold rows, computes the
-interval from them alone, and is judged on leaderboards drawn afresh from the same truth, for three numbers of test
-rows and for both definitions of macro-F1. Also printed: where the interval's middle lies, in its standard deviations.
+on 72,000 rows of `flowers_world` and taken as the true distribution. Each competition draws out-of-fold rows, computes the
+interval from them alone, and is checked against leaderboards drawn from the same distribution, for three numbers of
+test rows and both definitions of macro-F1. Also printed: the error of the interval's centre in standard deviations.
 300 competitions with both numbers of out-of-fold rows take about three minutes of one core.
 """
 
@@ -20,7 +20,7 @@ from competition.ensemble.metrics import METRICS, Metric, tally_of_counts
 TEST_ROWS = (450, 2_214, 7_382)  # digits' size; 30 % and all of the flowers' test rows
 OOF_ROWS = (3_000, 12_753)
 RESAMPLES = 200
-BOARDS = 2_000  # leaderboards each interval is judged on
+BOARDS = 2_000  # leaderboards each interval is checked against
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Truth:
 
 
 def truth(parts: int = 12) -> Truth:
-    """The confusions of one simulated network on parts x 6,000 rows."""
+    """Distribution of (label, prediction) of one simulated network on parts x 6,000 rows."""
     pairs = []
     for seed in range(parts):
         labels, probs = world(seed + 100, 6_000, 1, 0.0, 0)
@@ -56,7 +56,7 @@ def truth(parts: int = 12) -> Truth:
 
 
 def coverage(
-    law: Truth,
+    distribution: Truth,
     metric: Metric,
     oof_rows: int,
     test_rows: Sequence[int],
@@ -67,27 +67,29 @@ def coverage(
 ) -> list[tuple[float, float]]:
     """(coverage, mean distance of the leaderboards from the middle in standard deviations) per number of test rows."""
     rng = np.random.default_rng(seed)
-    scores = [law.scores(rows, boards, metric, rng) for rows in test_rows]
-    inside, distance = np.zeros((2, competitions, len(test_rows)))
+    scores = [distribution.scores(rows, boards, metric, rng) for rows in test_rows]
+    coverages, distances = np.zeros((2, competitions, len(test_rows)))
     for n in range(competitions):
-        labels, predicted = law.rows(oof_rows, rng)
-        for at, rows in enumerate(test_rows):
+        labels, predicted = distribution.rows(oof_rows, rng)
+        for i, rows in enumerate(test_rows):
             expected = expected_scores(labels, predicted, metric, CLASSES, rows, resamples, n, shares=(1.0,))
             low, high = interval(expected, rows)
-            inside[n, at] = np.mean((scores[at] >= low) & (scores[at] <= high))
+            coverages[n, i] = np.mean((scores[i] >= low) & (scores[i] <= high))
             spread = np.hypot(expected[0].spread, expected[0].error)
-            distance[n, at] = (scores[at].mean() - expected[0].middle) / spread
-    return list(zip(inside.mean(0).tolist(), distance.mean(0).tolist(), strict=True))
+            distances[n, i] = (scores[i].mean() - expected[0].middle) / spread
+    return list(zip(coverages.mean(0).tolist(), distances.mean(0).tolist(), strict=True))
 
 
 def main(competitions: int, seed: int) -> None:
-    law = truth()
-    print(f"{competitions} competitions: coverage of the 95 % interval (distance of its middle)")
+    distribution = truth()
+    print(f"{competitions} competitions: coverage of the 95 % interval (error of its centre)")
     for name in ("macro_f1", "macro_f1_present"):
         for oof_rows in OOF_ROWS:
-            found = coverage(law, METRICS[name], oof_rows, TEST_ROWS, competitions, seed)
-            told = "  ".join(f"{rows:,}: {c:.3f} ({d:+.2f})" for rows, (c, d) in zip(TEST_ROWS, found, strict=True))
-            print(f"{name:<17} {oof_rows:>6,} out-of-fold rows; test rows {told}", flush=True)
+            results = coverage(distribution, METRICS[name], oof_rows, TEST_ROWS, competitions, seed)
+            columns = "  ".join(
+                f"{rows:,}: {c:.3f} ({d:+.2f})" for rows, (c, d) in zip(TEST_ROWS, results, strict=True)
+            )
+            print(f"{name:<17} {oof_rows:>6,} out-of-fold rows; test rows {columns}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Peak memory of training: with one fold and all, with few images and many, decoded images on disk.
 
-    python -m benchmarks.memory --source photos.zip           # photos are repeated up to the number wanted
+    python -m benchmarks.memory --source photos.zip           # photos are repeated up to the required number
 
-Prints the largest resident memory (ru_maxrss) of one process for each case, with what it was before the first image was
-read, and the ratios against the case of one fold and few images.
+Prints the largest resident memory (ru_maxrss) of one process for each case, its value before the first image was read,
+and the ratio to the case of one fold and few images.
 """
 
 import argparse
@@ -15,11 +15,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.photos import ROOT, Setup, arguments, load, member_of, scratch, setup_of, told, write
+from benchmarks.photos import ROOT, Setup, add_arguments, describe, load, member_of, scratch, setup_of, write
 
 
 def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
-    """Megabytes, before and at most."""
+    """Resident memory in megabytes, before the first image is read and at its peak."""
     from competition.config.params_file import load_params
     from competition.training.device import open_device
     from competition.training.trainer import Trainer
@@ -31,13 +31,13 @@ def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
     for k in range(train_folds):
         trainer.train(k, member.train, None, lambda *_: None, lambda: False)
         trainer.held_out(k)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"before": before * 1024 / 1e6, "most": most * 1024 / 1e6}
+    peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"before": before * 1024 / 1e6, "peak": peak_memory * 1024 / 1e6}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments(parser)
+    add_arguments(parser)
     parser.add_argument("--few", type=int, default=2_000)
     parser.add_argument("--many", type=int, default=8_000)
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
@@ -47,27 +47,29 @@ def main() -> None:
     if options.child:
         print(json.dumps(peak(setup, Path(options.child), options.train_folds)))
         return
-    found: dict[tuple[int, int], float] = {}
+    peaks: dict[tuple[int, int], float] = {}
     for images in (options.few, options.many):
         with scratch() as folder:
             write(replace(setup, images=images), Path(folder))
             for folds in (1, setup.folds):
                 command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]
                 command += ["--child", folder, "--train-folds", str(folds)]
-                around = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-                done = subprocess.run(command, cwd=ROOT, env=around, stdout=subprocess.PIPE, text=True, check=True)
-                said = json.loads(done.stdout.splitlines()[-1])
-                found[images, folds] = said["most"]
-                ratio = said["most"] / found[options.few, 1]
+                environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+                completed = subprocess.run(
+                    command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+                )
+                memory = json.loads(completed.stdout.splitlines()[-1])
+                peaks[images, folds] = memory["peak"]
+                ratio = memory["peak"] / peaks[options.few, 1]
                 print(
-                    f"{images:6,} images, {folds} fold{'s' * (folds > 1)}: {said['most']:,.0f} MB at most "
-                    f"({said['before']:,.0f} before the first image), {ratio:.2f} x",
+                    f"{images:6,} images, {folds} fold{'s' * (folds > 1)}: {memory['peak']:,.0f} MB at the peak "
+                    f"({memory['before']:,.0f} before the first image), {ratio:.2f} x",
                     flush=True,
                 )
     print(
-        f"README: peak memory of {told(setup, options.few)}: {found[options.few, 1]:,.0f} MB with one fold, "
-        f"{found[options.few, setup.folds]:,.0f} MB with {setup.folds}; on {options.many:,} images "
-        f"{found[options.many, 1]:,.0f} and {found[options.many, setup.folds]:,.0f} MB"
+        f"README: peak memory of {describe(setup, options.few)}: {peaks[options.few, 1]:,.0f} MB with one fold, "
+        f"{peaks[options.few, setup.folds]:,.0f} MB with {setup.folds}; on {options.many:,} images "
+        f"{peaks[options.many, 1]:,.0f} and {peaks[options.many, setup.folds]:,.0f} MB"
     )
 
 

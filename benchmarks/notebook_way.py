@@ -1,6 +1,6 @@
 """The same folds trained the way public notebooks do it, and by goldfold: wall time of both, and their ratio.
 
-    python -m benchmarks.notebook_way --source photos.zip     # or no source: drawn images
+    python -m benchmarks.notebook_way --source photos.zip     # or no source: generated images
 
 The notebook way: for every fold a new Keras model, compiled by `fit` anew; TFRecords parsed and JPEGs decoded in every
 epoch by tf.data, which reads and decodes in parallel; validation after every epoch; predictions of the held-out fold.
@@ -19,7 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.photos import ROOT, Setup, arguments, fold_of, load, member_of, scratch, setup_of, shards, told, write
+from benchmarks.photos import (
+    ROOT,
+    Setup,
+    add_arguments,
+    describe,
+    fold_of,
+    load,
+    member_of,
+    scratch,
+    setup_of,
+    shards,
+    write,
+)
 
 
 def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
@@ -30,38 +42,41 @@ def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
     labels = np.loadtxt(folder / "labels.csv", delimiter=",", usecols=1, dtype=int)
     fold, classes = fold_of(labels, setup.folds), int(labels.max()) + 1
     features = {
-        name: tf.io.FixedLenFeature([], kind)
-        for name, kind in (("image", tf.string), ("id", tf.string), ("class", tf.int64))
+        name: tf.io.FixedLenFeature([], dtype)
+        for name, dtype in (("image", tf.string), ("id", tf.string), ("class", tf.int64))
     }
     fold_of_row = tf.constant(fold)
 
-    def parsed(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         row = tf.io.parse_single_example(serialized, features)
         number = tf.strings.to_number(tf.strings.substr(row["id"], 1, 6), tf.int32)
         return row["image"], row["class"], fold_of_row[number]
 
-    def pixels(image: tf.Tensor, label: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def decode(image: tf.Tensor, label: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         decoded = tf.image.resize(tf.io.decode_jpeg(image, channels=3), (setup.size, setup.size))
         return tf.ensure_shape(decoded, (setup.size, setup.size, 3)) / 127.5 - 1.0, label
 
-    def flipped(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def flip(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.image.random_flip_left_right(image), label
 
     auto = tf.data.AUTOTUNE
-    right, seen = 0.0, 0
+    correct, rows_scored = 0.0, 0
     for k in range(setup.folds):
         keras.utils.clear_session()
-        rows = tf.data.TFRecordDataset(shards(folder), num_parallel_reads=auto).map(parsed, num_parallel_calls=auto)
+        rows = tf.data.TFRecordDataset(shards(folder), num_parallel_reads=auto).map(parse, num_parallel_calls=auto)
         train = (
-            rows.filter(lambda _, __, own, k=k: own != k).repeat().shuffle(2048).map(pixels, num_parallel_calls=auto)
+            rows.filter(lambda _, __, row_fold, k=k: row_fold != k)
+            .repeat()
+            .shuffle(2048)
+            .map(decode, num_parallel_calls=auto)
         )
-        train = train.map(flipped, num_parallel_calls=auto).batch(setup.batch, drop_remainder=True).prefetch(auto)
-        own_rows = rows.filter(lambda _, __, own, k=k: own == k)
-        held_out = own_rows.map(pixels, num_parallel_calls=auto).batch(256).prefetch(auto)
+        train = train.map(flip, num_parallel_calls=auto).batch(setup.batch, drop_remainder=True).prefetch(auto)
+        held_out_rows = rows.filter(lambda _, __, row_fold, k=k: row_fold == k)
+        held_out = held_out_rows.map(decode, num_parallel_calls=auto).batch(256).prefetch(auto)
         backbone = getattr(keras.applications, setup.architecture)
-        named = {"alpha": setup.alpha} if setup.architecture.startswith("MobileNet") else {}
+        width = {"alpha": setup.alpha} if setup.architecture.startswith("MobileNet") else {}
         body = backbone(
-            input_shape=(setup.size, setup.size, 3), include_top=False, weights=None, pooling="avg", **named
+            input_shape=(setup.size, setup.size, 3), include_top=False, weights=None, pooling="avg", **width
         )
         top = keras.layers.Dense(classes, activation="softmax")(keras.layers.Dropout(0.2)(body.output))
         model = keras.Model(body.input, top)
@@ -69,9 +84,10 @@ def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
         steps = int((fold != k).sum()) // setup.batch
         model.fit(train, steps_per_epoch=steps, epochs=setup.epochs, validation_data=held_out, verbose=0)
         probs = model.predict(held_out.map(lambda image, _: image), verbose=0)
-        truth = np.array([int(label) for _, label, _ in own_rows])
-        right, seen = right + float((probs.argmax(1) == truth).sum()), seen + len(truth)
-    return right / seen, seen
+        labels_of_fold = np.array([int(label) for _, label, _ in held_out_rows])
+        correct += float((probs.argmax(1) == labels_of_fold).sum())
+        rows_scored += len(labels_of_fold)
+    return correct / rows_scored, rows_scored
 
 
 def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:
@@ -83,11 +99,11 @@ def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:
     images, classes = load(setup, folder, ram=2 * 10**9)
     member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
     trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
-    right = 0.0
+    correct = 0.0
     for k in range(setup.folds):
         trainer.train(k, member.train, None, lambda *_: None, lambda: False)
-        right += trainer.score(k) * float((images.folds == k).sum())
-    return right / len(images.ids), len(images.ids)
+        correct += trainer.score(k) * float((images.folds == k).sum())
+    return correct / len(images.ids), len(images.ids)
 
 
 WAYS: dict[str, Callable[[Setup, Path], tuple[float, int]]] = {"notebook": notebook, "goldfold": goldfold}
@@ -97,11 +113,11 @@ def timed(way: str, setup: Setup, folder: Path) -> dict[str, float]:
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
 
-    wall, work = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), time.process_time()
     accuracy, images = WAYS[way](setup, folder)
     return {
         "wall": time.perf_counter() - wall,
-        "work": time.process_time() - work,
+        "cpu": time.process_time() - cpu,
         "accuracy": accuracy,
         "images": images,
     }
@@ -109,7 +125,7 @@ def timed(way: str, setup: Setup, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments(parser)
+    add_arguments(parser)
     parser.add_argument("--way", default="", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -117,28 +133,30 @@ def main() -> None:
     if options.way:
         print(json.dumps(timed(options.way, setup, Path(options.folder))))
         return
-    found = {}
+    timings = {}
     with scratch() as folder:
         write(setup, Path(folder))
         for way in WAYS:
             command = [sys.executable, "-m", "benchmarks.notebook_way", *sys.argv[1:], "--way", way, "--folder", folder]
-            around = {
+            environment = {
                 **os.environ,
                 "KERAS_BACKEND": "tensorflow",
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 "PYTHONWARNINGS": "ignore",
             }
-            done = subprocess.run(command, cwd=ROOT, env=around, stdout=subprocess.PIPE, text=True, check=True)
-            found[way] = json.loads(done.stdout.splitlines()[-1])
+            completed = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+            )
+            timings[way] = json.loads(completed.stdout.splitlines()[-1])
             print(
-                f"{way:9} {found[way]['wall']:7.1f} s ({found[way]['work']:.1f} s of processor time), "
-                f"held-out accuracy {found[way]['accuracy']:.3f}",
+                f"{way:9} {timings[way]['wall']:7.1f} s ({timings[way]['cpu']:.1f} s of processor time), "
+                f"held-out accuracy {timings[way]['accuracy']:.3f}",
                 flush=True,
             )
-    slow, fast = found["notebook"], found["goldfold"]
+    reference, ours = timings["notebook"], timings["goldfold"]
     print(
-        f"README: {told(setup, int(fast['images']))}: {fast['wall']:.0f} s against {slow['wall']:.0f} s the notebook way, "
-        f"{slow['wall'] / fast['wall']:.2f} times as fast ({slow['work'] / fast['work']:.2f} in processor time)"
+        f"README: {describe(setup, int(ours['images']))}: {ours['wall']:.0f} s against {reference['wall']:.0f} s the notebook way, "
+        f"{reference['wall'] / ours['wall']:.2f} times as fast ({reference['cpu'] / ours['cpu']:.2f} in processor time)"
     )
 
 

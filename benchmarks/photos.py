@@ -1,4 +1,4 @@
-"""What the training benchmarks learn from: photos of a zip or a folder, or drawn ones, as record files; and a member for them.
+"""Data and member of the training benchmarks: photos of a zip or a folder, or generated images, as record files.
 
 A zip or folder holds train.csv (id,label) beside train/<id>.jpg, or one folder of JPEGs per class.
 """
@@ -32,8 +32,8 @@ SHARDS = 8
 class Setup:
     """One benchmark's sizes."""
 
-    source: str  # "" = drawn
-    images: int  # 0 = as many as the source has, 2,000 drawn ones
+    source: str  # "" = generated
+    images: int  # 0 = all of the source, or 2,000 generated ones
     size: int
     architecture: str
     alpha: float
@@ -43,9 +43,9 @@ class Setup:
     predict_batch: int
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", default="", help='a zip or a folder of photos; "" = drawn images')
-    parser.add_argument("--images", type=int, default=0, help="0 = all of the source, or 2,000 drawn ones")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--source", default="", help='a zip or a folder of photos; "" = generated images')
+    parser.add_argument("--images", type=int, default=0, help="0 = all of the source, or 2,000 generated ones")
     parser.add_argument("--size", type=int, default=128, help="pixels")
     parser.add_argument("--architecture", default="MobileNetV2")
     parser.add_argument("--alpha", type=float, default=1.0)
@@ -60,26 +60,26 @@ def setup_of(options: argparse.Namespace) -> Setup:
 
 
 def write(setup: Setup, folder: Path) -> None:
-    """Record files and labels.csv in `folder`; photos are repeated, under new ids, where more are wanted than there are."""
-    found = list(_photos(setup.source)) if setup.source else []
-    wanted = setup.images or len(found) or 2_000
-    names = sorted({label for label, _ in found})
-    photos = ((names.index(label), data) for label, data in cycle(found))
-    chosen = islice(photos, wanted) if found else _drawn(wanted, setup.size)
-    rows = [(f"i{n:06}", label, data) for n, (label, data) in enumerate(chosen)]
-    order = np.random.default_rng(0).permutation(wanted)
+    """Write record files and labels.csv to `folder`; photos are repeated under new ids if the source has too few."""
+    photos = list(_photos(setup.source)) if setup.source else []
+    count = setup.images or len(photos) or 2_000
+    names = sorted({label for label, _ in photos})
+    repeated = ((names.index(label), data) for label, data in cycle(photos))
+    images = islice(repeated, count) if photos else _generated(count, setup.size)
+    rows = [(f"i{n:06}", label, data) for n, (label, data) in enumerate(images)]
+    order = np.random.default_rng(0).permutation(count)
     for shard in range(SHARDS):
-        some = [rows[n] for n in order[shard::SHARDS]]
-        records.write_shard(f"{folder}/{shard:02}-{len(some)}.tfrec", (Record(*row) for row in some))
+        shard_rows = [rows[n] for n in order[shard::SHARDS]]
+        records.write_shard(f"{folder}/{shard:02}-{len(shard_rows)}.tfrec", (Record(*row) for row in shard_rows))
     with (folder / "labels.csv").open("w", newline="") as file:
         csv.writer(file).writerows((name, label) for name, label, _ in rows)
 
 
 def load(setup: Setup, folder: Path, ram: int) -> tuple[Images, int]:
-    """(images, classes) from what write() left, decoded into a cache in `folder`. ram: bytes held in memory."""
+    """(images, number of classes) written by write(), decoded into a cache in `folder`.  ram: bytes kept in memory."""
     with (folder / "labels.csv").open(newline="") as file:
-        ids, told = zip(*csv.reader(file), strict=True)
-    labels, files = np.array(told, int), shards(folder)
+        ids, label_texts = zip(*csv.reader(file), strict=True)
+    labels, files = np.array(label_texts, int), shards(folder)
     budget = CacheBudget(folder / "cache", ram, 10**12)
     readable = np.ones(len(ids), bool)
     pixels = decode_images(files, np.array(ids), ~readable, setup.size, "squash", budget, "benchmark", lambda *_: None)
@@ -91,30 +91,30 @@ def shards(folder: Path) -> list[str]:
 
 
 def fold_of(labels: np.ndarray, folds: int) -> np.ndarray:
-    """Every class dealt out over the folds."""
-    found = np.zeros(len(labels), int)
+    """(N,) fold of each row, stratified by class."""
+    fold = np.zeros(len(labels), int)
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        found[own] = (np.arange(len(own)) + label) % folds
-    return found
+        rows = np.flatnonzero(labels == label)
+        fold[rows] = (np.arange(len(rows)) + label) % folds
+    return fold
 
 
 def member_of(setup: Setup) -> Member:
-    """From random weights, in float32, with nothing but left-right flips."""
+    """Randomly initialised, in float32, with left-right flips as the only augmentation."""
     params = load_params(ROOT / "params.yaml")
-    still = dict.fromkeys(("shift", "zoom", "rotate", "brightness", "contrast", "saturation"), 0.0)
+    no_augmentation = dict.fromkeys(("shift", "zoom", "rotate", "brightness", "contrast", "saturation"), 0.0)
     train = replace(
-        params.train, **still, flip="horizontal", epochs=setup.epochs, batch=setup.batch, precision="float32"
+        params.train, **no_augmentation, flip="horizontal", epochs=setup.epochs, batch=setup.batch, precision="float32"
     )
-    start = replace(params.members["mobilenet"], architecture=setup.architecture, alpha=setup.alpha)
-    return replace(start, image_size=setup.size, train=train)
+    member = replace(params.members["mobilenet"], architecture=setup.architecture, alpha=setup.alpha)
+    return replace(member, image_size=setup.size, train=train)
 
 
-def told(setup: Setup, images: int) -> str:
-    of = Path(setup.source).name or "drawn images"
+def describe(setup: Setup, images: int) -> str:
+    source = Path(setup.source).name or "generated images"
     return (
         f"{setup.folds} folds x {setup.epochs} epochs of {setup.architecture} (alpha {setup.alpha:g}) "
-        f"at {setup.size} px on {images:,} images ({of})"
+        f"at {setup.size} px on {images:,} images ({source})"
     )
 
 
@@ -123,25 +123,25 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def _photos(source: str) -> Iterator[tuple[str, bytes]]:
-    """(label, JPEG), once each."""
+    """(label, JPEG) of every photo."""
     folder: Any = zipfile.Path(source) if zipfile.is_zipfile(source) else Path(source)
     table = folder / "train.csv"
     if table.exists():
         for row in csv.DictReader(io.StringIO(table.read_text())):
             yield row["label"], (folder / "train" / f"{row['id']}.jpg").read_bytes()
     else:
-        for label in sorted((place for place in folder.iterdir() if place.is_dir()), key=lambda place: place.name):
+        for label in sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.name):
             for file in sorted(label.iterdir(), key=lambda file: file.name):
                 if file.name.lower().endswith((".jpg", ".jpeg")):
                     yield label.name, file.read_bytes()
 
 
-def _drawn(count: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Smooth random pictures with a tint for each of ten classes."""
+def _generated(count: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """(label, JPEG) of smooth random images with one tint for each of ten classes."""
     random = np.random.default_rng(0)
     tints = random.integers(0, 100, (10, 3))
     for n in range(count):
         small = random.integers(0, 156, (8, 8, 3)) + tints[n % 10]
-        out = io.BytesIO()
-        Image.fromarray(small.astype(np.uint8)).resize((size, size), Image.Resampling.BICUBIC).save(out, "JPEG")
-        yield n % 10, out.getvalue()
+        buffer = io.BytesIO()
+        Image.fromarray(small.astype(np.uint8)).resize((size, size), Image.Resampling.BICUBIC).save(buffer, "JPEG")
+        yield n % 10, buffer.getvalue()

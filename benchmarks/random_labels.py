@@ -1,18 +1,18 @@
-"""Honest scores on random labels: every stage for every kind of member, whose true accuracy is chance whatever it does.
+"""Honest scores on random labels, for every kind of member through every stage: the true accuracy of all is chance.
 
     python -m benchmarks.random_labels --seeds 20
 
-Photos of digits get labels by lot, so what a member or a blend scores above chance on out-of-fold rows is a leak. For each
-seed the stages download, prepare, tune, train, predict and blend run in this process, on other labels; `tune` alone is
-given tune.trials. z is (accuracy - chance) / standard error. For each kind it prints how many seeds lie within two
-standard errors of chance, how many lie above, and the mean of z, which finds a leak too small for any single seed.
+Photos of digits get random labels, so a score of a member or a blend above chance on out-of-fold rows is a leak. For each
+seed the stages download, prepare, tune, train, predict and blend run in this process, with other labels; only `tune`
+gets tune.trials. z is (accuracy - chance) / standard error. For each kind it prints how many seeds lie within two
+standard errors of chance, how many lie above, and the mean of z, which detects a leak too small for a single seed.
 
 An honest procedure exceeds two standard errors in one direction in 2.3 % of the seeds. The exit code is 1 if more than
 one seed in twenty lies above (a leak raises scores), or if the mean of z is more than three of its own standard errors
 from 0.
 
 Trials of the tuned member are cross-validated within folds 0 and 1, and the rows of these folds are in no score. When
-trials were scored on fold 0 and trained on all other folds (tune.trained_on: all_folds, labelled optimistic since), the mean
+trials were scored on fold 0 and trained on all other folds (tune.trained_on: all_folds, since labelled optimistic), the mean
 z of the tuned member over seeds 0 to 7 was +0.96 +- 0.35 against +0.41 for the plain member on the same labels.
 """
 
@@ -41,7 +41,7 @@ MEMBERS = {
 }
 PARAMS = """
 extends: ROOT/params.yaml
-competition: {name: lots, adapter: folder, source: SOURCE, metric: accuracy}
+competition: {name: random_labels, adapter: folder, source: SOURCE, metric: accuracy}
 prepare: {folds: FOLDS, seed: SEED, near_bits: 0, near_pixels: 0.0}
 device: {logical_devices: 1, backend: tensorflow, hang_seconds: 0.0}
 train:
@@ -76,33 +76,33 @@ def main() -> int:
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         with tempfile.TemporaryDirectory(prefix="random") as folder:
             results.append(one_seed(Path(folder), seed, options))
-        told = ", ".join(f"{kind} {one['z']:+.1f}" for kind, one in results[-1]["kinds"].items())
-        print(f"seed {seed}: z {told}; tuned folds {results[-1]['tuned_folds']}", flush=True)
+        scores = ", ".join(f"{kind} {score['z']:+.1f}" for kind, score in results[-1]["kinds"].items())
+        print(f"seed {seed}: z {scores}; tuned folds {results[-1]['tuned_folds']}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(results))
     return summary(results)
 
 
 def one_seed(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """kinds: kind -> accuracy on the rows that chose nothing, and z.  tuned_folds: whose rows were left out."""
-    plant(folder / "photos", seed, options.rows, options.classes)
+    """kinds: kind -> accuracy and z on the rows that took no part in tuning.  tuned_folds: the folds left out."""
+    write_source(folder / "photos", seed, options.rows, options.classes)
     text = PARAMS + "".join(f"  {name}: {member(name)}\n" for name in options.kinds)
     values = {"ROOT": ROOT, "SOURCE": folder / "photos", "SEED": seed, "FOLDS": options.folds, "EPOCHS": options.epochs}
     for key, value in values.items():
         text = text.replace(key, str(value))
     (folder / "params.yaml").write_text(text)
-    silent = io.StringIO()
-    with redirect_stdout(sys.stdout if options.verbose else silent), redirect_stderr(silent):
+    output = io.StringIO()
+    with redirect_stdout(sys.stdout if options.verbose else output), redirect_stderr(output):
         for stage in ("download", "prepare", "tune", "train", "predict", "blend"):
-            asked = f"tune.trials={options.trials} tune.members=[tuned]" if stage == "tune" else ""
+            sets = f"tune.trials={options.trials} tune.members=[tuned]" if stage == "tune" else ""
             if stage != "tune" or "tuned" in options.kinds:
-                run(stage, folder, asked)
-    return measured(folder, options.classes)
+                run(stage, folder, sets)
+    return scores_of(folder, options.classes)
 
 
 def member(name: str) -> str:
-    own = MEMBERS[name][1:-1]
-    return f"{{{BASE}{', ' if own else ''}{own}}}"
+    extra = MEMBERS[name][1:-1]
+    return f"{{{BASE}{', ' if extra else ''}{extra}}}"
 
 
 def job_of(folder: Path, sets: str = "") -> Any:
@@ -113,7 +113,7 @@ def job_of(folder: Path, sets: str = "") -> Any:
     options = argparse.Namespace(
         force=False, debug=False, member="", fold="", allow_partial=False, like="", file="", to="", params=None
     )
-    work = folder / "work" / "lots"
+    work = folder / "work" / "random_labels"
     work.mkdir(parents=True, exist_ok=True)
     return Job(load_params(folder / "params.yaml", overrides), overrides, options, work, folder / "submissions")
 
@@ -122,7 +122,7 @@ def run(stage: str, folder: Path, sets: str) -> None:
     importlib.import_module(f"pipelines.{stage}").run(job_of(folder, sets))
 
 
-def measured(folder: Path, classes: int) -> dict[str, Any]:
+def scores_of(folder: Path, classes: int) -> dict[str, Any]:
     from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
     from competition.data.prepared import load_prepared
 
@@ -131,19 +131,19 @@ def measured(folder: Path, classes: int) -> dict[str, Any]:
     rows = load_predictions(job.work, job.params, prepared, prediction_sources(job.work, job.params, prepared, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)
     chance = 1 / classes
-    found = {}
+    scores = {}
     for name, views in rows.oof.items():
         accuracy = float((views.view("identity").argmax(1) == rows.labels)[honest].mean())
         error = (chance * (1 - chance) / honest.sum()) ** 0.5
-        found[name] = {"accuracy": accuracy, "z": (accuracy - chance) / error}
-    scores = json.loads((job.work / "blend" / "scores.json").read_text())
-    error = (chance * (1 - chance) / scores["honest_rows"]) ** 0.5
-    found["blend"] = {"accuracy": scores["honest"], "z": (scores["honest"] - chance) / error}
-    return {"kinds": found, "tuned_folds": list(rows.tuned_folds), "honest_rows": scores["honest_rows"]}
+        scores[name] = {"accuracy": accuracy, "z": (accuracy - chance) / error}
+    blend = json.loads((job.work / "blend" / "scores.json").read_text())
+    error = (chance * (1 - chance) / blend["honest_rows"]) ** 0.5
+    scores["blend"] = {"accuracy": blend["honest"], "z": (blend["honest"] - chance) / error}
+    return {"kinds": scores, "tuned_folds": list(rows.tuned_folds), "honest_rows": blend["honest_rows"]}
 
 
-def plant(source: Path, seed: int, rows: int, classes: int) -> None:
-    """Photos of digits with labels by lot: as many of each class."""
+def write_source(source: Path, seed: int, rows: int, classes: int) -> None:
+    """Write photos of digits with random labels, the same number of each class."""
     from PIL import Image
     from sklearn.datasets import load_digits
 
@@ -163,11 +163,11 @@ def plant(source: Path, seed: int, rows: int, classes: int) -> None:
 
 
 def summary(results: Sequence[dict[str, Any]]) -> int:
-    """Exit code 1 if some kind scores above chance too often or on average."""
+    """Print a line per kind; return exit code 1 if one of them scores above chance too often or on average."""
     worst, count = 0, len(results)
     for kind in results[0]["kinds"]:
-        z = np.array([one["kinds"][kind]["z"] for one in results])
-        accuracy = np.mean([one["kinds"][kind]["accuracy"] for one in results])
+        z = np.array([result["kinds"][kind]["z"] for result in results])
+        accuracy = np.mean([result["kinds"][kind]["accuracy"] for result in results])
         above, mean = int((z > 2).sum()), float(z.mean())
         leaks = above > max(1, count // 20) or abs(mean) > 3 / count**0.5
         worst = max(worst, int(leaks))

@@ -3,7 +3,7 @@
 small: 20,000 rows x 1,000 classes x 4 members x 4 views; target: 150 CPU seconds, 1.5 GB.
 large: 200,000 rows x 1,000 classes x 10 members, one view; target: 6 GB.
 
-The predictions are drawn piece by piece into files, as `make predict` leaves them, and mapped from there. Each case runs
+The predictions are generated block by block into files like those of `make predict`, and memory-mapped from there. Each case runs
 in a process of its own, so that its peak memory is its own.
 
 Measured: small 35 CPU s and 0.60 GB (5 folds, 16 fits), 62 CPU s and 0.87 GB (--folds 50, in 10 blocks, 56 fits). large
@@ -26,7 +26,7 @@ from competition.ensemble.honest import honest_chain
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings, honest_settings
 
-PIECE = 2_000  # rows drawn at once
+BLOCK = 2_000  # rows generated at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ def write_predictions(case: Case, folder: Path) -> None:
     labels = np.random.default_rng(0).permutation(np.arange(case.rows) % case.classes)
     np.save(folder / "labels.npy", labels)
     ids, names = np.array([f"r{n:07}" for n in range(case.rows)]), tuple(["identity", "a", "b", "c"][: case.views])
-    bank = np.random.default_rng(1).standard_normal(2 * PIECE * case.classes, np.float32)
+    bank = np.random.default_rng(1).standard_normal(2 * BLOCK * case.classes, np.float32)
     for member in range(case.members):
         probs = np.empty((case.rows, case.views, case.classes), np.float16)
-        for start in range(0, case.rows, PIECE):
-            piece = slice(start, start + PIECE)
-            _draw_piece(probs[piece], labels[piece], start, member, bank)
+        for start in range(0, case.rows, BLOCK):
+            block = slice(start, start + BLOCK)
+            _fill_block(probs[block], labels[block], start, member, bank)
         ViewPredictions(ids, names, probs).save(folder / f"m{member:02}.npz")
 
 
-def _draw_piece(out: np.ndarray, labels: np.ndarray, start: int, member: int, bank: np.ndarray) -> None:
+def _fill_block(out: np.ndarray, labels: np.ndarray, start: int, member: int, bank: np.ndarray) -> None:
     """Members share the evidence of a row, views share the noise of their member.  bank: normal noise to take from."""
-    at, shape = np.arange(len(labels)), out.shape[::2]
+    positions, shape = np.arange(len(labels)), out.shape[::2]
     shared, own = np.random.default_rng([0, start]), np.random.default_rng([1, start, member])
 
     def normal(rng: np.random.Generator) -> np.ndarray:
@@ -66,18 +66,18 @@ def _draw_piece(out: np.ndarray, labels: np.ndarray, start: int, member: int, ba
         return bank[first : first + shape[0] * shape[1]].reshape(shape)
 
     evidence = normal(shared).copy()
-    evidence[at, labels] += shared.gamma(6.0, 1.2, len(labels)).astype(np.float32)
+    evidence[positions, labels] += shared.gamma(6.0, 1.2, len(labels)).astype(np.float32)
     evidence += np.float32(0.5 + 0.03 * member) * normal(own)
     for view in range(out.shape[1]):
-        hot = evidence + np.float32(0.3) * normal(own) if view else evidence
-        hot = np.float32(2.0) * (hot - hot.max(1, keepdims=True))
-        np.exp(hot, out=hot)
-        hot /= hot.sum(1, keepdims=True)
-        out[:, view] = hot
+        logits = evidence + np.float32(0.3) * normal(own) if view else evidence
+        logits = np.float32(2.0) * (logits - logits.max(1, keepdims=True))
+        np.exp(logits, out=logits)
+        logits /= logits.sum(1, keepdims=True)
+        out[:, view] = logits
 
 
 def run_case(folder: Path, folds: int) -> None:
-    """Make every choice of a default blend, and print what it took."""
+    """Fit the default blend with all its choices; print CPU seconds, gigabytes, wall seconds and the honest score."""
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
     settings, honest = chain_settings(params, "macro_f1"), honest_settings(params)
     labels = np.load(folder / "labels.npy")
@@ -86,47 +86,47 @@ def run_case(folder: Path, folds: int) -> None:
     for member in views.values():
         member.release()
 
-    def progress(done: int, all_fits: int) -> None:
+    def progress(fits: int, total: int) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         print(
-            f"  fit {done} of {all_fits}: {used.ru_utime + used.ru_stime:.0f} CPU s, {used.ru_maxrss / 1e6:.2f} GB",
+            f"  fit {fits} of {total}: {used.ru_utime + used.ru_stime:.0f} CPU s, {used.ru_maxrss / 1e6:.2f} GB",
             file=sys.stderr,
             flush=True,
         )
 
-    made = honest_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
+    result = honest_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
     gigabytes = used.ru_maxrss * 1024 / 1e9
-    print(f"{seconds:.1f} {gigabytes:.2f} {time.perf_counter() - start:.1f} {made.honest.value:.4f}")
+    print(f"{seconds:.1f} {gigabytes:.2f} {time.perf_counter() - start:.1f} {result.honest.value:.4f}")
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
     arguments.add_argument("--folds", type=int, default=5)
-    arguments.add_argument("--folder", type=Path, help="of predictions already drawn: run the case of it alone")
+    arguments.add_argument("--folder", type=Path, help="with predictions already generated: run only this case")
     options = arguments.parse_args()
     if options.folder:
         run_case(options.folder, options.folds)
         return 0
-    held = []
+    verdicts = []
     for name in options.case:
         case = CASES[name]
         with tempfile.TemporaryDirectory() as folder:
             write_predictions(case, Path(folder))
             command = [sys.executable, "-m", "benchmarks.scale", "--folder", folder, "--folds", str(options.folds)]
-            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-        seconds, gigabytes, wall, score = map(float, told)
-        held.append(gigabytes <= case.gigabytes and (not case.seconds or seconds <= case.seconds))
+            fields = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        seconds, gigabytes, wall, score = map(float, fields)
+        verdicts.append(gigabytes <= case.gigabytes and (not case.seconds or seconds <= case.seconds))
         print(
             f"{name}: {case.rows:,} rows x {case.classes:,} classes x {case.members} members x {case.views} views, "
             f"{options.folds} folds: {seconds:.0f} CPU s{f' (target {case.seconds:.0f})' if case.seconds else ''}, "
             f"{gigabytes:.2f} GB (target {case.gigabytes:g}), {wall:.0f} s on this machine, honest macro-F1 {score:.4f}: "
-            f"{'holds' if held[-1] else 'DOES NOT HOLD'}",
+            f"{'holds' if verdicts[-1] else 'DOES NOT HOLD'}",
             flush=True,
         )
-    return 0 if all(held) else 1
+    return 0 if all(verdicts) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many planted series are found, and how many rows are joined falsely: competition.data.series on real photos.
+"""Recall on artificial series and false joins of competition.data.series on real photos.
 
     .venv/bin/python -m benchmarks.series --source PATH/flowers102_128.zip [--rows 16000]
 
@@ -69,7 +69,7 @@ def thumbs_of(photos: list[Image.Image]) -> np.ndarray:
 
 
 def joined(thumbs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(N,) bool: the row is proposed as one of a series."""
+    """(N,) bool: the row is proposed as part of a series."""
     rows = len(labels)
     index = pd.DataFrame({"id": np.arange(rows).astype(str), "label": labels, "part": "train", "problem": ""})
     members = series.find(index.assign(group=np.arange(rows)), describe(thumbs))
@@ -78,19 +78,21 @@ def joined(thumbs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def planted(photos: list[Image.Image], labels: np.ndarray, rng: np.random.Generator) -> None:
     chosen = rng.choice(len(photos), min(100, len(photos) // 10), replace=False)
-    again = [retaken(photos[n], rng) for n in chosen for _ in range(4)]
-    found = joined(thumbs_of([*photos, *again]), np.r_[labels, np.repeat(labels[chosen], 4)])
-    own = np.isin(np.arange(len(found)), chosen) | (np.arange(len(found)) >= len(photos))
-    print(f"planted    joined {found[own].mean():.3f} of the planted, {found[~own].mean():.4f} of the other photos")
+    retakes = [retaken(photos[n], rng) for n in chosen for _ in range(4)]
+    is_joined = joined(thumbs_of([*photos, *retakes]), np.r_[labels, np.repeat(labels[chosen], 4)])
+    is_planted = np.isin(np.arange(len(is_joined)), chosen) | (np.arange(len(is_joined)) >= len(photos))
+    print(
+        f"planted    joined {is_joined[is_planted].mean():.3f} of the planted, {is_joined[~is_planted].mean():.4f} of the other photos"
+    )
 
 
 def objects(photos: list[Image.Image], rng: np.random.Generator) -> None:
     classes = min(60, len(photos) // 4)
     chosen = rng.choice(len(photos), 4 * classes, replace=False)
-    found = joined(
+    is_joined = joined(
         thumbs_of([retaken(photos[n], rng) for n in chosen for _ in range(8)]), np.repeat(np.arange(classes), 32)
     )
-    print(f"objects    joined {found.mean():.3f} of {len(found):,}")
+    print(f"objects    joined {is_joined.mean():.3f} of {len(is_joined):,}")
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -102,15 +104,15 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def splits(embedding: np.ndarray, rows: int) -> None:
-    found = []
+    results = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
         chosen, is_test = rng.choice(len(embedding), rows, replace=False), rng.random(rows) < 0.3
         index = pd.DataFrame({"id": chosen.astype(str), "part": np.where(is_test, "test", "train"), "problem": ""})
         result, _ = shift.compare(index, embedding[chosen], np.arange(rows))
         assert result is not None
-        found.append((result.low, result.auc))
-    low, auc = np.max(found, axis=0)
+        results.append((result.low, result.auc))
+    low, auc = np.max(results, axis=0)
     print(f"splits     largest lower end {low:.3f}, largest AUC {auc:.3f} of 20 ({shift.ALIKE} warns)")
 
 

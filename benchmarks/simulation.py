@@ -1,22 +1,22 @@
-"""Does the default blend deliver on fresh rows what it claims? python -m benchmarks.simulation [--seeds 24]
+"""Is the honest gain of the default blend unbiased on fresh rows? python -m benchmarks.simulation [--seeds 24]
 
 Simulated competitions in seven settings (benchmarks/worlds.py). In each the default of params.yaml makes all its choices
 on out-of-fold rows and is scored on 10,000 fresh rows, both as a gain over equal weights with argmax.
 
-claimed: the honest gain, with the standard error that is printed beside it.  delivered: the gain on fresh rows.
-+-: standard error over the seeds.  departs: how often it is not equal weights with argmax that is chosen.
+claimed: the honest gain, with the standard error printed beside it.  delivered: the gain on fresh rows.
++-: standard error over the seeds.  departs: how often another candidate than equal weights with argmax is chosen.
 
 Two verdicts for each setting, and exit code 0 only if all hold:
 - It delivers what it claims: claimed - delivered is 0 within two standard errors over the seeds.
 - It is not worse than equal weights with argmax: delivered is not below 0 by more than two standard errors.
-One standard error would refuse an unbiased claim in a third of all runs, and each of seven settings is one.
+One standard error would reject an unbiased claim in a third of all runs, and there are seven settings.
 
 The rule of choice (ensemble/selection.py) was picked on seeds 0 to 20 of each setting; verdicts are of other seeds.
 There, leaving the simplest candidate for a gain of one standard error delivered -.00043 +- .00022 (10 classes of 100
 rows), -.00057 +- .00031 (wrong labels), -.00074 +- .00059 (1 to 5 rows) and -.00018 +- .00011 (many members), and chose
 another candidate in 2 to 8 of 21 seeds; with a significant gain (two-sided 5 %) as the condition, 0, -.00033 +- .00028, 0
 and 0. The price: unequal calibration delivered +.0036 by the first rule and +.0008 by the second, one dominating member
-+.0012 and +.0005. `best` as a candidate cost nothing: where it is worse on fresh rows, no seed chose it.
++.0012 and +.0005. `best` as a candidate cost nothing: in the settings where it is worse on fresh rows, no seed chose it.
 
 --first 1000 --seeds 12, 131 CPU seconds (claimed +- its printed error; delivered; claimed - delivered):
 many members              -.00023 +- .00020    .00000 +- .00000   -.00023 +- .00021
@@ -26,8 +26,8 @@ unequal calibration       +.00552 +- .00314   +.00327 +- .00167   +.00225 +- .00
 5 % wrong labels          -.00078 +- .00043    .00000 +- .00000   -.00078 +- .00055
 10 classes of 100 rows     .00000 +- .00000    .00000 +- .00000    .00000 +- .00000
 classes with 1 to 5 rows   .00000 +- .00002    .00000 +- .00000    .00000 +- .00000
---first 2000 --seeds 8, seeds that neither rule nor verdicts had seen, 72 CPU seconds: all verdicts hold.
-A claim is a little low where the choice is close: each of its rows is judged by a choice made on fewer rows.
+--first 2000 --seeds 8, seeds used neither for the rule nor for the verdicts, 72 CPU seconds: all verdicts hold.
+A claim is slightly low where candidates are close: each of its rows is scored by a choice made on fewer rows.
 
 --setting flowers: 104 classes as unequal as the flowers', 16,465 rows, against every other method
 (benchmarks/flowers_simulation.py); a minute a seed.
@@ -62,7 +62,7 @@ FIRST_SEED = 1000  # the rule of choice was picked on smaller ones
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one simulated competition: gains over equal weights with argmax."""
+    """Gains of one simulated competition over equal weights with argmax."""
 
     claimed: float
     error: float  # the standard error printed beside the claim
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def default_settings() -> tuple[ChainSettings, HonestSettings]:
-    """Those of params.yaml; fewer resamples, which only makes the standard errors coarser."""
+    """Settings of params.yaml, with fewer resamples, which only make the standard errors less precise."""
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
     return chain_settings(params, "macro_f1"), HonestSettings(RESAMPLES, params.honest.seed, params.honest.blocks)
 
@@ -91,30 +91,32 @@ def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
 
 def one_world(setting: Setting, seed: int, settings: ChainSettings, honest: HonestSettings) -> Outcome:
     labels, probs, rows = draw(setting, seed, FRESH)
-    seen, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
-    made = honest_chain(seen, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
-    chain = made.chain
+    oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
+    result = honest_chain(oof, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
+    chain = result.chain
     equal = replace(
         chain,
-        temperatures=dict.fromkeys(seen, 1.0),
-        blend=Blend("equal", chain.blend.mixing, dict.fromkeys(seen, 1 / len(seen)), ()),
+        temperatures=dict.fromkeys(oof, 1.0),
+        blend=Blend("equal", chain.blend.mixing, dict.fromkeys(oof, 1 / len(oof)), ()),
         decision=ARGMAX,
     )
-    given = (chain_labels(one, fresh) for one in (equal, chain))
-    scores = [score_of(labels[rows:], one, MACRO_F1, setting.classes) for one in given]
+    scores = [
+        score_of(labels[rows:], chain_labels(candidate, fresh), MACRO_F1, setting.classes)
+        for candidate in (equal, chain)
+    ]
     departs = (chain.calibration, chain.blend.method, chain.decision.rule) != BASELINES[0]
-    return Outcome(made.over_equal.value, made.over_equal.error, scores[1] - scores[0], departs)
+    return Outcome(result.over_equal.value, result.over_equal.error, scores[1] - scores[0], departs)
 
 
-def judge(name: str, outcomes: Sequence[Outcome]) -> bool:
+def print_verdicts(name: str, outcomes: Sequence[Outcome]) -> bool:
     """Print a line; return whether both verdicts hold."""
     claimed, error, delivered = (
-        np.array([getattr(one, key) for one in outcomes]) for key in ("claimed", "error", "delivered")
+        np.array([getattr(outcome, key) for outcome in outcomes]) for key in ("claimed", "error", "delivered")
     )
     (gap, gap_error), (gain, gain_error) = spread(claimed - delivered), spread(delivered)
     honest = abs(gap) <= 2 * gap_error
     no_worse = gain + 2 * gain_error >= 0
-    departs = sum(one.departs for one in outcomes)
+    departs = sum(outcome.departs for outcome in outcomes)
     print(
         f"{name:26} {claimed.mean():+8.5f} +- {error.mean():.5f}   {gain:+8.5f} +- {gain_error:.5f}"
         f"   {gap:+8.5f} +- {gap_error:.5f}  {departs:3} of {len(outcomes)}   "
@@ -133,7 +135,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seeds", type=int, default=24)
     arguments.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
-    arguments.add_argument("--setting", choices=[*SETTINGS, "flowers"], action="append", help="these alone")
+    arguments.add_argument("--setting", choices=[*SETTINGS, "flowers"], action="append", help="only these")
     options = arguments.parse_args()
     if options.seeds < 2:
         arguments.error("--seeds: 2 or more are needed for a standard error")
@@ -146,7 +148,7 @@ def main() -> int:
             verdicts.append(flowers_simulation.simulate(options.first, options.seeds) == 0)
             continue
         seeds = range(options.first, options.first + options.seeds)
-        verdicts.append(judge(name, [one_world(SETTINGS[name], seed, settings, honest) for seed in seeds]))
+        verdicts.append(print_verdicts(name, [one_world(SETTINGS[name], seed, settings, honest) for seed in seeds]))
     print(f"{time.process_time() - start:.0f} CPU seconds; {'all verdicts hold' if all(verdicts) else 'NOT all hold'}")
     return 0 if all(verdicts) else 1
 

@@ -1,7 +1,7 @@
 """Small simulated competitions for benchmarks.simulation: one setting each, drawn from a seed.
 
 Members share the evidence of an image and add their own noise, so the best blend is close to equal weights unless a
-setting says otherwise. Fresh rows come from the same law as the rows that are chosen on.
+setting says otherwise. Fresh rows come from the same distribution as the out-of-fold rows.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a simulated competition is like."""
+    """One kind of simulated competition."""
 
     members: int
     classes: int
-    rows: int  # out-of-fold rows, to choose on
+    rows: int  # out-of-fold rows
     noise: tuple[float, float] = (0.9, 1.2)  # lowest and highest standard deviation of a member's own noise
     dominating: float = 0.0  # noise of the first member, 0 = like the others
     sharpness: tuple[float, float] = (1.0, 1.0)  # smallest and largest factor on a member's logits: calibration
-    wrong_labels: float = 0.0  # share of rows, among those to choose on and the fresh ones
+    wrong_labels: float = 0.0  # share of rows, out-of-fold and fresh ones
     imbalance: float = 0.0  # standard deviation of the logarithm of class sizes
-    class_rows: tuple[int, int] = (0, 0)  # smallest and largest class, of the rows to choose on; (0, 0) = by imbalance
-    signal: float = 6.5  # how far the evidence stands out
+    class_rows: tuple[int, int] = (0, 0)  # smallest and largest class, of the out-of-fold rows; (0, 0) = by imbalance
+    signal: float = 6.5  # mean evidence of the label
 
 
 SETTINGS: dict[str, Setting] = {
@@ -37,7 +37,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def draw(setting: Setting, seed: int, fresh: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """labels (rows + fresh,) int, probs (members, rows + fresh, classes) float32, and the number of rows to choose on."""
+    """labels (rows + fresh,) int, probs (members, rows + fresh, classes) float32, and the number of out-of-fold rows."""
     rng = np.random.default_rng(seed)
     low, high = setting.class_rows
     sizes = np.exp(setting.imbalance * rng.normal(size=setting.classes))
@@ -59,11 +59,11 @@ def _drawn(rng: np.random.Generator, sizes: np.ndarray, rows: int) -> np.ndarray
 def _members(rng: np.random.Generator, setting: Setting, labels: np.ndarray, share: np.ndarray) -> np.ndarray:
     shape = (len(labels), setting.classes)
     evidence = rng.normal(size=shape).astype(np.float32)
-    at = np.arange(len(labels))
-    # Some images are hard for every member; every class has a neighbour it is taken for.
-    evidence[at, labels] += (setting.signal * rng.gamma(4.0, 0.25, len(labels))).astype(np.float32)
-    evidence[at, (labels + 1) % setting.classes] += rng.normal(1.0, 1.0, len(labels)).astype(np.float32)
-    pull = 0.5 * np.log(share / share.mean()).astype(np.float32)  # networks lean to common classes
+    positions = np.arange(len(labels))
+    # Some images are hard for every member; every class is confused with one other class.
+    evidence[positions, labels] += (setting.signal * rng.gamma(4.0, 0.25, len(labels))).astype(np.float32)
+    evidence[positions, (labels + 1) % setting.classes] += rng.normal(1.0, 1.0, len(labels)).astype(np.float32)
+    bias = 0.5 * np.log(share / share.mean()).astype(np.float32)  # networks favour common classes
     noise = rng.uniform(*setting.noise, setting.members)
     if setting.dominating:
         noise[0] = setting.dominating
@@ -73,7 +73,7 @@ def _members(rng: np.random.Generator, setting: Setting, labels: np.ndarray, sha
         own = rng.normal(size=shape).astype(np.float32) * np.float32(noise[m])
         # Calibrated, up to `sharpness`: evidence of variance 1 + noise^2 and mean `signal` asks for this scale.
         scale = sharpness[m] * setting.signal / (1 + noise[m] ** 2) * 0.5
-        logits = np.float32(scale) * (evidence + own + pull)
+        logits = np.float32(scale) * (evidence + own + bias)
         probs[m] = np.exp(logits - logits.max(1, keepdims=True))
         probs[m] /= probs[m].sum(1, keepdims=True)
     return probs

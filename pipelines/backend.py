@@ -1,4 +1,4 @@
-"""What Keras computes with is chosen and started here, before anything imports it."""
+"""Select and start the Keras backend. Must run before Keras is imported."""
 
 import os
 import sys
@@ -9,21 +9,21 @@ from pipelines.versions import is_installed
 
 
 def start_tensorflow(job: Job) -> None:
-    """Import it without its lines about itself, which no log level silences; a failing import still raises."""
+    """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
     if job.debug:
         return
-    kept = os.dup(2)
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
+    stderr = os.dup(2)
+    with Path(os.devnull).open("w") as null:
+        os.dup2(null.fileno(), 2)
     try:
         import tensorflow  # noqa: F401
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def start_backend(job: Job) -> None:
-    """Choose what Keras computes with, before Keras is imported, and say so; then start TensorFlow, which always feeds."""
+    """Select the Keras backend, print it with the reason, and start TensorFlow, which feeds the images on every backend."""
     from competition.training.device import choose_backend, only_feeds
 
     if "keras" not in sys.modules:

@@ -1,7 +1,8 @@
-"""Images per second of each part of training, alone and together: which of them is the slowest, and what helps."""
+"""Images per second of each part of training, alone and together: which part is the slowest, and what helps."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,70 +10,60 @@ import numpy as np
 from competition.artifacts.dependencies import member_with_tuned_values, training_parts
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
-from competition.data.cache import CacheBudget, is_streamed
+from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared, load_prepared
-from pipelines.backend import start_backend
 from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_folds, selected_members
+from pipelines.trainer import open_trainer, read_images, start_device
 
-DECODED = 512  # images that are decoded anew, at most: decoding is as fast for the next thousand
+MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
 
 
 def run(job: Job) -> None:
-    """data/ -> bench.json; nothing is trained that counts"""
+    """data/ -> bench.json; no fold model is changed"""
     job.require(job.path("data", "manifest.json"), "download")
-    prepared, found = load_prepared(job.path("data")), {}
-    start_backend(job)
+    prepared, results = load_prepared(job.path("data")), {}
     for name in selected_members(job):
         member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
         job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
-        found[name] = bench(job, prepared, name, member)
-    write_json(job.path("bench.json"), found)
-    job.echo(f"bench: {display_path(job.path('bench.json'))} holds it all")
+        results[name] = bench_member(job, prepared, name, member)
+    write_json(job.path("bench.json"), results)
+    job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")
 
 
-def bench(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, Any]:
-    """Images per second, by part. Says each as soon as it is known."""
+def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, Any]:
+    """Images per second of each part, each printed as soon as it is measured."""
+    device = start_device(job)
     from competition.training.bench import parts
-    from competition.training.device import open_device
-    from competition.training.trainer import Trainer
 
-    seconds: dict[str, float] = {}
+    speeds: dict[str, float] = {}
 
-    def say(part: str, images: int, took: float, what: str) -> None:
-        seconds[part] = images / took
-        job.echo(f"bench {name}: {images / took:>10,.0f} images/s  {what}")
+    def record(part: str, images: int, seconds: float, description: str) -> None:
+        speeds[part] = images / seconds
+        job.echo(f"bench {name}: {images / seconds:>10,.0f} images/s  {description}")
 
-    decode, there = load(job, prepared, member, anew=True), load(job, prepared, member, anew=False)
-    rows = np.arange(min(DECODED, len(there.ids)))
-    say("decoded", len(rows), timed(lambda: decode.pixels[rows]), "read from the record files and decoded")
-    shuffled = np.random.default_rng(0).permutation(len(there.ids))[: 4 * DECODED]
-    kept = "decoded anew: they fit no cache" if is_streamed(there.pixels) else "from the decoded cache, in random order"
-    say("read", len(shuffled), timed(lambda: there.pixels[shuffled]), kept)
-    device = open_device(job.params.device, job.path("cache", "compiled"))
-    competition = prepared.competition
-    trainer = Trainer(member, there, len(competition.classes), competition.metric, device, job.params.predict.batch)
-    found, batch = parts(trainer, selected_folds(job)[0]), trainer.engine.batch
-    say("augmented", batch, found.batch, "read, augmented and batched: what the input pipeline can do")
-    say("step", batch, found.waiting.alone, f"learned from data that is there, on {device.replicas} x {device.kind}")
-    say("trained", batch, found.waiting.step, "learned in training, both together")
-    job.echo(f"bench {name}: {found.waiting.told(member.train, is_streamed(there.pixels))}")
-    return {"images_per_second": seconds, "batch": batch, "waiting": found.waiting.share}
-
-
-def load(job: Job, prepared: Prepared, member: Member, anew: bool) -> Any:
-    """The training images; anew: as they are read where no cache has room."""
-    from competition.training.trainer import load_images
-
-    cache = image_cache(job)
-    budget = CacheBudget(cache.folder, 0, 0) if anew else cache
-    return load_images(
-        prepared, training_parts(member), member.image_size, job.params.prepare.fit, budget, lambda *_: None
-    )
+    no_cache = replace(image_cache(job), ram=0, disk=0)
+    uncached = read_images(job, prepared, member, training_parts(member), name, no_cache).pixels
+    trainer = open_trainer(job, prepared, member, name, device=device)
+    pixels, count = trainer.images.pixels, len(trainer.images.ids)
+    rows = np.arange(min(MAX_DECODED, count))
+    record("decoded", len(rows), timed(lambda: uncached[rows]), "read from the record files and decoded")
+    shuffled = np.random.default_rng(0).permutation(count)[: 4 * MAX_DECODED]
+    streamed = is_streamed(pixels)
+    source = "decoded again: they fit no cache" if streamed else "from the decoded cache, in random order"
+    record("read", len(shuffled), timed(lambda: pixels[shuffled]), source)
+    measured, batch = parts(trainer, selected_folds(job)[0]), trainer.engine.batch
+    record("augmented", batch, measured.batch, "read, augmented and batched: the speed of the input pipeline")
+    step_only = f"trained on data already in memory, on {device.replicas} x {device.kind}"
+    record("step", batch, measured.waiting.alone, step_only)
+    record("trained", batch, measured.waiting.step, "trained with the input pipeline, both together")
+    job.echo(f"bench {name}: {measured.waiting.told(member.train, streamed)}")
+    return {"images_per_second": speeds, "batch": batch, "waiting": measured.waiting.share}
 
 
-def timed(make: Callable[[], object]) -> float:
+def timed(function: Callable[[], object]) -> float:
+    """Seconds of one call."""
     started = time.perf_counter()
-    make()
+    function()
     return time.perf_counter() - started
 
 

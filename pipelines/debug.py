@@ -1,41 +1,36 @@
-"""DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw what goes in and what comes out wrong."""
+"""DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch and its worst predictions."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.artifacts.dependencies import member_with_tuned_values, training_parts
 from competition.data.prepared import load_prepared
-from pipelines.backend import start_backend
 from pipelines.progress import progress_bar
-from pipelines.runner import (
-    Job,
-    add_debug_rows,
-    add_selection,
-    display_path,
-    image_cache,
-    main,
-    selected_folds,
-    selected_members,
-)
+from pipelines.runner import Job, add_debug_rows, add_selection, display_path, main, selected_folds, selected_members
+from pipelines.trainer import open_trainer, start_device
 
-EPOCHS = 3  # at most: enough to see whether it learns
-SHOWN = 48  # images on a sheet
+if TYPE_CHECKING:
+    from competition.training.device import Device
+
+MAX_EPOCHS = 3  # enough to see whether it learns
+SHEET_IMAGES = 48
 
 
 def run(job: Job) -> None:
     """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
     job.require(job.path("data", "manifest.json"), "download")
-    start_backend(job)
-    eagerly()
+    device = start_device(job)
+    run_eagerly()
     folds = selected_folds(job) if job.options.fold else [0]
     for name in selected_members(job):
         for fold in folds:
-            look(job, name, fold)
+            debug_fold(job, name, fold, device)
 
 
-def eagerly() -> None:
-    """No compiled step on either backend, so that every line can be stepped into; a NaN ends where it arises."""
+def run_eagerly() -> None:
+    """Compile no step on either backend, so that a debugger can enter every line; raise an error at the first NaN."""
     import keras
     import tensorflow as tf
 
@@ -50,56 +45,41 @@ def eagerly() -> None:
         tf.debugging.enable_check_numerics()
 
 
-def look(job: Job, name: str, fold: int) -> None:
+def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.report.sheets import contact_sheet
-    from competition.training.device import open_device
-    from competition.training.trainer import Trainer, load_images, sample_rows
+    from competition.training.trainer import sample_rows
 
-    prepared, params = load_prepared(job.path("data")), job.params
-    member, _ = member_with_tuned_values(job.work, params, name, job.overrides)
-    classes = prepared.competition.classes
-    images = sample_rows(
-        load_images(
-            prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), lambda *_: None
-        ),
-        job.options.debug_rows,
-        0,
-    )
-    train = replace(
-        member.train, epochs=min(member.train.epochs, EPOCHS), batch=min(member.train.batch, len(images.ids))
-    )
+    prepared, rows = load_prepared(job.path("data")), job.options.debug_rows
+    member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+    classes, metric = prepared.competition.classes, prepared.competition.metric
+    batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
+    train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
-    trainer = Trainer(
-        member,
-        images,
-        len(classes),
-        prepared.competition.metric,
-        open_device(params.device, job.path("cache", "compiled")),
-        params.predict.batch,
+    trainer = open_trainer(
+        job, prepared, member, name, device=device, select=lambda images: sample_rows(images, rows, 0)
     )
-    job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; no result of it counts")
+    images = trainer.images
+    job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
     pixels, targets, _ = trainer.first_batch(fold, train)
-    best = [f"{classes[t.argmax()]} {t.max():.2f}" for t in targets]
-    batch = job.path("debug", f"{name}-fold{fold}-batch.png")
-    contact_sheet(pixels[:SHOWN], best[:SHOWN], batch)
-    job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch)}")
+    captions = [f"{classes[target.argmax()]} {target.max():.2f}" for target in targets]
+    batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
+    contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
+    job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
     with progress_bar(None, name) as bar:
-        trained = trainer.train(fold, train, None, lambda done, of, text: bar.update_to(done, of), lambda: False)
+        trained = trainer.train(fold, train, None, lambda step, steps, text: bar.update_to(step, steps), lambda: False)
     for epoch in trained.history:
-        job.echo(
-            f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {prepared.competition.metric} {epoch.held_out:.4f}"
-        )
-    rows = np.flatnonzero((images.folds == fold) & images.readable)
-    probs = trainer.predict(trainer.engine.weights(), images, rows, ["identity"]).view("identity")
-    own = probs[np.arange(len(rows)), images.labels[rows]]
-    worst = np.argsort(own, kind="stable")[:SHOWN]
+        job.echo(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}")
+    held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
+    probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
+    label_probs = probs[np.arange(len(held_out_rows)), images.labels[held_out_rows]]
+    worst = np.argsort(label_probs, kind="stable")[:SHEET_IMAGES]
     captions = [
-        f"{images.ids[rows[n]]}\nis {classes[images.labels[rows[n]]]} {own[n]:.2f}\nsaid {classes[probs[n].argmax()]} {probs[n].max():.2f}"
-        for n in worst
+        f"{images.ids[row]}\nlabel {classes[images.labels[row]]} {label_prob:.2f}\npredicted {classes[p.argmax()]} {p.max():.2f}"
+        for row, label_prob, p in zip(held_out_rows[worst], label_probs[worst], probs[worst], strict=True)
     ]
-    sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
-    contact_sheet(images.pixels[rows[worst]], captions, sheet)
-    job.echo(f"debug: the worst predicted held-out images: {display_path(sheet)}")
+    worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
+    contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)
+    job.echo(f"debug: the worst predicted held-out images: {display_path(worst_sheet)}")
 
 
 if __name__ == "__main__":

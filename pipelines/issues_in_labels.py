@@ -1,4 +1,4 @@
-"""Labels that are probably wrong, by honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
+"""Labels that are probably wrong according to honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
 from pipelines.runner import Job, display_path, main
 
-SHOWN = 48  # images on the sheet
+SHEET_IMAGES = 48
 
 
 def run(job: Job) -> None:
@@ -21,51 +21,51 @@ def run(job: Job) -> None:
     job.require(job.path("blend", "manifest.json"), "predict")
     prepared = load_prepared(job.path("data"))
     classes = np.array(prepared.competition.classes)
-    # Cross-fitted: no model and no choice behind a row's probabilities saw its label.
+    # Cross-fitted: a row's label took part in no model and no choice that its probabilities come from.
     ids, scores = load_scores(job.path("blend", "honest_oof.npz"))
     labels_by_id = prepared.part("train").set_index("id")["label"]
-    known = np.isin(ids, labels_by_id.index.to_numpy(str))
-    if not known.any() or scores.shape[1] != len(classes):
+    is_prepared = np.isin(ids, labels_by_id.index.to_numpy(str))
+    if not is_prepared.any() or scores.shape[1] != len(classes):
         raise UserError(
-            f"the blend is of other data: {known.sum():,} of its {len(ids):,} rows are in the prepared data, and it has "
-            f"{scores.shape[1]} classes of {len(classes)}; `make train predict` makes it again"
+            f"the blend is of other data: {is_prepared.sum():,} of its {len(ids):,} rows are in the prepared data, and it has "
+            f"{scores.shape[1]} classes, expected {len(classes)}; `make train predict` makes a new one"
         )
-    if not known.all():
+    if not is_prepared.all():
         job.echo(
-            f"issues-in-labels: {(~known).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
-            "them; `make train predict` makes the blend again"
+            f"issues-in-labels: {(~is_prepared).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
+            "them; `make train predict` makes a new blend"
         )
-    ids, scores = ids[known], scores[known]
+    ids, scores = ids[is_prepared], scores[is_prepared]
     labels = labels_by_id.loc[ids].to_numpy()
-    found = label_issues.find(ids, labels, scores)
-    named = found.assign(label=classes[found["label"]], suggested=classes[found["suggested"]])
+    issues = label_issues.find(ids, labels, scores)
+    issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
     with atomic_write(job.path("label_issues.csv")) as temporary:
-        named.to_csv(temporary, index=False, lineterminator="\n")
+        issues.to_csv(temporary, index=False, lineterminator="\n")
     job.echo(
-        f"issues-in-labels: {len(named):,} of {len(labels):,} labels are doubtful, the worst first: "
+        f"issues-in-labels: {len(issues):,} of {len(labels):,} labels are doubtful, the worst first: "
         f"{display_path(job.path('label_issues.csv'))}"
     )
-    if len(named):
-        draw(job, prepared, named.head(SHOWN))
+    if len(issues):
+        draw_sheet(job, prepared, issues.head(SHEET_IMAGES))
 
 
-def draw(job: Job, prepared: Prepared, worst: pd.DataFrame) -> None:
+def draw_sheet(job: Job, prepared: Prepared, issues: pd.DataFrame) -> None:
+    """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
     start_tensorflow(job)
-    wanted = list(worst["id"])
-    found: dict[str, np.ndarray] = {}
+    ids, images = set(issues["id"]), dict[str, np.ndarray]()
     for name, _, data in records.read([str(path) for path in prepared.records("train")]):
-        if name in wanted:
+        if name in ids:
             try:
-                found[name] = decode(data, TILE, "squash")
+                images[name] = decode(data, TILE, "squash")
             except BadImage:
                 continue
     captions = {
-        row.id: f"{row.id}\nis {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
-        for row in worst.itertuples()
+        row.id: f"{row.id}\nlabel {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
+        for row in issues.itertuples()
     }
-    names = [name for name in wanted if name in found]
+    readable = [name for name in issues["id"] if name in images]
     sheet = job.path("label_issues.png")
-    contact_sheet([found[name] for name in names], [captions[name] for name in names], sheet)
+    contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
     job.echo(f"issues-in-labels: {display_path(sheet)}")
 
 

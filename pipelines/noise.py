@@ -1,4 +1,4 @@
-"""Train one member with several seeds and nothing else changed: what a gain must exceed to be more than luck."""
+"""Train one member with several seeds and nothing else changed: a smaller change of its score may be chance."""
 
 import argparse
 from collections.abc import Iterable, Mapping
@@ -9,88 +9,73 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.dependencies import fold_model_dependencies, member_with_tuned_values, training_parts
+from competition.artifacts.dependencies import fold_model_dependencies, member_with_tuned_values
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import to_plain, write_json
 from competition.config.errors import UserError
-from competition.data.prepared import load_prepared
+from competition.config.params import Member
+from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
-from pipelines.backend import start_backend
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_members
+from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.trainer import open_trainer
 
 
 def run(job: Job) -> None:
     """data/ -> noise/<member>.json; the fold models of other seeds under noise/<member>/seed<n>/"""
     job.require(job.path("data", "manifest.json"), "download")
     if not job.options.member or job.options.seeds < 2:
-        raise UserError("make noise MEMBER=cnn SEEDS=3: one member and at least two seeds were expected")
+        raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
-    prepared, classes = load_prepared(job.path("data")), len(load_prepared(job.path("data")).competition.classes)
-    first = member_with_tuned_values(job.work, job.params, name, job.overrides)[0]
-    if first.teacher:
+    prepared = load_prepared(job.path("data"))
+    member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+    if member.teacher:
         raise UserError(
-            f"{name} learns from {', '.join(first.teacher)}; measure the noise of a member without teachers"
+            f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
         )
-    said = []
-    for seed in range(first.train.seed, first.train.seed + job.options.seeds):
-        member = replace(first, train=replace(first.train, seed=seed))
-        folder = job.path("noise", name, f"seed{seed}")
-        depends = [
-            fold_model_dependencies(job.work, prepared, job.params, member, fold)
-            for fold in range(job.params.prepare.folds)
-        ]
-        job.cached(
-            f"noise {name} seed {seed}",
-            folder / "manifest.json",
-            {"folds": depends},
-            partial(one_seed, job, member, folder),
-        )
-        said.append(ViewPredictions.load(folder / "oof.npz"))
-    ids, metric = said[0].ids, metric_named(prepared.competition.metric)
+    seeds = range(member.train.seed, member.train.seed + job.options.seeds)
+    runs = [predictions_of_seed(job, prepared, name, member, seed) for seed in seeds]
+    ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
     labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
-    outputs = [one.at(ids).view("identity") for one in said]
-    noise = seed_noise(labels, [p.argmax(1) for p in outputs] if metric.from_counts else outputs, metric, classes)
+    probs = [predictions.at(ids).view("identity") for predictions in runs]
+    outputs = [p.argmax(1) for p in probs] if metric.from_counts else probs
+    noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
     path = seed_study_path(job.work, name)
-    write_json(path, {"of": seed_study_digest(prepared, job.params, first), **to_plain(noise)})
-    told = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
+    write_json(path, {"of": seed_study_digest(prepared, job.params, member), **to_plain(noise)})
+    scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     job.echo(
-        f"noise {name}: {metric.name} of {len(said)} seeds {told}: spread {noise.spread:.4f}; "
+        f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
         f"two seeds differ on {noise.changed:.1%} of rows"
     )
     job.echo(
-        f"noise {name}: a change of this member counts from about {np.sqrt(2) * noise.spread:.4f} on; blend, table and "
-        f"compare judge by it: {display_path(path)}"
+        f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "
+        f"and compare use this spread: {display_path(path)}"
     )
 
 
-def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    start_backend(job)
-    from competition.training.device import open_device
-    from competition.training.trainer import Trainer, load_images
+def predictions_of_seed(job: Job, prepared: Prepared, name: str, member: Member, seed: int) -> ViewPredictions:
+    """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
+    member = replace(member, train=replace(member.train, seed=seed))
+    folder = job.path("noise", name, f"seed{seed}")
+    folds = range(job.params.prepare.folds)
+    depends = {"folds": [fold_model_dependencies(job.work, prepared, job.params, member, fold) for fold in folds]}
+    make = partial(train_seed, job, prepared, member, folder)
+    job.cached(f"noise {name} seed {seed}", folder / "manifest.json", depends, make)
+    return ViewPredictions.load(folder / "oof.npz")
 
-    prepared, params = load_prepared(job.path("data")), job.params
-    competition = prepared.competition
-    with progress_bar(params.prepare.folds, folder.name) as bar:
-        images = load_images(
-            prepared, training_parts(member), member.image_size, params.prepare.fit, image_cache(job), lambda *_: None
-        )
-        trainer = Trainer(
-            member,
-            images,
-            len(competition.classes),
-            competition.metric,
-            open_device(params.device),
-            params.predict.batch,
-        )
-        parts = []
-        for fold in range(params.prepare.folds):
+
+def train_seed(job: Job, prepared: Prepared, member: Member, folder: Path) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
+    trainer = open_trainer(job, prepared, member, folder.name)
+    fold_predictions = []
+    with progress_bar(job.params.prepare.folds, folder.name) as bar:
+        for fold in range(job.params.prepare.folds):
             trainer.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
-            parts.append(trainer.held_out(fold))
+            fold_predictions.append(trainer.held_out(fold))
             bar.update()
-    concatenate_folds(parts).save(folder / "oof.npz")
+    concatenate_folds(fold_predictions).save(folder / "oof.npz")
     return [folder / "oof.npz"], {}
 
 

@@ -1,4 +1,4 @@
-"""Progress with the time left: a line that moves on a terminal, lines that stay elsewhere."""
+"""Progress bars with the remaining time: redrawn on a terminal, printed as separate lines elsewhere."""
 
 import sys
 from types import TracebackType
@@ -7,49 +7,49 @@ from tqdm import tqdm
 
 
 class Bar(tqdm):
-    """One line that moves on a terminal; where nobody watches, a whole line every half minute."""
+    """A bar redrawn in place on a terminal; a new line every half minute if stderr is no terminal."""
 
-    watched = sys.stderr.isatty()
+    is_terminal = sys.stderr.isatty()
     disable: bool
     total: float | None
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        if self.watched:
+        if self.is_terminal:
             super().display(msg, pos)
         elif msg is None and self.n:
             print(str(self), file=sys.stderr, flush=True)
 
     def clear(self, nolock: bool = False) -> None:
-        if self.watched:
+        if self.is_terminal:
             super().clear(nolock)
 
     def close(self) -> None:
-        self.disable = self.disable or not self.watched  # no last line where lines stay
+        self.disable = self.disable or not self.is_terminal  # tqdm would print one more line
         super().close()
 
     def update_to(self, done: int, total: int = 0) -> None:
-        """Set where it stands: the callback that library functions take."""
+        """Set the position and, unless it is 0, the total: the callback of library functions."""
         if total and total != self.total:
             self.total = total
         self.update(done - self.n)
 
 
-def progress_bar(total: int | None, what: str, unit: str = "it") -> Bar:
-    """Progress with the time left, on stderr. unit: "B" = bytes, shown as kB, MB and MB/s."""
+def progress_bar(total: int | None, description: str, unit: str = "it") -> Bar:
+    """Bar with the remaining time, on stderr.  total: None = unknown.  unit: "B" = bytes, shown as kB, MB and MB/s."""
     return Bar(
         total=total,
-        desc=what,
-        mininterval=0.2 if Bar.watched else 30,
+        desc=description,
+        mininterval=0.2 if Bar.is_terminal else 30,
         leave=False,
         delay=1,
-        ncols=None if Bar.watched else 100,
+        ncols=None if Bar.is_terminal else 100,
         unit=unit,
         unit_scale=unit == "B",
     )
 
 
 class ByteSteps:
-    """One bar of bytes after the other, each with its own rate: downloading, checking, unpacking."""
+    """Consecutive byte bars, one per step (downloading, checking, unpacking), each with its own rate."""
 
     def __init__(self) -> None:
         self.step, self.bar = "", None  # type: tuple[str, Bar | None]
@@ -57,16 +57,18 @@ class ByteSteps:
     def __enter__(self) -> "ByteSteps":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self.bar is not None:
             self.bar.close()
 
     def update(self, step: str, done: int, total: int) -> None:
-        """Set where `step` stands: the callback that library functions take. done, total: bytes; total 0 = unknown."""
+        """Set the position of `step`: the callback of library functions.  done, total: bytes; total 0 = unknown."""
         if self.bar is None or step != self.step:
             if self.bar is not None:
                 self.bar.close()
             self.step, self.bar = step, progress_bar(total or None, step, "B")
-            # What an earlier run left is no part of this run's speed.
+            # Bytes of an earlier run do not count towards this run's speed.
             self.bar.initial = self.bar.n = self.bar.last_print_n = done
         self.bar.update_to(done, total)

@@ -1,4 +1,4 @@
-"""What a result was made with: versions of packages, and the commit of the code."""
+"""Versions recorded with every result: those of the packages, and the commit of the code."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS_OF = (
+RECORDED_PACKAGES = (
     "numpy",
     "keras",
     "tensorflow-cpu",
@@ -27,17 +27,18 @@ def is_installed(package: str) -> bool:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in VERSIONS_OF:
+    """Package -> version, for Python and the installed ones of RECORDED_PACKAGES."""
+    installed = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in RECORDED_PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def git_commit() -> str:
-    """The commit this ran from, '+' behind it when files differ from it; '' outside a repository."""
+    """The current commit, followed by "+" if tracked files differ from it; "" outside a repository."""
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -35,10 +35,20 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.report",),
     ("pipelines.progress", "pipelines.versions"),
     ("pipelines.runner",),
-    ("pipelines.backend",),
+    ("pipelines.backend", "pipelines.fold_training"),
+    ("pipelines.trainer",),
+    ("pipelines.teachers",),
     ("pipelines",),
 ]
-SHARED = {"pipelines.progress", "pipelines.versions", "pipelines.runner", "pipelines.backend"}  # by all stages
+SHARED = {
+    "pipelines.progress",
+    "pipelines.versions",
+    "pipelines.runner",
+    "pipelines.backend",
+    "pipelines.fold_training",
+    "pipelines.trainer",
+    "pipelines.teachers",
+}  # by all stages
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files: no room of their own
 
 # These, and no others, may start TensorFlow, Keras or JAX by being imported.

@@ -1,4 +1,7 @@
-"""Where the results of each stage lie under work/<competition>, and what each is made from: no two stages can disagree."""
+"""Paths of the results of each stage under work/<competition>, and the values that each result depends on.
+
+Every stage takes both from here, so that no two stages disagree about what is current.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,175 +17,182 @@ from competition.training.tuning import with_values
 
 
 def tuning_result_path(work: Path, name: str) -> Path:
-    """best.json of a member's study; manifest.json and study.log lie beside it."""
+    """Path of best.json of a member's study, beside manifest.json and study.log."""
     return work / "tune" / name / "best.json"
 
 
 def fold_model_manifest(work: Path, name: str, fold: int) -> Path:
-    """The manifest of one fold model; weights.npz, history.csv and oof.npz (plain view) lie beside it."""
+    """Path of the manifest of one fold model, beside weights.npz, history.csv and oof.npz (identity view)."""
     return work / "members" / name / f"fold{fold}" / "manifest.json"
 
 
 def model_manifest(work: Path, name: str, fold: ExcludedFolds) -> Path:
-    """The manifest of a fold model, or of a nested teacher: a model trained without two folds."""
+    """Path of the manifest of a fold model, or of a nested teacher: a model trained without two folds."""
     if isinstance(fold, int):
         return fold_model_manifest(work, name, fold)
     return work / "members" / name / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
 
 
 def soft_labels_manifest(work: Path, name: str, fold: ExcludedFolds) -> Path:
-    """The manifest of what a teacher says of the rows it learned from; soft.npz lies beside it."""
+    """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
     return model_manifest(work, name, fold).parent / "soft" / "manifest.json"
 
 
 def fold_views_manifest(work: Path, name: str, fold: int) -> Path:
-    """The manifest of one fold model's predictions; oof.npz and test.npz lie beside it."""
+    """Path of the manifest of one fold model's predictions, beside oof.npz and test.npz."""
     return work / "members" / name / f"fold{fold}" / "views" / "manifest.json"
 
 
 def member_with_tuned_values(
     work: Path, params: Params, name: str, overrides: Sequence[Override]
 ) -> tuple[Member, dict[str, str]]:
-    """The member as it is trained, and key -> "value (where from)" for every tuned key."""
-    member, best, study = params.members[name], tuning_result_path(work, name), whole_study(work, name)
+    """The member as it is trained, and key -> "value (origin)" for every tuned key."""
+    member, study = params.members[name], finished_study(work, name)
     if study is None or study_differences(work, params, name):
         return member, {}
-    values = json.loads(best.read_text(encoding="utf-8"))
-    tuned_one, origins = with_values(name, member, values["values"], overrides)
+    best = json.loads(tuning_result_path(work, name).read_text(encoding="utf-8"))
+    tuned_member, origins = with_values(name, member, best["values"], overrides)
     if any("(tuned)" in origin for origin in origins.values()):
-        folds = tuple(sorted({*member.tuned_folds, *values["folds"]}))
-        tuned_one = replace(tuned_one, tuned_folds=folds)
-    return tuned_one, origins
+        folds = tuple(sorted({*member.tuned_folds, *best["folds"]}))
+        tuned_member = replace(tuned_member, tuned_folds=folds)
+    return tuned_member, origins
 
 
-def whole_study(work: Path, name: str) -> Manifest | None:
-    """The manifest of a member's finished study, if its best.json is whole."""
-    path = tuning_result_path(work, name).with_name("manifest.json")
-    made = read_manifest(path)
-    return made if made is not None and files_intact(path, made) and tuning_result_path(work, name).is_file() else None
+def finished_study(work: Path, name: str) -> Manifest | None:
+    """The manifest of a member's finished study; None if it is missing or one of its files is damaged."""
+    result = tuning_result_path(work, name)
+    path = result.with_name("manifest.json")
+    manifest = read_manifest(path)
+    return manifest if manifest is not None and files_intact(path, manifest) and result.is_file() else None
 
 
 def study_differences(work: Path, params: Params, name: str) -> list[str]:
-    """In what the data and the member differ from those that a finished study was about; [] = its values are used.
+    """Changes of the data and the member since their study was finished; [] = its values are used.
 
-    Trials, search space and the study's seed may differ, and what the member's file says for a searched value.
+    Ignored are the number of trials, the search space, the study's seed and the member's own value of a searched key.
     """
-    study = whole_study(work, name)
+    study = finished_study(work, name)
     if study is None:
         return []
     searched = json.loads(tuning_result_path(work, name).read_text(encoding="utf-8"))["values"]
-    now = to_plain(_studied(data_digest(work / "data"), params, name))
-    before = {key: study.depends.get(key) for key in now}
-    for one in (before, now):
-        member = one["member"] = dict(one["member"] or {})
+    after = to_plain(_study_subject(data_digest(work / "data"), params, name))
+    before = {key: study.depends.get(key) for key in after}
+    for subject in (before, after):
+        member = subject["member"] = dict(subject["member"] or {})
         member.pop("tuned_folds", None)
         member["train"] = {key: value for key, value in member.get("train", {}).items() if key not in searched}
-    return changed_keys(before, now)
+    return changed_keys(before, after)
 
 
 def training_parts(member: Member) -> tuple[str, ...]:
-    """Parts of the index whose images a member learns from."""
+    """Parts of the index whose images a member is trained on."""
     return ("train", "external") if member.external else ("train",)
 
 
 def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[str, Any]:
-    space = {
-        "search": params.tune.search,
-        "folds": params.tune.folds,
-        "trained_on": params.tune.trained_on,
-        "seed": params.tune.seed,
-        "trials": params.tune.trials,
+    """What the result of a member's study depends on."""
+    tune = params.tune
+    return {
+        **_study_subject(prepared.digest, params, name),
+        "search": tune.search,
+        "folds": tune.folds,
+        "trained_on": tune.trained_on,
+        "seed": tune.seed,
+        "trials": tune.trials,
     }
-    return {**_studied(prepared.digest, params, name), **space}
 
 
 def folds_used_in_tuning(params: Params) -> list[int]:
-    """Folds whose labels take any part in the choice of hyperparameters: by scoring a trial or by training it."""
-    return (
-        sorted(set(params.tune.folds)) if params.tune.trained_on == "tune_folds" else list(range(params.prepare.folds))
-    )
+    """Folds whose labels take part in the choice of hyperparameters, by scoring a trial or by training it."""
+    within_folds = params.tune.trained_on == "tune_folds"
+    return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
 
 
-def _studied(data: str, params: Params, name: str) -> dict[str, Any]:
-    """What tuned values hold for: the data and the member."""
+def _study_subject(data: str, params: Params, name: str) -> dict[str, Any]:
+    """The data and the member for which tuned values are valid.  data: digest."""
     member = params.members[name]
-    return {"data": data, "fit": params.prepare.fit, "member": member, "weights": _start(member)}
+    return {"data": data, "fit": params.prepare.fit, "member": member, "weights": _weights_file_digest(member)}
 
 
-def _start(member: Member) -> str:
-    """Digest of the file of starting weights, "" where it is no local file."""
+def _weights_file_digest(member: Member) -> str:
+    """Digest of the file of initial weights; "" if member.weights is not a local file."""
     return sha256(Path(member.weights)) if Path(member.weights).is_file() else ""
 
 
 def fold_model_dependencies(
     work: Path, prepared: Prepared, params: Params, member: Member, fold: ExcludedFolds
 ) -> dict[str, Any]:
-    """The device is not in it: the same member is the same on any.
+    """What the weights of a fold model depend on. Not the device: a model counts as the same on any device.
 
     teachers: the weights of exactly those models whose soft labels this one learns from.
     tuned_folds: the folds on whose held-out rows hyperparameters were chosen, the member's own or its teachers'.
     """
-    models = {name: teacher_models(member, params.prepare.folds, fold) for name in member.teacher}
-    made = {name: {each: read_manifest(model_manifest(work, name, each)) for each in models[name]} for name in models}
-    taught = [manifest for of_one in made.values() for manifest in of_one.values() if manifest]
+    excluded = teacher_models(member, params.prepare.folds, fold)
+    manifests = {
+        teacher: {str(model): read_manifest(model_manifest(work, teacher, model)) for model in excluded}
+        for teacher in member.teacher
+    }
+    teacher_folds = {
+        tuned_fold
+        for models in manifests.values()
+        for manifest in models.values()
+        if manifest
+        for tuned_fold in manifest.depends.get("tuned_folds", ())
+    }
     return {
         "data": prepared.digest,
         "fit": params.prepare.fit,
         "fold": fold,
         "member": member,
-        "weights": _start(member),
+        "weights": _weights_file_digest(member),
         "teachers": {
-            name: {
-                str(each): manifest.files.get("weights.npz", "") if manifest else "" for each, manifest in one.items()
+            teacher: {
+                model: manifest.files.get("weights.npz", "") if manifest else "" for model, manifest in models.items()
             }
-            for name, one in made.items()
+            for teacher, models in manifests.items()
         },
-        "tuned_folds": sorted(
-            {*member.tuned_folds, *(f for one in taught for f in one.depends.get("tuned_folds", ()))}
-        ),
+        "tuned_folds": sorted({*member.tuned_folds, *teacher_folds}),
     }
 
 
 def is_nested(member: Member, fold: ExcludedFolds) -> bool:
-    """Whether this fold model's teachers are trained without one fold more. A nested teacher's own teachers never are."""
+    """Return True if the teachers of this model are trained without one more fold. Never for a nested teacher itself."""
     return bool(member.teacher) and member.teacher_scheme == "nested" and isinstance(fold, int)
 
 
 def teacher_models(member: Member, folds: int, fold: ExcludedFolds) -> list[ExcludedFolds]:
-    """What each teacher of a fold model left out: no teacher learned from the student's held-out rows.
+    """The excluded folds of each teacher model of a fold model; they always include the student's held-out fold.
 
-    same_fold: the very fold the student leaves out.  nested: for every other fold, whose rows it gives soft labels to,
-    that fold as well.
+    same_fold: one model, trained without the fold that the student excludes.
+    nested: for every other fold, a model trained without that fold as well; it gives soft labels to its rows.
     """
     if isinstance(fold, tuple) or not is_nested(member, fold):
         return [fold]
-    return [(min(fold, other), max(fold, other)) for other in range(folds) if other != fold]
+    return [(min(fold, second), max(fold, second)) for second in range(folds) if second != fold]
 
 
 def views_dependencies(work: Path, prepared: Prepared, params: Params, name: str, fold: int) -> dict[str, Any]:
-    """Weights by their digest: predictions are made again when the model is another one, however it came about."""
-    made = read_manifest(fold_model_manifest(work, name, fold))
-    weights = made.files["weights.npz"] if made else "none"
-    chosen_on = made.depends.get("tuned_folds", []) if made else []
+    """What the predictions of a fold model depend on: its weights by their digest, however they were trained."""
+    manifest = read_manifest(fold_model_manifest(work, name, fold))
     return {
         "data": prepared.digest,
         "fit": params.prepare.fit,
         "views": params.predict.views,
-        "model": weights,
-        "tuned_folds": chosen_on,
+        "model": manifest.files["weights.npz"] if manifest else "none",
+        "tuned_folds": manifest.depends.get("tuned_folds", []) if manifest else [],
     }
 
 
 def soft_labels_dependencies(
     work: Path, prepared: Prepared, params: Params, name: str, fold: ExcludedFolds
 ) -> dict[str, Any]:
-    """What a teacher's soft labels are made from."""
-    made = read_manifest(model_manifest(work, name, fold))
-    weights = made.files["weights.npz"] if made else "none"
+    """What the soft labels of one teacher model depend on."""
+    manifest = read_manifest(model_manifest(work, name, fold))
+    weights = manifest.files["weights.npz"] if manifest else "none"
     return {"data": prepared.digest, "fit": params.prepare.fit, "model": weights}
 
 
 def tuning_trials(work: Path) -> int:
-    """Finished trials of all members' studies as they are now."""
+    """Number of finished trials in the current studies of all members."""
     studies = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(work.glob("tune/*/best.json"))]
     return sum(int(study.get("trials", 0)) for study in studies)

@@ -1,4 +1,4 @@
-"""Every member's cached predictions, ours and foreign ones, joined by id: what a blend is chosen from."""
+"""Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,57 +34,66 @@ class EnsembleInputs:
     test_ids: np.ndarray
     test: Members
     predicted_folds: tuple[int, ...]
-    tuned_folds: tuple[int, ...]  # whose held-out rows chose hyperparameters of any fold model, or of its teachers
+    tuned_folds: tuple[int, ...]  # their held-out rows chose hyperparameters of some fold model or of its teachers
     notes: tuple[str, ...]
 
 
 def prediction_sources(
     work: Path, params: Params, prepared: Prepared, allow_partial: bool
 ) -> dict[str, dict[str, Any]]:
-    """Member -> what its predictions are, as digests: fold -> files for ours, two files for a foreign one.
+    """Member -> digests of its predictions: fold -> files for a member trained here, two files for an external one.
 
-    With each fold: on which folds' held-out rows the hyperparameters of the model that predicted were chosen.
-    Raises UserError for folds that lack (unless allowed) and for predictions of other data.
+    Each fold also has the folds on whose held-out rows the hyperparameters of its model were chosen.
+    Raises UserError for missing folds (unless allow_partial) and for predictions of other data.
     """
-    found: dict[str, dict[str, Any]] = {}
-    lacking, stale = [], []
+    sources: dict[str, dict[str, Any]] = {}
+    missing, stale = [], []
     for name in params.members:
-        made = {fold: read_manifest(fold_views_manifest(work, name, fold)) for fold in range(params.prepare.folds)}
-        found[name] = prediction_digests(made)
-        lacking += [f"{name} fold {fold}" for fold, m in made.items() if not m]
-        stale += [f"{name} fold {fold}" for fold, m in made.items() if m and not _is_of(m, prepared)]
-    if stale or (lacking and not allow_partial):
-        which, why = (stale, "are of other data, or of an earlier version") if stale else (lacking, "are missing")
-        raise UserError(f"predictions of {', '.join(which[:5])} {why}; `make train predict` makes them")
-    for name, foreign in params.foreign.items():
-        files = {"oof": [Path(foreign.oof)], "test": [Path(file) for file in foreign.test]}
-        missing = [(part, file) for part in files for file in files[part] if not file.is_file()]
-        if missing:
-            part, file = missing[0]
-            raise UserError(
-                f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
-            )
-        found[name] = {part: ",".join(map(sha256, files[part])) for part in files} | {"folds": foreign.folds}
-    return {name: made for name, made in found.items() if made}
+        manifests = _views_manifests(work, params, name)
+        sources[name] = prediction_digests(manifests)
+        missing += [f"{name} fold {fold}" for fold, manifest in manifests.items() if not manifest]
+        stale += [f"{name} fold {fold}" for fold, m in manifests.items() if m and not _is_usable(m, prepared)]
+    if stale or (missing and not allow_partial):
+        folds, problem = (stale, "are of other data, or of an earlier version") if stale else (missing, "are missing")
+        raise UserError(f"predictions of {', '.join(folds[:5])} {problem}; `make train predict` makes them")
+    for name, external in params.foreign.items():
+        files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
+        for part, file in [(part, path) for part, paths in files.items() for path in paths]:
+            if not file.is_file():
+                raise UserError(
+                    f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
+                )
+        digests = {part: ",".join(map(sha256, files[part])) for part in files}
+        sources[name] = digests | {"folds": external.folds}
+    return {name: digests for name, digests in sources.items() if digests}
 
 
-def prediction_digests(made: Mapping[int, Manifest | None]) -> dict[str, Any]:
-    """Fold -> what its predictions are, from the manifests of one member's views: what a blend depends on."""
-    return {str(k): {**m.files, "tuned_folds": m.depends.get("tuned_folds", [])} for k, m in made.items() if m}
+def prediction_digests(manifests: Mapping[int, Manifest | None]) -> dict[str, Any]:
+    """Fold -> digests of its files and its tuned folds, from the manifests of one member's views; missing ones left out."""
+    return {
+        str(fold): {**manifest.files, "tuned_folds": manifest.depends.get("tuned_folds", [])}
+        for fold, manifest in manifests.items()
+        if manifest
+    }
 
 
-def _is_of(made: Manifest, prepared: Prepared) -> bool:
-    """Whether predictions are of this data, and say on which rows their hyperparameters were chosen."""
-    return made.depends["data"] == prepared.digest and "tuned_folds" in made.depends
+def _views_manifests(work: Path, params: Params, name: str) -> dict[int, Manifest | None]:
+    """Fold -> manifest of the predictions of a member's fold model; None = missing."""
+    return {fold: read_manifest(fold_views_manifest(work, name, fold)) for fold in range(params.prepare.folds)}
+
+
+def _is_usable(manifest: Manifest, prepared: Prepared) -> bool:
+    """Return True if predictions are of this data and state the folds that their hyperparameters were chosen on."""
+    return manifest.depends["data"] == prepared.digest and "tuned_folds" in manifest.depends
 
 
 def load_predictions(
-    work: Path, params: Params, prepared: Prepared, have: Mapping[str, Mapping[str, Any]]
+    work: Path, params: Params, prepared: Prepared, sources: Mapping[str, Mapping[str, Any]]
 ) -> EnsembleInputs:
-    """Read what `sources` found."""
-    ours = [name for name in have if name in params.members]
-    folds_of = {name: sorted(int(fold) for fold in have[name]) for name in ours}
-    shared = sorted(set(range(params.prepare.folds)).intersection(*folds_of.values()))
+    """Load the predictions listed in `sources` (see prediction_sources) for the folds that every member predicted."""
+    trained_here = [name for name in sources if name in params.members]
+    folds_by_member = {name: sorted(int(fold) for fold in sources[name]) for name in trained_here}
+    shared = sorted(set(range(params.prepare.folds)).intersection(*folds_by_member.values()))
     if len(shared) < 2:
         raise UserError(
             f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more"
@@ -92,6 +101,7 @@ def load_predictions(
     train, test = prepared.part("train"), prepared.part("test")
     train = train[train["fold"].isin(shared)]
     ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
+    labels = train["label"].to_numpy()
 
     def load(name: str, folds: Iterable[int], part: str) -> list[ViewPredictions]:
         return [
@@ -99,99 +109,111 @@ def load_predictions(
             for fold in folds
         ]
 
-    # In their order at once, so that two copies are there of one member alone.
-    oof = {name: concatenate_folds(load(name, shared, "oof")).at(ids) for name in ours}
-    blind = {name: mean_over_folds(load(name, folds_of[name], "test")) for name in ours}
-    notes, own = [], []
-    if params.foreign:  # how confident our own fold models are is what external predictions are compared with
-        own = [confidence(oof[name], load(name, folds_of[name], "test"), blind[name]) for name in ours]
-    labels = train["label"].to_numpy()
-    for name, foreign in params.foreign.items():
-        oof_file, test_files = Path(foreign.oof), [Path(file) for file in foreign.test]
-        classes, digests = prepared.competition.classes, (folds_digest(prepared), foreign.folds)
-        found = load_external(oof_file, test_files, classes, ids, test_ids, *digests, labels, own)
-        oof[name], blind[name] = found.oof, found.test
-        notes += [f"{name}: {note}" for note in found.notes]
-    for name in oof:
-        if oof[name].views != blind[name].views:
+    # Each member is put in order at once, so that only one member is in memory twice.
+    oof_by_member = {name: concatenate_folds(load(name, shared, "oof")).at(ids) for name in trained_here}
+    test_by_member = {name: mean_over_folds(load(name, folds_by_member[name], "test")) for name in trained_here}
+    notes, confidences = [], []
+    if params.foreign:  # external predictions are compared with the confidence of our own fold models
+        confidences = [
+            confidence(oof_by_member[name], load(name, folds_by_member[name], "test"), test_by_member[name])
+            for name in trained_here
+        ]
+    for name, external in params.foreign.items():
+        loaded = load_external(
+            Path(external.oof),
+            [Path(file) for file in external.test],
+            prepared.competition.classes,
+            ids,
+            test_ids,
+            folds_digest(prepared),
+            external.folds,
+            labels,
+            confidences,
+        )
+        oof_by_member[name], test_by_member[name] = loaded.oof, loaded.test
+        notes += [f"{name}: {note}" for note in loaded.notes]
+    for name, oof in oof_by_member.items():
+        if oof.views != test_by_member[name].views:
             raise UserError(
-                f"member {name} has views {list(oof[name].views)} out of fold and {list(blind[name].views)} on test rows; "
-                "expected the same, `make predict FORCE=1` makes them"
+                f"member {name} has views {list(oof.views)} out of fold and {list(test_by_member[name].views)} on test "
+                "rows; expected the same, `make predict FORCE=1` makes them"
             )
-    used = {int(fold) for name in ours for model in have[name].values() for fold in model["tuned_folds"]}
-    folds = train["fold"].to_numpy()
+    tuned_folds = {
+        int(fold) for name in trained_here for model in sources[name].values() for fold in model["tuned_folds"]
+    }
     return EnsembleInputs(
         ids,
         labels,
-        folds,
-        align(oof, ids),
+        train["fold"].to_numpy(),
+        align(oof_by_member, ids),
         test_ids,
-        align(blind, test_ids),
+        align(test_by_member, test_ids),
         tuple(shared),
-        tuple(sorted(used)),
+        tuple(sorted(tuned_folds)),
         tuple(notes),
     )
 
 
 def view_seconds(work: Path, params: Params, names: Iterable[str]) -> dict[str, dict[str, float]]:
-    """Member -> view -> seconds for 1,000 images by one fold model, the median of its fold models; measured ones alone."""
-    found = {}
+    """Member -> view -> seconds for 1,000 images by one fold model: the median of the fold models that were timed."""
+    medians = {}
     for name in names:
-        made = [read_manifest(fold_views_manifest(work, name, fold)) for fold in range(params.prepare.folds)]
-        told = [m.result["seconds_per_1000"] for m in made if m and "seconds_per_1000" in m.result]
-        if told:
-            found[name] = {view: median(one[view] for one in told if view in one) for view in told[0]}
-    return found
+        manifests = _views_manifests(work, params, name).values()
+        timings = [m.result["seconds_per_1000"] for m in manifests if m and "seconds_per_1000" in m.result]
+        if timings:
+            medians[name] = {view: median(t[view] for t in timings if view in t) for view in timings[0]}
+    return medians
 
 
-def model_digests(work: Path, params: Params, have: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Member -> digest of its fold models, or of its files where it was made elsewhere: equal means not trained again."""
-    found = {}
-    for name, made in have.items():
+def model_digests(work: Path, params: Params, sources: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Member -> digest of its fold models, or of its files if external; an equal digest means "not trained again"."""
+    digests = {}
+    for name, source in sources.items():
         if name in params.members:
-            weights = {fold: read_manifest(fold_views_manifest(work, name, int(fold))) for fold in made}
-            found[name] = digest_of({fold: m.depends["model"] for fold, m in weights.items() if m})
+            manifests = {fold: read_manifest(fold_views_manifest(work, name, int(fold))) for fold in source}
+            digests[name] = digest_of({fold: m.depends["model"] for fold, m in manifests.items() if m})
         else:
-            found[name] = digest_of(made)
-    return found
+            digests[name] = digest_of(source)
+    return digests
 
 
 def seed_study_path(work: Path, name: str) -> Path:
-    """What `make noise` found of a member."""
+    """Path of the result of `make noise` for a member."""
     return work / "noise" / f"{name}.json"
 
 
 def seed_study_digest(prepared: Prepared, params: Params, member: Member) -> str:
-    """Digest of what a seed study is about: the member but for its seed, and the data."""
-    about = {
-        "data": prepared.digest,
-        "fit": params.prepare.fit,
-        "member": replace(member, train=replace(member.train, seed=0)),
-    }
-    return digest_of(about)
+    """Digest of what a seed study is valid for: the data, and the member without its seed."""
+    return digest_of(
+        {
+            "data": prepared.digest,
+            "fit": params.prepare.fit,
+            "member": replace(member, train=replace(member.train, seed=0)),
+        }
+    )
 
 
 def seed_spreads(
     work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override]
 ) -> tuple[dict[str, float], list[str]]:
-    """Member -> standard deviation of its score over training seeds, where it was studied as it is now; and notes."""
+    """Member -> standard deviation of its score over training seeds, if it has a current seed study; and notes."""
     spreads, notes = {}, []
     for name in params.members:
-        if seed_study_path(work, name).is_file():
-            told, (member, _) = (
-                read_yaml(seed_study_path(work, name)),
-                member_with_tuned_values(work, params, name, overrides),
+        path = seed_study_path(work, name)
+        if not path.is_file():
+            continue
+        study = read_yaml(path)
+        member, _ = member_with_tuned_values(work, params, name, overrides)
+        if study.get("of") == seed_study_digest(prepared, params, member):
+            spreads[name] = float(study["spread"])
+        else:
+            notes.append(
+                f"{name}: its seed study is of other parameters or data; `make noise MEMBER={name}` repeats it"
             )
-            if told.get("of") == seed_study_digest(prepared, params, member):
-                spreads[name] = float(told["spread"])
-            else:
-                notes.append(
-                    f"{name}: its seed study is of other parameters or data; `make noise MEMBER={name}` makes it again"
-                )
     return spreads, notes
 
 
 def folds_digest(prepared: Prepared) -> str:
-    """Of id -> fold alone: what a member made elsewhere must share for its out-of-fold rows to be as unseen as ours."""
+    """Digest of id -> fold. External out-of-fold predictions must be made with the same folds."""
     train = prepared.part("train")
     return digest_of(sorted(zip(train["id"], train["fold"].astype(int).tolist())))

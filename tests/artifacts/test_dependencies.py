@@ -1,4 +1,4 @@
-"""A changed parameter redoes what depends on it, and no more."""
+"""A changed parameter repeats the results that depend on it, and no others."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,17 +29,17 @@ PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
 
 
 def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> dict[str, str]:
-    found = params(overrides)
+    settings = params(overrides)
     depends = {
-        "fold model": fold_model_dependencies(work, prepared, found, found.members["cnn"], 0),
-        "views": views_dependencies(work, prepared, found, "cnn", 0),
-        "study": tuning_dependencies(prepared, found, "cnn"),
+        "fold model": fold_model_dependencies(work, prepared, settings, settings.members["cnn"], 0),
+        "views": views_dependencies(work, prepared, settings, "cnn", 0),
+        "study": tuning_dependencies(prepared, settings, "cnn"),
     }
     return {name: digest_of(value) for name, value in depends.items()}
 
 
 @pytest.mark.parametrize(
-    ("change", "redone"),
+    ("change", "repeated"),
     [
         ("train.epochs=3", {"fold model", "study"}),
         ("members.cnn.alpha=0.75", {"fold model", "study"}),
@@ -57,43 +57,45 @@ def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> d
         ("device.logical_devices=2", set()),
     ],
 )
-def test_each_parameter_redoes_what_depends_on_it(tmp_path: Path, change: str, redone: set[str]) -> None:
+def test_each_parameter_repeats_the_results_that_depend_on_it(tmp_path: Path, change: str, repeated: set[str]) -> None:
     before, after = digests(tmp_path), digests(tmp_path, change)
-    assert {name for name in before if before[name] != after[name]} == redone
+    assert {name for name in before if before[name] != after[name]} == repeated
 
 
-def test_other_data_redoes_everything(tmp_path: Path) -> None:
+def test_other_data_repeat_everything(tmp_path: Path) -> None:
     other = Prepared(Path("data"), DIGITS, pd.DataFrame(), "e" * 64)
     before, after = digests(tmp_path), digests(tmp_path, prepared=other)
     assert all(before[name] != after[name] for name in before)
 
 
-def test_a_remark_in_the_file_redoes_nothing(tmp_path: Path) -> None:
+def test_a_comment_in_the_file_repeats_nothing(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
-    path.write_text("# said differently\n" + (ROOT / "params.yaml").read_text().replace("  #", "    # "))
+    path.write_text("# another comment\n" + (ROOT / "params.yaml").read_text().replace("  #", "    # "))
     assert digest_of(load_params(path)) == digest_of(params())
 
 
-def test_every_fold_is_a_model_of_its_own(tmp_path: Path) -> None:
-    found = params()
+def test_every_fold_has_its_own_model(tmp_path: Path) -> None:
+    settings = params()
     depends = [
-        digest_of(fold_model_dependencies(tmp_path, PREPARED, found, found.members["cnn"], fold)) for fold in range(5)
+        digest_of(fold_model_dependencies(tmp_path, PREPARED, settings, settings.members["cnn"], fold))
+        for fold in range(5)
     ]
     assert len(set(depends)) == 5
 
 
-def test_predictions_depend_on_the_weights_however_they_came_about(tmp_path: Path) -> None:
-    before = digests(tmp_path)["views"]
+def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_path: Path) -> None:
+    previous = {digests(tmp_path)["views"]}
     manifest = fold_model_manifest(tmp_path, "cnn", 0)
-    for content, seen in ((b"one", set()), (b"two", {before})):
+    for content in (b"one", b"two"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         manifest.with_name("weights.npz").write_bytes(content)
         write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})
-        after = digests(tmp_path)["views"]
-        assert after not in {before, *seen}
+        digest = digests(tmp_path)["views"]
+        assert digest not in previous
+        previous.add(digest)
 
 
-def test_pretrained_weights_count_by_their_content_not_their_name(tmp_path: Path) -> None:
+def test_pretrained_weights_are_identified_by_content_not_by_name(tmp_path: Path) -> None:
     weights = tmp_path / "w.weights.h5"
     weights.write_bytes(b"one")
     first = digests(tmp_path, f"members.cnn.weights={weights}")
@@ -101,11 +103,13 @@ def test_pretrained_weights_count_by_their_content_not_their_name(tmp_path: Path
     assert digests(tmp_path, f"members.cnn.weights={weights}")["fold model"] != first["fold model"]
 
 
-def finish_study(work: Path, found: Params, values: dict[str, float], folds: list[int], name: str = "cnn") -> None:
-    """As `make tune` leaves it."""
+def finish_study(work: Path, settings: Params, values: dict[str, float], folds: list[int], name: str = "cnn") -> None:
+    """Write the files of a finished study, like `make tune`."""
     best = tuning_result_path(work, name)
     write_json(best, {"values": values, "folds": folds})
-    write_manifest(best.with_name("manifest.json"), tuning_dependencies(prepared_in(work), found, name), [best], {}, {})
+    write_manifest(
+        best.with_name("manifest.json"), tuning_dependencies(prepared_in(work), settings, name), [best], {}, {}
+    )
 
 
 def prepared_in(work: Path) -> Prepared:
@@ -116,11 +120,11 @@ def prepared_in(work: Path) -> Prepared:
     return replace(PREPARED, digest=data_digest(work / "data"))
 
 
-def test_tuned_values_are_used_when_their_file_is_whole_and_not_else(tmp_path: Path) -> None:
+def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_path: Path) -> None:
     best = tuning_result_path(tmp_path, "cnn")
     assert member_with_tuned_values(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
     write_json(best, {"values": {"learning_rate": 0.25}, "folds": [0]})
-    assert member_with_tuned_values(tmp_path, params(), "cnn", ())[1] == {}  # no manifest: not finished
+    assert member_with_tuned_values(tmp_path, params(), "cnn", ())[1] == {}  # no manifest: unfinished
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
     member, origins = member_with_tuned_values(tmp_path, params(), "cnn", ())
     assert member.train.learning_rate == 0.25 and origins == {"learning_rate": "0.25 (tuned)"}
@@ -142,7 +146,7 @@ def test_tuned_values_are_used_when_their_file_is_whole_and_not_else(tmp_path: P
         ("prepare.fit=crop", False),
     ],
 )
-def test_tuned_values_hold_for_the_member_and_data_they_were_tuned_with(
+def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with(
     tmp_path: Path, change: str, used: bool
 ) -> None:
     finish_study(tmp_path, params("tune.trials=3"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
@@ -157,20 +161,20 @@ def test_tuned_values_of_other_data_are_not_used(tmp_path: Path) -> None:
     assert member_with_tuned_values(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
 
 
-def test_a_fold_model_says_on_which_rows_its_values_and_those_of_its_teachers_were_chosen(tmp_path: Path) -> None:
-    taught = "members.mobilenet.teacher=[cnn] members.mobilenet.tuned_folds=[4]"
-    found = params(taught)
-    finish_study(tmp_path, found, {"learning_rate": 0.25}, [0, 2])
-    member, _ = member_with_tuned_values(tmp_path, found, "cnn", ())
-    train(tmp_path, "cnn", 1, fold_model_dependencies(tmp_path, PREPARED, found, member, 1), b"w")
-    assert fold_model_dependencies(tmp_path, PREPARED, found, member, 1)["tuned_folds"] == [0, 2]
-    student = fold_model_dependencies(tmp_path, PREPARED, found, found.members["mobilenet"], 1)
+def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
+    overrides = "members.mobilenet.teacher=[cnn] members.mobilenet.tuned_folds=[4]"
+    settings = params(overrides)
+    finish_study(tmp_path, settings, {"learning_rate": 0.25}, [0, 2])
+    member, _ = member_with_tuned_values(tmp_path, settings, "cnn", ())
+    train(tmp_path, "cnn", 1, fold_model_dependencies(tmp_path, PREPARED, settings, member, 1), b"w")
+    assert fold_model_dependencies(tmp_path, PREPARED, settings, member, 1)["tuned_folds"] == [0, 2]
+    student = fold_model_dependencies(tmp_path, PREPARED, settings, settings.members["mobilenet"], 1)
     assert student["tuned_folds"] == [0, 2, 4]
     train(tmp_path, "mobilenet", 1, student, b"w")
-    assert views_dependencies(tmp_path, PREPARED, found, "mobilenet", 1)["tuned_folds"] == [0, 2, 4]
+    assert views_dependencies(tmp_path, PREPARED, settings, "mobilenet", 1)["tuned_folds"] == [0, 2, 4]
 
 
-def test_values_that_were_all_set_by_hand_were_not_tuned(tmp_path: Path) -> None:
+def test_values_that_are_all_overridden_do_not_count_as_tuned(tmp_path: Path) -> None:
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
     overrides = parse_overrides("members.cnn.train.learning_rate=0.125")
     member, _ = member_with_tuned_values(tmp_path, params("members.cnn.train.learning_rate=0.125"), "cnn", overrides)
@@ -178,36 +182,36 @@ def test_values_that_were_all_set_by_hand_were_not_tuned(tmp_path: Path) -> None
 
 
 def train(work: Path, name: str, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
-    """A fold model as `make train` leaves it, as far as others depend on it."""
+    """Write the files of a fold model that other results depend on, like `make train`."""
     manifest = model_manifest(work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
 
 
-def students(work: Path, scheme: str) -> list[str]:
-    """Digest of every fold model of a student of cnn."""
-    found = params(f"prepare.folds=3 members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}")
-    one = found.members["mobilenet"]
-    return [digest_of(fold_model_dependencies(work, PREPARED, found, one, fold)) for fold in range(3)]
+def student_digests(work: Path, scheme: str) -> list[str]:
+    """Digest of what each fold model of a student of cnn depends on."""
+    settings = params(f"prepare.folds=3 members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}")
+    student = settings.members["mobilenet"]
+    return [digest_of(fold_model_dependencies(work, PREPARED, settings, student, fold)) for fold in range(3)]
 
 
 def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
     models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
     for model in models:
         train(tmp_path, "cnn", model, {}, b"one")
-    same, nested = students(tmp_path, "same_fold"), students(tmp_path, "nested")
+    same, nested = student_digests(tmp_path, "same_fold"), student_digests(tmp_path, "nested")
     for model in models:
         train(tmp_path, "cnn", model, {}, b"other")
-        now_same, now_nested = students(tmp_path, "same_fold"), students(tmp_path, "nested")
-        changed = {fold for fold in range(3) if now_same[fold] != same[fold]}
-        changed_nested = {fold for fold in range(3) if now_nested[fold] != nested[fold]}
+        new_same, new_nested = student_digests(tmp_path, "same_fold"), student_digests(tmp_path, "nested")
+        changed = {fold for fold in range(3) if new_same[fold] != same[fold]}
+        changed_nested = {fold for fold in range(3) if new_nested[fold] != nested[fold]}
         assert (changed, changed_nested) == (({model}, set()) if isinstance(model, int) else (set(), set(model)))
-        same, nested = now_same, now_nested
+        same, nested = new_same, new_nested
 
 
 @pytest.mark.parametrize("scheme", ["same_fold", "nested"])
-def test_no_teacher_of_a_fold_model_has_learned_from_its_held_out_fold(scheme: str) -> None:
+def test_no_teacher_of_a_fold_model_is_trained_on_its_held_out_fold(scheme: str) -> None:
     student = params(f"members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}").members["mobilenet"]
     for fold in range(5):
         models = teacher_models(student, 5, fold)

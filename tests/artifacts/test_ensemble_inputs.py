@@ -1,4 +1,4 @@
-"""What a blend depends on: predictions, and on which rows the hyperparameters behind them were chosen."""
+"""A blend depends on the predictions and on the folds that their hyperparameters were chosen on."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,65 +34,67 @@ INDEX = pd.DataFrame(
 PREPARED = Prepared(
     Path("data"), Competition("two", "", ("a", "b"), "accuracy", "label", "id", ("label",), ("0", "1")), INDEX, "d" * 64
 )
-FOUND = params("prepare.folds=3 predict.views=[identity]")
+SETTINGS = params("prepare.folds=3 predict.views=[identity]")
 
 
-def leave_model(work: Path, found: Params, name: str, fold: int, tuned_folds: tuple[int, ...] = ()) -> None:
-    """A fold model and its predictions as `make train predict` leaves them."""
+def write_model(work: Path, settings: Params, name: str, fold: int, tuned_folds: tuple[int, ...] = ()) -> None:
+    """Write the files of a fold model and its predictions, like `make train predict`."""
     manifest = fold_model_manifest(work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
-    member = replace(found.members[name], tuned_folds=tuned_folds)
-    depends = fold_model_dependencies(work, PREPARED, found, member, fold)
+    member = replace(settings.members[name], tuned_folds=tuned_folds)
+    depends = fold_model_dependencies(work, PREPARED, settings, member, fold)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
     views = fold_views_manifest(work, name, fold)
     files = [views.with_name("oof.npz"), views.with_name("test.npz")]
     for file, rows in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
         ids = INDEX.loc[rows, "id"].to_numpy(str)
         ViewPredictions(ids, ("identity",), np.full((len(ids), 1, 2), 0.5, np.float16)).save(file)
-    write_manifest(views, views_dependencies(work, PREPARED, found, name, fold), files, {}, {})
+    write_manifest(views, views_dependencies(work, PREPARED, settings, name, fold), files, {}, {})
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    for name in FOUND.members:
+    for name in SETTINGS.members:
         for fold in range(FOLDS):
-            leave_model(tmp_path, FOUND, name, fold)
+            write_model(tmp_path, SETTINGS, name, fold)
     return tmp_path
 
 
-def tuned_folds(work: Path, found: Params) -> tuple[int, ...]:
-    return load_predictions(work, found, PREPARED, prediction_sources(work, found, PREPARED, False)).tuned_folds
+def tuned_folds(work: Path, settings: Params) -> tuple[int, ...]:
+    return load_predictions(work, settings, PREPARED, prediction_sources(work, settings, PREPARED, False)).tuned_folds
 
 
-def test_tuned_folds_are_those_of_the_models_whatever_params_say_now(work: Path) -> None:
-    assert tuned_folds(work, FOUND) == ()
-    leave_model(work, FOUND, "cnn", 1, tuned_folds=(2,))
-    leave_model(work, FOUND, "mobilenet", 0, tuned_folds=(0,))
-    for now in ("tune.trials=0", "tune.trials=9 tune.folds=[0,1]"):
-        assert tuned_folds(work, params(f"prepare.folds=3 predict.views=[identity] {now}")) == (0, 2)
+def test_tuned_folds_are_those_of_the_models_not_of_the_current_parameters(work: Path) -> None:
+    assert tuned_folds(work, SETTINGS) == ()
+    write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
+    write_model(work, SETTINGS, "mobilenet", 0, tuned_folds=(0,))
+    for changes in ("tune.trials=0", "tune.trials=9 tune.folds=[0,1]"):
+        assert tuned_folds(work, params(f"prepare.folds=3 predict.views=[identity] {changes}")) == (0, 2)
 
 
-def test_the_same_predictions_with_tuned_values_make_another_blend(work: Path) -> None:
-    before = digest_of(prediction_sources(work, FOUND, PREPARED, False))
-    leave_model(work, FOUND, "cnn", 1)
-    assert digest_of(prediction_sources(work, FOUND, PREPARED, False)) == before
-    leave_model(work, FOUND, "cnn", 1, tuned_folds=(2,))
-    assert digest_of(prediction_sources(work, FOUND, PREPARED, False)) != before
+def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(work: Path) -> None:
+    before = digest_of(prediction_sources(work, SETTINGS, PREPARED, False))
+    write_model(work, SETTINGS, "cnn", 1)
+    assert digest_of(prediction_sources(work, SETTINGS, PREPARED, False)) == before
+    write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
+    assert digest_of(prediction_sources(work, SETTINGS, PREPARED, False)) != before
 
 
-def test_a_model_trained_again_does_not_hide_what_the_predictions_were_tuned_on(work: Path) -> None:
-    leave_model(work, FOUND, "cnn", 1, tuned_folds=(2,))
-    manifest = fold_model_manifest(work, "cnn", 1)  # trained again without tuning, but not predicted yet
-    untuned = fold_model_dependencies(work, PREPARED, FOUND, FOUND.members["cnn"], 1)
+def test_the_tuned_folds_are_those_of_the_model_that_predicted(work: Path) -> None:
+    write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
+    manifest = fold_model_manifest(
+        work, "cnn", 1
+    )  # trained again without tuning, but its predictions are still the old ones
+    untuned = fold_model_dependencies(work, PREPARED, SETTINGS, SETTINGS.members["cnn"], 1)
     write_manifest(manifest, untuned, [manifest.with_name("weights.npz")], {}, {})
-    assert tuned_folds(work, FOUND) == (2,)
+    assert tuned_folds(work, SETTINGS) == (2,)
 
 
-def test_predictions_that_do_not_say_what_they_were_tuned_on_are_refused(work: Path) -> None:
+def test_predictions_without_tuned_folds_are_an_error(work: Path) -> None:
     views = fold_views_manifest(work, "cnn", 1)
-    depends = views_dependencies(work, PREPARED, FOUND, "cnn", 1)
+    depends = views_dependencies(work, PREPARED, SETTINGS, "cnn", 1)
     del depends["tuned_folds"]
     write_manifest(views, depends, [views.with_name("oof.npz"), views.with_name("test.npz")], {}, {})
     with pytest.raises(UserError, match=r"predictions of cnn fold 1 are of other data, or of an earlier version"):
-        prediction_sources(work, FOUND, PREPARED, False)
+        prediction_sources(work, SETTINGS, PREPARED, False)

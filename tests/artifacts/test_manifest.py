@@ -1,4 +1,4 @@
-"""A result counts as done only when it is whole and made from exactly what is wanted now."""
+"""A result is current only if it is complete, undamaged and was made from exactly the current inputs."""
 
 import json
 import signal
@@ -15,8 +15,8 @@ from competition.artifacts import manifest as m
 VERSIONS = {"python": "3"}
 
 
-def sealed(folder: Path, depends: dict[str, object]) -> Path:
-    """A result of two files with its manifest."""
+def write_result(folder: Path, depends: dict[str, object]) -> Path:
+    """Write two files and their manifest; return the path of the manifest."""
     (folder / "sub").mkdir(parents=True, exist_ok=True)
     files = [folder / "a.bin", folder / "sub" / "b.bin"]
     for file in files:
@@ -25,8 +25,8 @@ def sealed(folder: Path, depends: dict[str, object]) -> Path:
     return folder / "manifest.json"
 
 
-def test_a_result_is_current_for_what_it_was_made_from_and_nothing_else(tmp_path: Path) -> None:
-    path = sealed(tmp_path, {"rate": 0.1, "views": ("a", "b")})
+def test_a_result_is_current_only_for_the_dependencies_it_was_made_from(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {"rate": 0.1, "views": ("a", "b")})
     assert m.is_current(path, {"views": ["a", "b"], "rate": 0.1})  # neither order of keys nor list or tuple matters
     assert not m.is_current(path, {"rate": 0.2, "views": ["a", "b"]})
     assert not m.is_current(path, {"rate": 0.1})
@@ -35,7 +35,7 @@ def test_a_result_is_current_for_what_it_was_made_from_and_nothing_else(tmp_path
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "gone", "folder", "empty"])
 def test_a_damaged_file_is_not_current(tmp_path: Path, damage: str) -> None:
-    path, file = sealed(tmp_path, {}), tmp_path / "sub" / "b.bin"
+    path, file = write_result(tmp_path, {}), tmp_path / "sub" / "b.bin"
     data = file.read_bytes()
     if damage == "changed":
         file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
@@ -64,8 +64,8 @@ def test_a_damaged_file_is_not_current(tmp_path: Path, damage: str) -> None:
         '{"digest":"","depends":{},"files":{},"more":1}',
     ],
 )
-def test_a_manifest_that_is_none_counts_as_missing(tmp_path: Path, content: str) -> None:
-    path = sealed(tmp_path, {})
+def test_an_invalid_manifest_counts_as_missing(tmp_path: Path, content: str) -> None:
+    path = write_result(tmp_path, {})
     path.write_text(content)
     assert m.read_manifest(path) is None
     assert not m.is_current(path, {})
@@ -73,14 +73,14 @@ def test_a_manifest_that_is_none_counts_as_missing(tmp_path: Path, content: str)
 
 @pytest.mark.parametrize("key", ["digest", "depends", "files", "result", "made_with"])
 @pytest.mark.parametrize("value", [None, 7, ["a"]])
-def test_a_manifest_with_a_value_of_a_wrong_kind_counts_as_missing(tmp_path: Path, key: str, value: object) -> None:
-    path = sealed(tmp_path, {})
+def test_a_manifest_with_a_value_of_a_wrong_type_counts_as_missing(tmp_path: Path, key: str, value: object) -> None:
+    path = write_result(tmp_path, {})
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     assert m.read_manifest(path) is None
 
 
-def test_a_manifest_of_bytes_that_are_no_text_counts_as_missing(tmp_path: Path) -> None:
-    path = sealed(tmp_path, {})
+def test_a_manifest_that_is_not_utf8_counts_as_missing(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {})
     path.write_bytes(b"\xff\xfe{}")
     assert m.read_manifest(path) is None
 
@@ -96,14 +96,14 @@ with atomic_write(Path(sys.argv[1])) as temporary:
 
 
 def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
-    path = sealed(tmp_path, {"n": 1})
+    path = write_result(tmp_path, {"n": 1})
     killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / "a.bin")])
     assert killed.returncode == -signal.SIGKILL
     assert m.is_current(path, {"n": 1})
 
 
-def test_a_writer_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
-    path = sealed(tmp_path, {"n": 1})
+def test_a_writer_that_fails_leaves_the_old_file_and_no_temporary_file(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {"n": 1})
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ZeroDivisionError), m.atomic_write(tmp_path / "a.bin") as temporary:
         temporary.write_bytes(b"half")
@@ -112,7 +112,7 @@ def test_a_writer_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path) 
     assert m.is_current(path, {"n": 1})
 
 
-def test_a_written_file_can_be_read_by_others_and_stands_whole_under_its_name(tmp_path: Path) -> None:
+def test_a_written_file_appears_complete_and_is_readable_by_others(tmp_path: Path) -> None:
     with m.atomic_write(tmp_path / "deep" / "x.npy") as temporary:
         assert temporary.suffix == ".npy"  # numpy adds a suffix to a name without one
         np.save(temporary, np.arange(3))
@@ -139,7 +139,7 @@ def test_digests_are_of_values_not_of_python_types() -> None:
         m.digest_of({"rate": float("nan")})
 
 
-def test_the_differences_name_the_keys_with_both_values() -> None:
+def test_differences_name_the_keys_with_both_values() -> None:
     before = {"member": {"train": {"epochs": 2, "batch": 8}}, "data": "a" * 64, "gone": 1}
     after = {"member": {"train": {"epochs": 3, "batch": 8}}, "data": "b" * 64, "new": [1]}
     assert m.changed_keys(before, after) == [
@@ -151,7 +151,7 @@ def test_the_differences_name_the_keys_with_both_values() -> None:
     assert m.changed_keys(after, after) == []
 
 
-def test_a_file_outside_the_manifest_s_folder_cannot_be_sealed(tmp_path: Path) -> None:
+def test_a_file_outside_the_folder_of_the_manifest_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("x")
     with pytest.raises(ValueError):
         m.write_manifest(tmp_path / "here" / "manifest.json", {}, [tmp_path / "elsewhere"], {}, VERSIONS)

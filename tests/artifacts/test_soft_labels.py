@@ -1,4 +1,4 @@
-"""Every row's soft label comes from a teacher that has learned nothing from the student's held-out fold."""
+"""Every soft label comes from a teacher that was not trained on the student's held-out fold."""
 
 from pathlib import Path
 
@@ -35,14 +35,14 @@ def student_of(scheme: str, teachers: str = "[cnn]") -> Params:
 
 
 def save(path: Path, rows: np.ndarray, probability: float) -> None:
-    """A table that says `probability` of the first class for these rows, in reverse order."""
+    """Write predictions of these rows, in reverse order, with `probability` for the first class."""
     ids = INDEX["id"].to_numpy(str)[rows][::-1]
     probs = np.tile(np.array([probability, 1 - probability], np.float16), (len(ids), 1, 1))
     ViewPredictions(ids, ("identity",), probs).save(path)
 
 
 def probability_of(model: ExcludedFolds) -> float:
-    """What the model of the tests says, so that it can be recognised."""
+    """The probability that identifies a model in these tests."""
     return {0: 0.1, 1: 0.2, 2: 0.3, (0, 1): 0.4, (0, 2): 0.5, (1, 2): 0.6}[model]
 
 
@@ -56,19 +56,19 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def said_of_rows(work: Path, found: Params, fold: ExcludedFolds) -> dict[int, float]:
+def label_by_fold(work: Path, settings: Params, fold: ExcludedFolds) -> dict[int, float]:
     """Fold of the rows -> the soft label of their first class."""
-    table = load_soft_labels(work, PREPARED, FOLDS, found.members["mobilenet"], fold)
+    table = load_soft_labels(work, PREPARED, FOLDS, settings.members["mobilenet"], fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
-    said = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
-    assert len(table.ids) == 3 * len(said)
-    return said
+    labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
+    assert len(table.ids) == 3 * len(labels)
+    return labels
 
 
 @pytest.mark.parametrize("fold", range(FOLDS))
 def test_same_fold_takes_every_label_from_the_model_of_the_same_fold(work: Path, fold: int) -> None:
-    others = {other for other in range(FOLDS) if other != fold}
-    assert said_of_rows(work, student_of("same_fold"), fold) == dict.fromkeys(others, probability_of(fold))
+    other_folds = set(range(FOLDS)) - {fold}
+    assert label_by_fold(work, student_of("same_fold"), fold) == dict.fromkeys(other_folds, probability_of(fold))
 
 
 @pytest.mark.parametrize("fold", range(FOLDS))
@@ -76,17 +76,17 @@ def test_nested_takes_the_label_of_a_row_from_the_model_without_its_fold_and_the
     work: Path, fold: int
 ) -> None:
     expected = {o: probability_of((min(o, fold), max(o, fold))) for o in range(FOLDS) if o != fold}
-    assert said_of_rows(work, student_of("nested"), fold) == expected
+    assert label_by_fold(work, student_of("nested"), fold) == expected
 
 
 def test_several_teachers_are_averaged_by_id(work: Path) -> None:
     rows = INDEX["fold"].to_numpy() != 1
     save(soft_labels_manifest(work, "wide", 1).with_name("soft.npz"), rows, 0.8)
-    found = params(
+    settings = params(
         "prepare.folds=3 members.wide='{architecture: cnn, image_size: 32, alpha: 1.0, weights: none}' "
         "members.mobilenet.teacher='[cnn, wide]'"
     )
-    assert said_of_rows(work, found, 1) == {0: 0.5, 2: 0.5}
+    assert label_by_fold(work, settings, 1) == {0: 0.5, 2: 0.5}
 
 
 def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains(work: Path) -> None:
@@ -96,5 +96,5 @@ def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains(work: Path) ->
 
 def test_teachers_of_teachers_are_ancestors_in_training_order() -> None:
     more = "{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, teacher: [mobilenet]}"
-    found = params(f"members.mobilenet.teacher=[cnn] members.third='{more}'")
-    assert ancestors(found, "third") == ["cnn", "mobilenet"] and ancestors(found, "cnn") == []
+    settings = params(f"members.mobilenet.teacher=[cnn] members.third='{more}'")
+    assert ancestors(settings, "third") == ["cnn", "mobilenet"] and ancestors(settings, "cnn") == []

@@ -1,14 +1,17 @@
-"""`make download train predict`: whole, again, from scratch, killed, and after every kind of change."""
+"""`make download train predict`: complete, repeated, from scratch, killed, and after every kind of change."""
 
 import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from stages import MAIN_JOB, Place, new_place
+from world import ROOT
 
 from competition.ensemble.predictions import ViewPredictions, load_scores
 
@@ -24,7 +27,7 @@ def ledger(place: Place) -> list[dict[str, object]]:
     return [json.loads(line) for line in (place.submissions / "ledger.jsonl").read_text().splitlines()]
 
 
-def test_as_many_rows_come_out_as_went_in(finished: Place) -> None:
+def test_every_row_has_one_prediction(finished: Place) -> None:
     train, test = ids_of(finished, "train"), ids_of(finished, "test")
     assert len(train) > 1_000 and len(test) > 400  # neither divides by the batch of 100
     for member in MEMBERS:
@@ -48,13 +51,13 @@ def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Place)
     assert line["partial"] == "" and line["members"] == list(MEMBERS)
 
 
-def test_it_learned_something(finished: Place) -> None:
+def test_the_honest_score_is_far_above_chance(finished: Place) -> None:
     scores = json.loads((finished.work / "blend" / "scores.json").read_text())
-    assert scores["honest"] > 0.4 and scores["standard_error"] > 0  # a guess scores 0.1
+    assert scores["honest"] > 0.4 and scores["standard_error"] > 0  # chance is 0.1
 
 
-def test_the_second_run_finds_everything_current_and_loads_no_tensorflow(place: Place) -> None:
-    place.params.write_text(place.params.read_text() + "\n# a remark changes nothing\n")
+def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(place: Place) -> None:
+    place.params.write_text(place.params.read_text() + "\n# a comment changes nothing\n")
     before = place.files()
     for stage in MAIN_JOB:
         ran = place.run(stage, PYTHONPROFILEIMPORTTIME="1")
@@ -68,22 +71,22 @@ def test_the_second_run_finds_everything_current_and_loads_no_tensorflow(place: 
 
 @pytest.fixture(scope="module")
 def interrupted(finished: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """From scratch once more, but asked to stop in the first fold model, killed in the second, each time run again."""
+    """A second run from scratch: stopped by SIGTERM in the first fold model, killed in the second, continued each time."""
     place = new_place(tmp_path_factory.mktemp("interrupted"))
     for stage in ("download", "prepare", "resolve"):
         place.do(stage)
-    asked = place.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
-    assert asked.code == 143, asked
-    assert "goes on from there" in asked.out
+    stopped = place.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
+    assert stopped.code == 143, stopped
+    assert "resumes from it" in stopped.out
     assert any(place.work.glob("members/slim/fold0/checkpoints/*.json")) and place.weights() == {}
     killed = place.stopped(signal.SIGKILL, "members/slim/fold1/checkpoints/*.json", "train")
     assert killed.code == -signal.SIGKILL, killed
     assert list(place.weights()) == ["slim/fold0"]
-    first = place.work / "members" / "slim" / "fold0" / "weights.npz"
-    before = first.stat().st_mtime_ns
+    weights = place.work / "members" / "slim" / "fold0" / "weights.npz"
+    before = weights.stat().st_mtime_ns
     for stage in ("train", "predict", "blend"):
         place.do(stage)
-    assert first.stat().st_mtime_ns == before, "a finished fold model was made again"
+    assert weights.stat().st_mtime_ns == before, "a finished fold model was trained again"
     return place
 
 
@@ -98,29 +101,29 @@ def test_two_runs_from_scratch_give_the_same_submission(finished: Place, interru
     assert interrupted.submission() == finished.submission()
 
 
-def test_no_rubbish_is_left_behind(interrupted: Place) -> None:
+def test_no_checkpoint_or_temporary_file_is_left(interrupted: Place) -> None:
     assert not list(interrupted.work.rglob("checkpoints")) and not list(interrupted.work.glob("members/**/.*"))
 
 
-def test_force_makes_the_picked_fold_model_again_and_leaves_all_others_alone(place: Place) -> None:
+def test_force_trains_the_selected_fold_model_again_and_no_other(place: Place) -> None:
     old, before = place.weights(), place.files()
-    said = place.do("train", "--member", "wide", "--fold", "2", "--force")
-    assert "made again (FORCE=1)" in said
+    output = place.do("train", "--member", "wide", "--fold", "2", "--force")
+    assert "made again (FORCE=1)" in output
     after = place.files()
     changed = {path for path in after if after[path] != before.get(path)}
     assert {Path(path).parent.as_posix() for path in changed} == {"work/small/members/wide/fold2"}
-    assert place.weights() == old  # the same model, though it was the first this process has built
+    assert place.weights() == old  # the same weights, although it was the first model built in this process
 
 
 def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Place) -> None:
     shutil.rmtree(place.work / "members" / "wide" / "fold2")
-    told = place.refused("predict")
-    assert "member wide lacks fold 2 (not trained)" in told and "`make train MEMBER=wide FOLD=2`" in told
-    assert "ALLOW_PARTIAL=1" in told
+    error = place.refused("predict")
+    assert "member wide lacks fold 2 (not trained)" in error and "`make train MEMBER=wide FOLD=2`" in error
+    assert "ALLOW_PARTIAL=1" in error
     assert "wide fold 2" in place.refused("blend")
 
 
-def test_a_partial_submission_says_so_in_its_name_and_in_the_ledger(place: Place) -> None:
+def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(place: Place) -> None:
     shutil.rmtree(place.work / "members" / "wide" / "fold2")
     place.do("predict", "--allow-partial")
     place.do("blend", "--allow-partial")
@@ -130,7 +133,7 @@ def test_a_partial_submission_says_so_in_its_name_and_in_the_ledger(place: Place
     assert line["test_rows"] == len(ids_of(place, "test"))
 
 
-def test_a_damaged_fold_model_is_seen(place: Place) -> None:
+def test_a_damaged_fold_model_is_reported(place: Place) -> None:
     weights = place.work / "members" / "slim" / "fold0" / "weights.npz"
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
@@ -138,21 +141,21 @@ def test_a_damaged_fold_model_is_seen(place: Place) -> None:
     assert "fold 0 (its files were damaged)" in place.refused("predict")
 
 
-def test_changed_views_redo_predictions_and_no_training(place: Place) -> None:
+def test_changed_views_repeat_predictions_but_not_training(place: Place) -> None:
     sets, before = "predict.views=[identity]", place.files()
     assert "made again" not in place.do("train", sets=sets)
-    said = place.do("predict", sets=sets)
-    assert said.count("made again (views: ['identity', 'shift_up'] -> ['identity'])") == 6
+    output = place.do("predict", sets=sets)
+    assert output.count("made again (views: ['identity', 'shift_up'] -> ['identity'])") == 6
     assert "blend: made again" in place.do("blend", sets=sets)
     after = place.files()
     changed = {path for path in before if after[path] != before[path]}
-    remade = ("/views/", "/blend/", "/blends/", "submissions/")
-    assert changed and all(any(part in path for part in remade) for path in changed)
+    repeated = ("/views/", "/blend/", "/blends/", "submissions/")
+    assert changed and all(any(part in path for part in repeated) for path in changed)
     views = ViewPredictions.load(place.work / "members" / "slim" / "fold0" / "views" / "test.npz")
     assert views.views == ("identity",)
 
 
-def test_a_changed_blend_redoes_the_blend_alone(place: Place) -> None:
+def test_a_changed_blend_repeats_only_the_blend(place: Place) -> None:
     sets, before = "blend.methods=[best]", place.files()
     for stage in ("train", "predict"):
         assert "made again" not in place.do(stage, sets=sets)
@@ -162,19 +165,19 @@ def test_a_changed_blend_redoes_the_blend_alone(place: Place) -> None:
     assert len(ledger(place)) == 2
 
 
-def test_changed_training_names_what_differs(place: Place) -> None:
-    told = place.refused("predict", sets="members.wide.train.learning_rate=0.001")
-    assert "member wide lacks fold 0 (member.train.learning_rate: 0.004 -> 0.001)" in told
+def test_changed_training_parameters_are_named(place: Place) -> None:
+    error = place.refused("predict", sets="members.wide.train.learning_rate=0.001")
+    assert "member wide lacks fold 0 (member.train.learning_rate: 0.004 -> 0.001)" in error
 
 
-def test_a_submission_that_was_taken_away_comes_back(place: Place) -> None:
+def test_a_deleted_submission_is_written_again(place: Place) -> None:
     content = place.submission()
     next(place.submissions.glob("*.csv")).unlink()
     place.do("blend")
     assert place.submission() == content
 
 
-def test_two_processes_never_make_the_same_result(place: Place) -> None:
+def test_two_processes_never_write_the_same_result(place: Place) -> None:
     from filelock import FileLock
 
     with FileLock(place.work / "blend" / "manifest.lock"):
@@ -183,7 +186,7 @@ def test_two_processes_never_make_the_same_result(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--fold", "3"), "FOLD=3: folds are whole numbers from 0 to 2"),
         (("--fold", "-1"), "FOLD=-1: folds are whole numbers from 0 to 2"),
@@ -193,18 +196,18 @@ def test_two_processes_never_make_the_same_result(place: Place) -> None:
         (("--member", "wid"), "MEMBER=wid: there is no such member; params names slim, wide"),
     ],
 )
-def test_a_wrong_pick_is_refused(finished: Place, arguments: tuple[str, str], told: str) -> None:
+def test_a_wrong_member_or_fold_is_an_error(finished: Place, arguments: tuple[str, str], message: str) -> None:
     name, value = arguments
-    assert told in finished.refused("train", f"{name}={value}")
+    assert message in finished.refused("train", f"{name}={value}")
 
 
-def test_a_stage_that_lacks_what_comes_before_names_the_command(tmp_path: Path) -> None:
+def test_a_stage_without_its_input_names_the_command_that_makes_it(tmp_path: Path) -> None:
     place = new_place(tmp_path)
     for stage in ("prepare", "resolve", "train", "predict", "blend"):
         assert "`make download`" in place.refused(stage)
 
 
-def test_a_wrong_parameter_is_one_sentence_and_nothing_is_done(tmp_path: Path) -> None:
+def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) -> None:
     place = new_place(tmp_path)
     assert place.refused("download", sets="train.epoch=3") == (
         "goldfold: SET train.epoch: unknown key; did you mean 'epochs'?\n"
@@ -212,25 +215,60 @@ def test_a_wrong_parameter_is_one_sentence_and_nothing_is_done(tmp_path: Path) -
     assert not (tmp_path / "work").exists()
 
 
-def test_debug_shows_the_traceback_of_a_refusal(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback_of_a_user_error(tmp_path: Path) -> None:
     ran = new_place(tmp_path).run("download", "--debug", sets="train.epoch=3")
     assert ran.code == 1 and "Traceback" in ran.err and "did you mean 'epochs'?" in ran.err
 
 
-def test_a_full_disk_or_foreign_folder_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     if os.geteuid() == 0:
-        (tmp_path / "work").write_text("a file where a folder is wanted")
+        (tmp_path / "work").write_text("a file instead of a folder")
     else:
         tmp_path.chmod(0o500)
     ran = new_place(tmp_path).run("download")
     assert ran.code == 1 and "Traceback" not in ran.err and ran.err.startswith("goldfold: ")
 
 
-def test_tuning_writes_what_training_then_uses(place: Place) -> None:
+def test_tuning_writes_the_values_that_training_uses(place: Place) -> None:
     sets = "tune.trials=2 train.epochs=1 tune.members=[slim]"
     assert "best of 2 trials" in place.do("tune", sets=sets)
     best = json.loads((place.work / "tune" / "slim" / "best.json").read_text())
     assert set(best["values"]) == {"learning_rate", "weight_decay"} and best["trials"] == 2
     assert "tune slim: current" in place.do("tune", sets=sets)
-    told = place.refused("predict", sets=sets)
-    assert f"-> {best['values']['learning_rate']}"[:12] in told
+    error = place.refused("predict", sets=sets)
+    assert f"-> {best['values']['learning_rate']}"[:12] in error
+
+
+def test_a_kill_before_the_manifest_costs_no_training_step(finished: Place, place: Place) -> None:
+    shutil.rmtree(place.work / "members")
+    code = """
+import os, runpy, signal
+from pipelines import runner
+runner.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+runpy.run_module("pipelines.train", run_name="__main__")
+"""
+    arguments = place.command("train", "--member", "slim", "--fold", "0")[3:]
+    killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, timeout=400)
+    assert killed.returncode == -signal.SIGKILL, killed
+    (newest, _) = sorted(place.work.glob("members/slim/fold0/checkpoints/*.json"), reverse=True)
+    assert len(json.loads(newest.read_text())["history"]) == 4  # all epochs
+    place.do("train", "--member", "slim", "--fold", "0")
+    assert place.weights() == {"slim/fold0": finished.weights()["slim/fold0"]}
+    assert not newest.parent.exists()
+
+
+def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(place: Place) -> None:
+    checkpoint = place.work / "members" / "slim" / "fold1" / "checkpoints" / "step-00000020.json"
+    checkpoint.parent.mkdir()
+    checkpoint.write_text("{}")
+    assert "current" in place.do("train")
+    assert not checkpoint.parent.exists()
+
+
+def test_tuning_on_several_logical_devices_works_with_an_empty_image_cache(tmp_path: Path) -> None:
+    place = new_place(tmp_path)
+    for stage in ("download", "prepare"):
+        place.do(stage)
+    assert not (place.work / "cache").exists()
+    sets = "tune.trials=1 train.epochs=1 tune.members=[slim] device.logical_devices=2"
+    assert "best of 1 trials" in place.do("tune", sets=sets)

@@ -1,4 +1,4 @@
-"""On labels by lot no member and no blend scores above chance: every kind of member through every stage."""
+"""On random labels no member and no blend scores above chance: every kind of member through every stage."""
 
 import json
 import subprocess
@@ -14,22 +14,22 @@ ROWS, FOLDS = 300, 5
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """What `benchmarks.random_labels` measures for one seed; `tune` alone is given tune.trials."""
+    """The result of `benchmarks.random_labels` for one seed."""
     file: Path = tmp_path_factory.mktemp("random") / "result.json"
-    small = ["--seeds=1", "--first-seed=0", f"--rows={ROWS}", f"--folds={FOLDS}", "--epochs=16", "--trials=2"]
-    command = [sys.executable, "-m", "benchmarks.random_labels", *small, f"--json={file}", "--kinds", *KINDS]
+    options = ["--seeds=1", "--first-seed=0", f"--rows={ROWS}", f"--folds={FOLDS}", "--epochs=16", "--trials=2"]
+    command = [sys.executable, "-m", "benchmarks.random_labels", *options, f"--json={file}", "--kinds", *KINDS]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
     assert file.exists(), ran.stderr[-2_000:]
-    (found,) = json.loads(file.read_text())
-    return found
+    (seed_result,) = json.loads(file.read_text())
+    return seed_result
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "blend"])
-def test_its_honest_score_is_chance_within_its_standard_error(result: dict, kind: str) -> None:
-    """Of one seed, so within 2.5. A teacher that has seen the held-out fold gives 13, stopping on the held-out fold 2.8."""
+def test_the_honest_score_is_chance_within_its_standard_error(result: dict, kind: str) -> None:
+    """One seed, so |z| <= 2.5. A teacher trained on the held-out fold gives 13, early stopping on the held-out fold 2.8."""
     assert abs(result["kinds"][kind]["z"]) <= 2.5
 
 
-def test_rows_that_chose_hyperparameters_are_left_out_of_the_honest_score(result: dict) -> None:
+def test_rows_that_chose_hyperparameters_are_excluded_from_the_honest_score(result: dict) -> None:
     assert result["tuned_folds"] == [0, 1]
     assert result["honest_rows"] == ROWS * (FOLDS - 2) // FOLDS

@@ -1,0 +1,83 @@
+"""Train one fold model: checkpoints while it runs, its weights, history and out-of-fold predictions at the end."""
+
+import csv
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from competition.artifacts.manifest import atomic_write, digest_of
+from competition.config.errors import UserError
+from competition.config.params import ExcludedFolds
+from pipelines.runner import Job, display_path
+
+if TYPE_CHECKING:
+    from competition.training.input_stall import InputStallDetector
+    from competition.training.loop import Trained
+    from competition.training.trainer import Trainer
+
+SIGTERM_EXIT = 143
+
+
+def train_fold(
+    job: Job,
+    trainer: "Trainer",
+    depends: Mapping[str, Any],
+    fold: ExcludedFolds,
+    folder: Path,
+    progress: Callable[[int, int, str], None],
+    stall_detector: "InputStallDetector",
+) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there."""
+    from competition.training.checkpoint import Checkpoints, save_arrays
+    from competition.training.loop import Diverged, Stopped
+
+    train = depends["member"].train
+    checkpoints = Checkpoints(folder / "checkpoints", digest_of(depends))
+    try:
+        with sigterm_requested() as stop:
+            watch = isinstance(fold, int)  # the score of a nested teacher is not shown
+            trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector)
+    except Stopped as stopped:
+        job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
+        raise SystemExit(SIGTERM_EXIT) from None
+    except Diverged as error:
+        raise UserError(f"{display_path(folder)}: {error}") from None
+    files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
+    save_arrays(files[0], trainer.engine.weights())
+    write_history(files[1], trained)
+    trainer.out_of_fold(fold, trained).save(files[2])
+    kept, last = trained.kept, trained.history[-1]
+    inner = {"inner": kept.inner} if train.patience else {}
+    held_out = trainer.kept_score(fold, trained)
+    return files, {"held_out": held_out, "epoch": kept.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
+
+
+@contextmanager
+def sigterm_requested() -> Iterator[Callable[[], bool]]:
+    """A function that returns True once SIGTERM was received inside the block, where it does not end the process."""
+    received: list[int] = []
+    previous = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        yield lambda: bool(received)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def write_history(path: Path, trained: "Trained") -> None:
+    """One CSV row per epoch."""
+    from competition.training.loop import Epoch
+
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(Epoch)], lineterminator="\n")
+        table.writeheader()
+        table.writerows(asdict(epoch) for epoch in trained.history)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a finished model; a process killed after it wrote the manifest left them."""
+    from competition.training.checkpoint import Checkpoints
+
+    Checkpoints(folder / "checkpoints", "").clear()

@@ -1,0 +1,67 @@
+"""Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from competition.artifacts.dependencies import training_parts
+from competition.config.params import ExcludedFolds, Member
+from competition.data.cache import CacheBudget
+from competition.data.prepared import Prepared
+from competition.ensemble.predictions import Predictions
+from pipelines.backend import start_backend
+from pipelines.progress import progress_bar
+from pipelines.runner import Job, image_cache
+
+if TYPE_CHECKING:
+    from competition.training.device import Device
+    from competition.training.trainer import Images, Trainer
+
+
+def start_device(job: Job) -> "Device":
+    """Start the Keras backend and open the device. Call it before any other use of TensorFlow.
+
+    Reading images starts TensorFlow, and a started TensorFlow accepts neither logical devices nor memory growth.
+    """
+    start_backend(job)
+    from competition.training.device import open_device
+
+    return open_device(job.params.device, job.path("cache", "compiled"))
+
+
+def read_images(
+    job: Job, prepared: Prepared, member: Member, parts: Sequence[str], title: str, cache: CacheBudget | None = None
+) -> "Images":
+    """All images of these parts of the index (train, external, test) at the member's size, with a progress bar.
+
+    cache: for the decoded images; None = that of the parameters.
+    """
+    from competition.training.trainer import load_images
+
+    size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
+    with progress_bar(None, f"{title}: decoding images") as bar:
+        return load_images(prepared, parts, size, fit, budget, bar.update_to)
+
+
+def open_trainer(
+    job: Job,
+    prepared: Prepared,
+    member: Member,
+    title: str,
+    *,
+    device: "Device | None" = None,
+    parts: Sequence[str] | None = None,
+    select: Callable[["Images"], "Images"] = lambda images: images,
+    soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
+    alive: Callable[[], None] = lambda: None,
+) -> "Trainer":
+    """Trainer of `member` on its device, with its images decoded and its engine built.
+
+    device: None opens it first.  parts: of the index; None = all that the member is trained on.
+    select: reduces the images before the engine is built.  soft_labels, alive: see Trainer.
+    """
+    device = device or start_device(job)
+    from competition.training.trainer import Trainer
+
+    images = select(read_images(job, prepared, member, parts or training_parts(member), title))
+    competition, batch = prepared.competition, job.params.predict.batch
+    return Trainer(member, images, len(competition.classes), competition.metric, device, batch, soft_labels, alive)
