@@ -10,6 +10,7 @@ from competition.config.errors import UserError
 from competition.data.images import BadImage, Fit
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores, positions
+from competition.report.charts import confusion_chart, reliability_chart
 from competition.report.mistakes import (
     ClassScore,
     are_probabilities,
@@ -21,7 +22,6 @@ from competition.report.mistakes import (
 )
 from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
 from competition.report.pictures import data_uri, training_images
-from competition.report.svg import confusion_chart, reliability_chart
 
 WORST, PAIRS, TILES = 15, 12, 32
 DRAWN = 104  # classes; of more, a picture of confusions shows nothing

@@ -9,8 +9,8 @@ import pandas as pd
 from competition.data.folds import share_errors, thin_classes
 from competition.data.leaks import inflation
 from competition.data.prepared import Prepared
+from competition.report.charts import bar_chart
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.svg import bar_chart
 
 LISTED = 12  # rows of a table of findings
 NAMED = 20  # classes, at most, that are listed fold by fold without a click

@@ -11,8 +11,8 @@ import pandas as pd
 
 from competition.artifacts.dependencies import fold_model_manifest, fold_views_manifest, tuning_result_path
 from competition.artifacts.manifest import Manifest, read_manifest
+from competition.report.charts import curves, legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.svg import curves, legend
 
 CURVED = 12  # members whose curves are drawn; the others are in the table
 

@@ -10,8 +10,8 @@ import numpy as np
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
+from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
-from competition.report.svg import Point, score_chart
 from competition.report.terminal import gain, how, plus_minus
 from competition.submission import ledger
 
