@@ -63,8 +63,7 @@ def decode_images(
     pixels are never found.
     """
     shape = (len(ids), size, size, 3)
-    key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
-    path = budget.folder / f"{size}-{key[:16]}.npy"
+    path = _cache_file(budget.folder, source, ids, size, fit)
     in_ram = prod(shape) <= budget.ram
 
     def fill(put: Callable[[int, np.ndarray], None]) -> None:
@@ -79,6 +78,16 @@ def decode_images(
         return pixels
     local = [_copied(file, budget) for file in files]
     return stream.Stream(local, ids, unreadable, size, fit)
+
+
+def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
+    """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
+    return _on_disk(_cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
+
+
+def _cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Path:
+    key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
+    return folder / f"{size}-{key[:16]}.npy"
 
 
 class PixelFile:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError
-from competition.data.images import BadImage, Fit
+from competition.data.cache import Pixels
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores, positions
 from competition.report.charts import confusion_chart, reliability_chart
@@ -17,11 +17,11 @@ from competition.report.mistakes import (
     class_scores,
     confused_pairs,
     confusion,
+    most_confident_errors,
     reliability,
-    surest_errors,
 )
 from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
-from competition.report.pictures import data_uri, training_images
+from competition.report.pictures import data_uri
 
 WORST, PAIRS, TILES = 15, 12, 32
 DRAWN = 104  # classes; of more, a picture of confusions shows nothing
@@ -108,32 +108,37 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
 
 
 def errors_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, fit: Fit
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
 ) -> Section | None:
-    """The wrong rows with the surest predictions, as pictures.  rows: of `honest_rows`."""
-    ids, labels, given, scores = rows
-    worst = surest_errors(labels, given, scores, TILES)
-    if not len(worst):
+    """The misclassified rows with the highest scores, as pictures.
+
+    rows: of `honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves the pictures out.
+    """
+    ids, labels, predicted, scores = rows
+    confident = most_confident_errors(labels, predicted, scores, TILES)
+    if not len(confident):
         return None
     names = prepared.competition.classes
-    images = training_images(prepared.folder / "records", prepared.index, ids[worst].tolist())
-    tiles = []
-    for n in worst:
-        said = [
-            f"{names[given[n]]} {scores[n, given[n]]:.2f}",
-            f"is {names[labels[n]]} {scores[n, labels[n]]:.2f}",
-            str(ids[n]),
-        ]
-        try:
-            address, hard = data_uri(images[ids[n]], fit)
-        except (KeyError, BadImage):
-            address, hard = "", False
-        tiles.append(Tile(address, hard, said))
+    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids[confident])
+    images = [data_uri(image) for image in pixels[train_rows]] if pixels is not None else [("", False)] * len(confident)
+    tiles = [
+        Tile(
+            *image,
+            [
+                f"{names[predicted[n]]} {scores[n, predicted[n]]:.2f}",
+                f"is {names[labels[n]]} {scores[n, labels[n]]:.2f}",
+                str(ids[n]),
+            ],
+        )
+        for n, image in zip(confident, images, strict=True)
+    ]
     note = (
-        f"The {len(tiles)} errors with the highest score, first what was said, then what the label says; some of them are "
-        "wrong labels (make issues-in-labels)."
+        f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
+        "Some of them are wrong labels (make issues-in-labels)."
     )
-    return Section("errors", "Surely wrong", f"{SOURCE}; data/records", [Sheet(tiles, note)])
+    if pixels is None:
+        note += " No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
+    return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 
 def label_issues_section(file: Path) -> Section | None:

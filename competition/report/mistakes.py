@@ -86,7 +86,7 @@ def reliability(labels: np.ndarray, probs: np.ndarray, bins: int = 10) -> tuple[
     return found, float(gap)
 
 
-def surest_errors(labels: np.ndarray, given: np.ndarray, scores: np.ndarray, most: int) -> np.ndarray:
+def most_confident_errors(labels: np.ndarray, given: np.ndarray, scores: np.ndarray, most: int) -> np.ndarray:
     """Numbers of the wrong rows whose given class has the highest score, the surest first."""
     wrong = np.flatnonzero(labels != given)
     return wrong[np.argsort(-scores[wrong, given[wrong]], kind="stable")][:most]

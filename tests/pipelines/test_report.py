@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from competition.artifacts.dependencies import (
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import write_manifest
 from competition.config.params_file import load_params
+from competition.data.cache import CacheBudget, decode_images
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import ViewPredictions
 from competition.preflight.answers import PreflightResult
@@ -101,6 +103,14 @@ def invent(garden: Garden) -> None:
             seal_views(garden, prepared, name, fold, oof, blind)
 
 
+def fill_cache(garden: Garden) -> None:
+    """Decoded training images on disk, as `make train` would leave them."""
+    prepared = load_prepared(garden.work / "data")
+    ids, budget = prepared.part("train")["id"].to_numpy(str), CacheBudget(garden.work / "cache", 0, 10**9)
+    files, fit = prepared.records("train"), load_params(garden.params).prepare.fit
+    decode_images(files, ids, np.zeros(len(ids), bool), 16, fit, budget, prepared.digest, lambda *_: None)
+
+
 def seal_views(
     garden: Garden, prepared: Prepared, name: str, fold: int, oof: ViewPredictions, blind: ViewPredictions
 ) -> None:
@@ -136,6 +146,7 @@ def blended(prepared_garden: Garden, tmp_path_factory: pytest.TempPathFactory) -
     """(a garden with a report, what blend said). Not to be changed."""
     garden = Garden(prepared_garden.copy_to(tmp_path_factory.mktemp("blended")).folder)
     invent(garden)
+    fill_cache(garden)
     told = garden.do("blend")
     garden.do("report")
     return garden, told
@@ -183,6 +194,13 @@ def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
     shown = page.count("<figure>")
     wrong = int(re.findall(r"(\d+) of 45 rows got another class", page)[0])
     assert 0 < shown == min(wrong, 32) == page.count('<img src="data:image/png;base64,')
+
+
+def test_without_cached_images_the_errors_are_listed_without_pictures(garden: Garden) -> None:
+    shutil.rmtree(garden.work / "cache")
+    garden.do("report")
+    assert "<figure>" in garden.page and "<img" not in garden.page
+    assert "No pictures: the decoded training images are not on disk" in garden.page
 
 
 def test_what_was_found_in_the_data_is_listed(blended) -> None:

@@ -7,8 +7,8 @@ from competition.report.mistakes import (
     class_scores,
     confused_pairs,
     confusion,
+    most_confident_errors,
     reliability,
-    surest_errors,
 )
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
@@ -70,8 +70,8 @@ def test_ranks_are_no_probabilities() -> None:
     assert not are_probabilities(np.array([[0.9, 0.9]]))
 
 
-def test_the_surest_errors_come_first_and_right_rows_never() -> None:
+def test_the_most_confident_errors_come_first_and_right_rows_never() -> None:
     scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.99, 0.01]])
     labels, given = np.array([1, 1, 0, 0]), np.array([0, 0, 1, 0])
-    assert surest_errors(labels, given, scores, 2).tolist() == [0, 2]
-    assert surest_errors(labels, given, scores, 9).tolist() == [0, 2, 1]
+    assert most_confident_errors(labels, given, scores, 2).tolist() == [0, 2]
+    assert most_confident_errors(labels, given, scores, 9).tolist() == [0, 2, 1]
