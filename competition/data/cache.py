@@ -63,7 +63,7 @@ def decode_images(
     pixels are never found.
     """
     shape = (len(ids), size, size, 3)
-    path = _cache_file(budget.folder, source, ids, size, fit)
+    path = cache_file(budget.folder, source, ids, size, fit)
     in_ram = prod(shape) <= budget.ram
 
     def fill(put: Callable[[int, np.ndarray], None]) -> None:
@@ -82,10 +82,11 @@ def decode_images(
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
     """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
-    return _on_disk(_cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
+    return _on_disk(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
 
 
-def _cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Path:
+def cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Path:
+    """Path of the decoded images of one part at one size: an .npy file of shape (N, size, size, 3), uint8."""
     key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
     return folder / f"{size}-{key[:16]}.npy"
 

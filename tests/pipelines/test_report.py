@@ -22,7 +22,7 @@ from competition.artifacts.dependencies import (
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import write_manifest
 from competition.config.params_file import load_params
-from competition.data.cache import CacheBudget, decode_images
+from competition.data.cache import cache_file
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import ViewPredictions
 from competition.preflight.answers import PreflightResult
@@ -106,9 +106,10 @@ def invent(garden: Garden) -> None:
 def fill_cache(garden: Garden) -> None:
     """Decoded training images on disk, as `make train` would leave them."""
     prepared = load_prepared(garden.work / "data")
-    ids, budget = prepared.part("train")["id"].to_numpy(str), CacheBudget(garden.work / "cache", 0, 10**9)
-    files, fit = prepared.records("train"), load_params(garden.params).prepare.fit
-    decode_images(files, ids, np.zeros(len(ids), bool), 16, fit, budget, prepared.digest, lambda *_: None)
+    ids, fit = prepared.part("train")["id"].to_numpy(str), load_params(garden.params).prepare.fit
+    file = cache_file(garden.work / "cache", prepared.digest, ids, 16, fit)
+    file.parent.mkdir(exist_ok=True)
+    np.save(file, np.random.default_rng(0).integers(0, 256, (len(ids), 16, 16, 3), np.uint8))
 
 
 def seal_views(

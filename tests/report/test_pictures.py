@@ -2,7 +2,6 @@
 
 import base64
 import io
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -10,57 +9,34 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from competition.data import records
-from competition.data.cache import CacheBudget, decode_images
-from competition.data.competition import Competition, Row
+from competition.data.cache import cache_file
+from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.report.pictures import cached_pixels, data_uri
 
-FOLDS, ROWS = 3, 12
-
-
-def encoded(number: int, size: int = 20) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(np.full((size, size, 3), number * 5, np.uint8)).save(out, "PNG")
-    return out.getvalue()
+IDS = np.array([f"id ü {n:02}" for n in range(12)])
 
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    """Rows in another order than in the record files: folds take turns in the index."""
-    ids = [f"id ü {n:02}" for n in range(ROWS)]
-    rows = [Row(name, n % 2, "train", "", n, encoded(n)) for n, name in enumerate(ids)]
-    index = pd.DataFrame(
-        {
-            "id": ids,
-            "label": [row.label for row in rows],
-            "part": "train",
-            "fold": [n % FOLDS for n in range(ROWS)],
-            "bytes": [len(row.data) for row in rows],
-            "sha256": [sha256(row.data).hexdigest() for row in rows],
-            "problem": "",
-        }
-    )
-    (tmp_path / "records").mkdir()
-    records.write(rows, index, str(tmp_path / "records"), shard_bytes=300)
     names = ("a", "b")
     competition = Competition("garden", "", names, "accuracy", "label", "id", ("label",), names)
-    return Prepared(tmp_path, competition, index, "digest")
+    return Prepared(tmp_path, competition, pd.DataFrame({"id": IDS, "part": "train"}), "digest")
 
 
 def fill_cache(prepared: Prepared, folder: Path, size: int) -> None:
-    ids = prepared.index["id"].to_numpy(str)
-    budget = CacheBudget(folder, 0, 10**9)
-    files = prepared.records("train")
-    decode_images(files, ids, np.zeros(ROWS, bool), size, "squash", budget, prepared.digest, lambda *_: None)
+    """Image n has the value n in all pixels."""
+    file = cache_file(folder, prepared.digest, IDS, size, "squash")
+    file.parent.mkdir(exist_ok=True)
+    np.save(file, np.repeat(np.arange(len(IDS), dtype=np.uint8), size * size * 3).reshape(-1, size, size, 3))
 
 
 def test_pictures_are_those_of_the_smallest_cached_size_in_index_order(prepared: Prepared, tmp_path: Path) -> None:
     for size in (16, 32):
         fill_cache(prepared, tmp_path / "cache", size)
     pixels = cached_pixels(prepared, [32, 16, 8], "squash", tmp_path / "cache")
-    assert pixels is not None and pixels.shape == (ROWS, 16, 16, 3)
-    assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [35, 10]
+    assert pixels is not None and pixels.shape == (len(IDS), 16, 16, 3)
+    assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [7, 2]
 
 
 def test_without_a_cache_of_these_images_there_are_no_pictures(prepared: Prepared, tmp_path: Path) -> None:
