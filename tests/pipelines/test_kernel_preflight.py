@@ -35,7 +35,12 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
     [
         ("fits", "TpuV5E8", False, []),
         ("too_big", "NvidiaTeslaT4", False, []),
-        ("too_big", "TpuV5E8", True, ["kernel: WARNING cnn train needs 20.00 GiB of the 16.00 GiB of a device"]),
+        (
+            "too_big",
+            "TpuV5E8",
+            True,
+            ["kernel: WARNING cnn train needs 20.00 GiB of memory per device, 16.00 GiB are available"],
+        ),
     ],
 )
 def test_what_fits_is_no_tpu_or_is_forced_is_not_in_the_way(tmp_path: Path, verdict, machine, force, said) -> None:

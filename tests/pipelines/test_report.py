@@ -193,7 +193,7 @@ def test_the_page_stands_alone(blended) -> None:
 def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
     page = blended[0].page
     shown = page.count("<figure>")
-    wrong = int(re.findall(r"(\d+) of 45 rows got another class", page)[0])
+    wrong = int(re.findall(r"(\d+) of 45 rows are misclassified", page)[0])
     assert 0 < shown == min(wrong, 32) == page.count('<img src="data:image/png;base64,')
 
 
@@ -207,9 +207,9 @@ def test_without_cached_images_the_errors_are_listed_without_pictures(garden: Ga
 def test_what_was_found_in_the_data_is_listed(blended) -> None:
     page = blended[0].page
     assert "LEAK: 1 of 9 test images are also labelled images: worth at most 0.1111 of accuracy" in page
-    assert "1 photo stands under two labels or more" in page
+    assert "1 photo has two labels or more" in page
     assert re.search(r"\d+ pairs of the same photo, 3 of them byte for byte", page)
-    assert "None were found: unreadable images." in page
+    assert "Not found: unreadable images." in page
 
 
 def test_training_curves_leave_out_epochs_nobody_looked_at(blended) -> None:
@@ -275,7 +275,7 @@ def test_scores_from_kaggle_are_shown_with_the_expected_ones(garden: Garden) -> 
     assert "public leaderboard" in garden.page and "scored" in garden.page
 
 
-def test_what_was_asked_beside_the_main_job_has_its_section(garden: Garden) -> None:
+def test_results_of_optional_verbs_have_their_sections(garden: Garden) -> None:
     answer = PreflightResult("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
     changes = ["slim train: needs 1.3 times what is there (params.yaml line 9: train.batch)"]
     (garden.work / "preflight").mkdir()

@@ -73,5 +73,5 @@ def test_before_the_download_the_real_competitions_are_known_and_others_are_not(
     assert KNOWN["flowers"] == Sizes(104, 16465, 7382)
     assert sizes_of(tmp_path, PARAMS) == Sizes(10, 1347, 450)
     mini = replace(PARAMS, competition=replace(PARAMS.competition, adapter="flowers", miniature=0.1))
-    with pytest.raises(UserError, match="known after `make download`"):
+    with pytest.raises(UserError, match="run `make download` first"):
         sizes_of(tmp_path, mini)
