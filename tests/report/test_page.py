@@ -119,7 +119,7 @@ def test_scores_that_are_all_the_same_can_be_drawn() -> None:
     read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy"))
 
 
-def test_a_curve_leaves_out_what_nobody_looked_at() -> None:
+def test_a_curve_leaves_out_values_that_are_not_finite() -> None:
     chart = curves({"fold 0": ([1, 2, 3], [float("nan"), 0.5, 0.7])}, "held-out")
     (line,) = re.findall(r'<g class="curve">.*?<path d="([^"]+)"', chart, re.DOTALL)
     assert re.findall("[ML]", line) == ["M", "L"]  # two points
