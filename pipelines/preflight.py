@@ -24,6 +24,7 @@ from competition.preflight.answers import (
 from competition.preflight.planning import sizes_of
 from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
+from competition.report.console_table import table_lines
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, add_selection, display_path, main, selected_members
@@ -141,21 +142,14 @@ def table(answers: dict[str, dict[str, PreflightResult]], topology: Topology, ba
             [*foreseen.cells(*row)[:2], VERDICTS[row[2].verdict], f"{row[2].lower_seconds:.0f} s"]
             for row in flat(answers)
         ]
-        return [head, *aligned([["member", "step", "verdict", "lowered in"], *rows])]
+        return [head, *table_lines(["member", "step", "verdict", "lowered in"], rows)]
     head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {backend}"
     rows = [foreseen.cells(*row) for row in flat(answers)]
-    return [head, *aligned([list(foreseen.COLUMNS), *rows]), f"({foreseen.NOTE})"]
+    return [head, *table_lines(foreseen.COLUMNS, rows), f"({foreseen.NOTE})"]
 
 
 def flat(answers: dict[str, dict[str, PreflightResult]]) -> list[tuple[str, str, PreflightResult]]:
     return [(name, step, answer) for name, found in answers.items() for step, answer in found.items()]
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
 
 
 def backend_of(job: Job) -> str:

@@ -13,9 +13,10 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.report import caveats, classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
+from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.runner import Job, display_path, main
+from pipelines.runner import Job, display_path, image_cache, main
 from pipelines.versions import git_commit, versions
 
 BLOCKS = ("policy", "blend", "decision", "honest")
@@ -87,10 +88,12 @@ def wrong(job: Job, prepared: Prepared, made: Manifest | None) -> list[Section |
         return []
     rows = classes.honest_rows(job.path("blend"), prepared)
     _, labels, given, said = rows
+    sizes = [member.image_size for member in job.params.members.values()]
+    pixels = cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder)
     return [
         classes.classes_section(labels, given, prepared.competition.classes),
         classes.calibration_section(labels, said),
-        classes.errors_section(rows, prepared, job.params.prepare.fit),
+        classes.errors_section(rows, prepared, pixels),
     ]
 
 

@@ -65,8 +65,7 @@ def decode_images(
     Raises UserError for images that are missing or cannot be decoded.
     """
     shape = (len(ids), size, size, 3)
-    key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
-    path = budget.folder / f"{size}-{key[:16]}.npy"
+    path = cache_file(budget.folder, source, ids, size, fit)
     in_ram = prod(shape) <= budget.ram
 
     def fill(put: Callable[[int, np.ndarray], None]) -> None:
@@ -81,6 +80,17 @@ def decode_images(
         return pixels
     local_files = [_local_copy(file, budget) for file in files]
     return stream.Stream(local_files, ids, unreadable, size, fit)
+
+
+def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
+    """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
+    return _on_disk(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
+
+
+def cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Path:
+    """Path of the decoded images of one part at one size: an .npy file of shape (N, size, size, 3), uint8."""
+    key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
+    return folder / f"{size}-{key[:16]}.npy"
 
 
 class PixelFile:

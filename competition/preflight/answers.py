@@ -1,6 +1,6 @@
-"""Would this member's steps run on that TPU? Asked of the TPU's own compiler, in a child process, where no TPU is.
+"""Check whether a member's training and prediction steps compile and fit on a TPU, with the TPU's compiler and no TPU.
 
-Answers are kept by the digest of everything that is compiled in, so that the same question is answered at once.
+The compiler runs in a child process. Results are cached by the digest of everything that is compiled in.
 """
 
 import json
@@ -24,62 +24,65 @@ from competition.preflight.topology import Topology, roofline_seconds
 
 ROOT = Path(competition.__file__ or "").parent.parent
 INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
-ROOM = 0.8  # of the memory: what is compiled quickly and needs more is compiled again with all effort
-GRAIN = 8  # images per device: a TPU lays a batch out in rows of eight, what lies between is padding
+SAFE_SHARE = 0.8  # of the memory; a quick result above it is compiled again at full effort
+GRAIN = 8  # images per device: a TPU pads the batch dimension to multiples of 8
 
-# Operation -> what to do about it. Any other gets the sentence under "".
+# Unsupported operation -> remedy; "" is the remedy of all others.
 REMEDIES = {
     "ImageProjectiveTransformV3": "rotate, zoom and shift on the host (train.rotate, train.zoom, train.shift do)",
     "ImageProjectiveTransformV2": "rotate, zoom and shift on the host (train.rotate, train.zoom, train.shift do)",
     "ScaleAndTranslate": "resize with antialias=False, or on the host",
     "ResizeBicubic": "resize bilinearly, or on the host",
     "CropAndResize": "crop by slicing, then resize bilinearly",
-    "StatelessRandomGammaV3": "draw mixing shares uniformly, or on the host",
-    "StatelessRandomGammaV2": "draw mixing shares uniformly, or on the host",
-    "RandomGamma": "draw mixing shares uniformly, or on the host",
+    "StatelessRandomGammaV3": "draw mixup weights uniformly, or on the host",
+    "StatelessRandomGammaV2": "draw mixup weights uniformly, or on the host",
+    "RandomGamma": "draw mixup weights uniformly, or on the host",
     "DecodeJpeg": "decode on the host, in the input pipeline",
     "DecodeImage": "decode on the host, in the input pipeline",
     "PyFunc": "call Python on the host, in the input pipeline",
     "EagerPyFunc": "call Python on the host, in the input pipeline",
-    "": "do it on the host, in the input pipeline, or take another architecture or view",
+    "": "move it to the host (input pipeline), or choose another architecture or view",
 }
 
 
 @dataclass(frozen=True)
 class PreflightResult:
-    """One step of one member on one TPU. Bytes, operations and seconds are of one device and one step."""
+    """Result for one step of one member on one TPU. Bytes, operations and seconds are per device and step."""
 
     step: str  # train | predict
     batch: int  # images in a global batch
-    verdict: str  # fits | lowers (asked for no more) | too_big | unsupported | crashed
-    memory: int = 0  # bytes of HBM needed; 0 = not known
-    limit: int = 0
+    verdict: str  # fits | lowers (mode ops) | too_big | unsupported | crashed
+    memory: int = 0  # bytes of HBM; 0 = unknown
+    limit: int = 0  # bytes of HBM available
     flops: float = 0.0
-    moved: float = 0.0
-    roofline: float = 0.0  # least seconds by published peaks: an estimate, never reached
+    moved: float = 0.0  # bytes between HBM and the device
+    roofline: float = 0.0  # lower bound of the seconds, from published peak rates
     lower_seconds: float = 0.0
     compile_seconds: float = 0.0
     operations: tuple[str, ...] = ()
     remedy: str = ""
     message: str = ""
-    view: str = ""  # whose transform stands in the way, where it is not the network
-    mode: str = "compile"  # of the question; quick: memory and bytes are near those of the real program, not the same
+    view: str = ""  # the view whose transform is unsupported; "" = the network
+    mode: str = "compile"  # of the request; quick: memory and bytes are approximate
 
     @property
     def good(self) -> bool:
+        """Whether the step would run."""
         return self.verdict in ("fits", "lowers")
 
 
 @dataclass(frozen=True)
 class PreflightRequest:
+    """One member on one TPU."""
+
     member: Member
     shapes: Shapes
     topology: Topology
     backend: str  # tensorflow | jax
-    mode: str  # compile | quick: at the compiler's least effort | ops: lower only
+    mode: str  # compile | quick: at the lowest compiler effort | ops: lower only
 
 
-Say = Callable[[str, int], None]  # what is being done, for how many seconds already
+Report = Callable[[str, int], None]  # (activity, seconds spent on it)
 
 
 def installed(package: str) -> bool:
@@ -87,19 +90,19 @@ def installed(package: str) -> bool:
 
 
 def require_compiler(mode: str, backend: str) -> None:
-    """Raises UserError, with the command that installs it, when what this question needs is not here."""
-    wanted = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
-    missing = [package for package in wanted if not installed(package)]
+    """Raise UserError, with the install command, if a package needed for this mode and backend is missing."""
+    required = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
+    missing = [package for package in required if not installed(package)]
     if missing:
-        also = "; MODE=ops answers without it on the TensorFlow backend" if mode != "ops" else ""
+        alternative = "; MODE=ops works without it on the TensorFlow backend" if mode != "ops" else ""
         raise UserError(
-            f"{' and '.join(missing)} not found, preflight compiles with it; `{INSTALL}` installs it (`make preflight` does){also}"
+            f"{' and '.join(missing)} not found, needed to compile. Install it with `{INSTALL}` or `make preflight`{alternative}"
         )
 
 
-def compiled_in(question: PreflightRequest) -> dict[str, Any]:
-    """Everything an answer depends on. Seed, epochs, rates and augmentation are not: they are not compiled in."""
-    member, train = question.member, question.member.train
+def compiled_in(request: PreflightRequest) -> dict[str, Any]:
+    """Return everything a result depends on. Seed, epochs, rates and augmentation are not compiled in."""
+    member, train = request.member, request.member.train
     package = Path(__file__).parents[1]
     training = package / "training"
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), training / "model.py"]
@@ -108,17 +111,17 @@ def compiled_in(question: PreflightRequest) -> dict[str, Any]:
         "architecture": [member.architecture, member.image_size, member.alpha],
         "train": {key: value for key, value in asdict(train).items() if key not in NOT_COMPILED_IN},
         "averaged": train.ema > 0,
-        "shapes": question.shapes,
-        "topology": question.topology.name if question.mode != "ops" else "any",
-        "backend": question.backend,
-        "mode": question.mode,
+        "shapes": request.shapes,
+        "topology": request.topology.name if request.mode != "ops" else "any",
+        "backend": request.backend,
+        "mode": request.mode,
         "sources": {p.name: sha256(p) for p in [*sources, package / "ensemble" / "views.py"]},
         "versions": {p: _version(p) for p in ("tensorflow-cpu", "tensorflow", "keras", "jax", "libtpu")},
     }
 
 
-# Keys of train that are not compiled in: what the loop, the host or a row of numbers brings to every step.
-# A key that is missing here only costs a compilation.
+# Keys of train that are not compiled in: the loop, the host or the step table supplies them in every step.
+# A key missing from this list only costs an unnecessary compilation.
 NOT_COMPILED_IN = {
     *("seed", "epochs", "batch", "loop", "steps_per_call", "patience", "small_epochs", "small_size", "freeze_epochs"),
     *("learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay"),
@@ -128,78 +131,86 @@ NOT_COMPILED_IN = {
 
 
 def run_preflight(
-    question: PreflightRequest, steps: Sequence[str], cache: Path, say: Say, limit_seconds: float, again: bool = False
+    request: PreflightRequest,
+    steps: Sequence[str],
+    cache: Path,
+    report: Report,
+    limit_seconds: float,
+    again: bool = False,
 ) -> dict[str, PreflightResult]:
-    """An answer for each of `steps`, from `cache` where the same was asked before; what is found is kept there.
+    """Return a result for each of `steps`, from `cache` or from a child process; new results are cached.
 
-    What hardly fits when it is compiled quickly, or does not, is compiled again with all effort, as in mode "compile".
-    limit_seconds: a child that takes longer is ended, and its step counts as crashed.  again: whatever the cache has.
+    In mode "quick", a step that needs more than SAFE_SHARE of the memory is compiled again in mode "compile".
+    limit_seconds: a child that takes longer is killed and its step counts as crashed.  again: ignore the cache.
     """
-    found = {} if again else cached_results(question, steps, cache)
-    missing = [step for step in steps if step not in found]
+    results = {} if again else cached_results(request, steps, cache)
+    missing = [step for step in steps if step not in results]
     if missing:
-        require_compiler(question.mode, question.backend)
-        for step, raw in _child(question, missing, say, limit_seconds).items():
-            found[step] = answer = _answer(step, raw, question)
-            if answer.verdict != "crashed":
-                store_result(question, answer, cache)
-    doubted = [
-        step for step in steps if found[step].verdict == "too_big" or found[step].memory > ROOM * found[step].limit
+        require_compiler(request.mode, request.backend)
+        for step, raw in _child(request, missing, report, limit_seconds).items():
+            results[step] = result = _result(step, raw, request)
+            if result.verdict != "crashed":
+                store_result(request, result, cache)
+    uncertain = [
+        step
+        for step in steps
+        if results[step].verdict == "too_big" or results[step].memory > SAFE_SHARE * results[step].limit
     ]
-    if question.mode == "quick" and doubted:
-        found |= run_preflight(replace(question, mode="compile"), doubted, cache, say, limit_seconds, again)
-    return {step: found[step] for step in steps}
+    if request.mode == "quick" and uncertain:
+        results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, limit_seconds, again)
+    return {step: results[step] for step in steps}
 
 
-def cached_results(question: PreflightRequest, steps: Sequence[str], cache: Path) -> dict[str, PreflightResult]:
-    """The answers among `steps` that exactly this question was given before."""
-    depends = compiled_in(question)
-    found = {step: _kept(_place(depends, step, cache)) for step in steps}
-    return {step: answer for step, answer in found.items() if answer is not None}
+def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path) -> dict[str, PreflightResult]:
+    """Return the cached results of exactly this request, by step."""
+    depends = compiled_in(request)
+    results = {step: _read_cached(_cache_file(depends, step, cache)) for step in steps}
+    return {step: result for step, result in results.items() if result is not None}
 
 
-def store_result(question: PreflightRequest, answer: PreflightResult, cache: Path) -> None:
-    depends = compiled_in(question)
-    write_json(_place(depends, answer.step, cache), {"depends": depends, "answer": answer})
+def store_result(request: PreflightRequest, result: PreflightResult, cache: Path) -> None:
+    """Write the result to the cache."""
+    depends = compiled_in(request)
+    write_json(_cache_file(depends, result.step, cache), {"depends": depends, "answer": result})
 
 
-def _place(depends: dict[str, Any], step: str, cache: Path) -> Path:
+def _cache_file(depends: dict[str, Any], step: str, cache: Path) -> Path:
     return cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
 
 
 def largest_batch(
-    asked: Callable[[int], PreflightResult], replicas: int, start: int, most: int
+    check: Callable[[int], PreflightResult], replicas: int, start: int, most: int
 ) -> PreflightResult | None:
-    """The answer for the largest global batch that fits: GRAIN more on each replica do not, or exceed `most`.
+    """Find the largest global batch that fits: GRAIN more images per replica do not fit or exceed `most`.
 
-    asked: global batch -> Answer.  Memory grows almost linearly with the batch, so the next guess is drawn through two
-    known points; four compilations usually do. None when not even GRAIN images per replica fit.
+    check: global batch -> result.  Memory grows almost linearly with the batch, so each guess is extrapolated from two
+    results; four compilations are usually enough. None if not even GRAIN images per replica fit.
     """
     grain = replicas * GRAIN
-    known: dict[int, PreflightResult] = {}
+    results: dict[int, PreflightResult] = {}
 
     def at(units: int) -> PreflightResult:
-        if units not in known:
-            known[units] = asked(units * grain)
-        return known[units]
+        if units not in results:
+            results[units] = check(units * grain)
+        return results[units]
 
     top = most // grain
     low, high = 0, top + 1  # `low` units fit, `high` units do not
     units = min(max(round(start / grain), 1), max(top, 1))
     while high - low > 1:
-        answer = at(units)
-        if not answer.good and answer.verdict != "too_big":
-            return answer
-        low, high = (units, high) if answer.good else (low, units)
-        units = _next_guess({u: a for u, a in known.items() if a.memory}, low, high)
-    return known.get(low)
+        result = at(units)
+        if not result.good and result.verdict != "too_big":
+            return result
+        low, high = (units, high) if result.good else (low, units)
+        units = _next_guess({u: a for u, a in results.items() if a.memory}, low, high)
+    return results.get(low)
 
 
-def _next_guess(known: dict[int, PreflightResult], low: int, high: int) -> int:
-    """Between `low` and `high`, not including them (or `low` when nothing lies between)."""
+def _next_guess(results: dict[int, PreflightResult], low: int, high: int) -> int:
+    """A value strictly between `low` and `high`; `low` if there is none."""
     if high - low <= 1:
         return low
-    points = sorted((units, answer.memory, answer.limit) for units, answer in known.items())
+    points = sorted((units, result.memory, result.limit) for units, result in results.items())
     if not points:
         return (low + high) // 2
     if len(points) == 1:
@@ -209,29 +220,30 @@ def _next_guess(known: dict[int, PreflightResult], low: int, high: int) -> int:
         (u1, m1, limit), (u2, m2, _) = sorted(points, key=lambda p: abs(p[1] - p[2]))[:2]
         slope = (m2 - m1) / (u2 - u1)
         guess = int(u1 + (limit - m1) / slope) if slope > 0 else (low + high) // 2
-    # A line that points outside is off by little at first; where it stays outside, the steps grow.
-    reach = 2 ** max(len(points) - 3, 0)
+    # A guess outside is usually close to the bound; the distance doubles while the guesses stay outside.
+    distance = 2 ** max(len(points) - 3, 0)
     if guess <= low:
-        guess = low + reach
+        guess = low + distance
     elif guess >= high:
-        guess = high - reach
+        guess = high - distance
     return min(max(guess, low + 1), high - 1)
 
 
-def remedy_for(answer: PreflightResult, operations: Sequence[str]) -> str:
-    if answer.verdict == "too_big":
-        return f"lower {answer.step}.batch or the member's image_size, or set train.precision: bfloat16"
-    if answer.verdict == "unsupported":
+def remedy_for(result: PreflightResult, operations: Sequence[str]) -> str:
+    """One sentence; "" if the step would run."""
+    if result.verdict == "too_big":
+        return f"lower {result.step}.batch or the member's image_size, or set train.precision: bfloat16"
+    if result.verdict == "unsupported":
         return next((REMEDIES[name] for name in operations if name in REMEDIES), REMEDIES[""])
-    if answer.verdict == "crashed":
-        return f"the pair of jax and libtpu may not belong together; install the pinned one by `{INSTALL}`"
+    if result.verdict == "crashed":
+        return f"jax and libtpu may be incompatible; install the pinned versions with `{INSTALL}`"
     return ""
 
 
-def _answer(step: str, raw: dict[str, Any], question: PreflightRequest) -> PreflightResult:
-    shapes, topology = question.shapes, question.topology
+def _result(step: str, raw: dict[str, Any], request: PreflightRequest) -> PreflightResult:
+    shapes, topology = request.shapes, request.topology
     operations = tuple(raw.get("operations", ()))
-    answer = PreflightResult(
+    result = PreflightResult(
         step,
         shapes.batch if step == "train" else shapes.predict_batch,
         raw["verdict"],
@@ -246,58 +258,59 @@ def _answer(step: str, raw: dict[str, Any], question: PreflightRequest) -> Prefl
         "",
         raw.get("message", ""),
         raw.get("view", ""),
-        question.mode,
+        request.mode,
     )
-    return replace(answer, remedy=remedy_for(answer, operations))
+    return replace(result, remedy=remedy_for(result, operations))
 
 
 def _child(
-    question: PreflightRequest, steps: Sequence[str], say: Say, limit_seconds: float
+    request: PreflightRequest, steps: Sequence[str], report: Report, limit_seconds: float
 ) -> dict[str, dict[str, Any]]:
-    """Raw answers; a step that ended the process is "crashed", and so are those after it."""
+    """Raw results by step; a step that ended the process is "crashed", and so are the later ones."""
     with tempfile.TemporaryDirectory() as name:
-        request, answers, folder = Path(name) / "request.json", Path(name) / "answer.json", Path(name)
-        asked = {"member": question.member, "shapes": question.shapes, "topology": question.topology.name}
+        request_file, result_file, folder = Path(name) / "request.json", Path(name) / "result.json", Path(name)
+        content = {"member": request.member, "shapes": request.shapes, "topology": request.topology.name}
         write_json(
-            request, {**to_plain(asked), "backend": question.backend, "mode": question.mode, "steps": list(steps)}
+            request_file, {**to_plain(content), "backend": request.backend, "mode": request.mode, "steps": list(steps)}
         )
-        command = [sys.executable, "-m", "competition.preflight.child", str(request), str(answers)]
+        command = [sys.executable, "-m", "competition.preflight.child", str(request_file), str(result_file)]
         with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
             child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.PIPE)
             try:
-                _watch(child, folder / "out", say, limit_seconds)
+                _watch(child, folder / "out", report, limit_seconds)
             finally:
                 child.kill()
                 child.wait()
-        raw: dict[str, dict[str, Any]] = json.loads(answers.read_text()) if answers.exists() else {}
-        why = f"the compiler's process ended with {child.returncode}: {_last_line(folder / 'err')}"
-    return {step: raw.get(step) or {"verdict": "crashed", "message": one_line(why)} for step in steps}
+        raw: dict[str, dict[str, Any]] = json.loads(result_file.read_text()) if result_file.exists() else {}
+        message = f"the compiler's process ended with {child.returncode}: {_last_line(folder / 'err')}"
+    return {step: raw.get(step) or {"verdict": "crashed", "message": one_line(message)} for step in steps}
 
 
-def _watch(child: Any, out: Path, say: Say, limit_seconds: float) -> None:
+def _watch(child: Any, out: Path, report: Report, limit_seconds: float) -> None:
+    """Report the last output line of the child until it ends or `limit_seconds` have passed."""
     started, line, since = time.monotonic(), "", time.monotonic()
     while child.poll() is None and time.monotonic() - started < limit_seconds:
         time.sleep(0.2)
-        now = (out.read_text().splitlines() or [""])[-1]
-        if now != line:
-            line, since = now, time.monotonic()
-        say(line or "starting", int(time.monotonic() - since))
+        latest = (out.read_text().splitlines() or [""])[-1]
+        if latest != line:
+            line, since = latest, time.monotonic()
+        report(line or "starting", int(time.monotonic() - since))
 
 
 def _last_line(path: Path) -> str:
     lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"
 
 
-def _kept(place: Path) -> PreflightResult | None:
+def _read_cached(file: Path) -> PreflightResult | None:
     try:
-        return answer_of(json.loads(place.read_text(encoding="utf-8"))["answer"])
+        return result_from_json(json.loads(file.read_text(encoding="utf-8"))["answer"])
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
 
-def answer_of(raw: dict[str, Any]) -> PreflightResult:
-    """An answer as its JSON has it. Raises TypeError, KeyError for anything else."""
+def result_from_json(raw: dict[str, Any]) -> PreflightResult:
+    """Build a result from its JSON. Raises TypeError or KeyError for any other content."""
     return PreflightResult(**{**raw, "operations": tuple(raw["operations"])})
 
 

@@ -1,8 +1,8 @@
-"""One preflight in a process of its own, which libtpu may end: a request (JSON file) in, an answer (JSON file) out.
+"""Child process of preflight, which libtpu may kill: reads a request (JSON file) and writes results (JSON file).
 
-    python -m competition.preflight.child request.json answer.json
+    python -m competition.preflight.child request.json result.json
 
-Lines on stdout say what it is at. The answer is written after every step, so a crash loses only the one in flight.
+Lines on stdout report the progress. The results are written after every step, so a crash loses only the current one.
 """
 
 import json
@@ -23,29 +23,30 @@ from competition.preflight.lowering import Part, Shapes, Unsupported, programs
 from competition.preflight.topology import QUIET, Topology, topology_named
 
 
-def main(request_file: Path, answer_file: Path) -> None:
+def main(request_file: Path, result_file: Path) -> None:
+    """Lower and, unless the mode is "ops", compile all requested steps."""
     request = json.loads(request_file.read_text(encoding="utf-8"))
     member = TypeAdapter(Member).validate_json(json.dumps(request["member"]))
     shapes = Shapes(**{**request["shapes"], "views": tuple(request["shapes"]["views"])})
-    answers: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     if request["mode"] == "quick":
-        with_little_effort()
+        reduce_compiler_effort()
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])
     steps = programs(request["backend"], member, shapes, request["steps"], topology)
     for step, parts in steps.items():
-        answers[step] = answer_of(step, parts, topology)
-        write_json(answer_file, answers)
+        results[step] = step_result(step, parts, topology)
+        write_json(result_file, results)
 
 
-def with_little_effort() -> None:
-    """The compiler leaves most optimization out: a third of the time, another memory (docs/preflight.md)."""
+def reduce_compiler_effort() -> None:
+    """Skip most optimizations: a third of the time, approximate memory (docs/preflight.md)."""
     import jax
 
     jax.config.update("jax_optimization_level", "O0")
 
 
 def end_with_parent() -> None:
-    """Standard input closes when the parent dies, however it dies: then nobody waits for the answer."""
+    """Exit when the parent dies: standard input is then closed."""
 
     def wait() -> None:
         sys.stdin.read()
@@ -54,29 +55,32 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def answer_of(step: str, parts: Sequence[Part], topology: Topology | None) -> dict[str, Any]:
-    """verdict: lowers | fits | too_big | unsupported, and what goes with it: of a step that is several programs the sums,
-    and the largest memory of them. view: the one whose transform stands in the way."""
+def step_result(step: str, parts: Sequence[Part], topology: Topology | None) -> dict[str, Any]:
+    """Lower and compile the programs of a step.
+
+    Returns the verdict (lowers | fits | too_big | unsupported), the sums over the programs and their largest memory; on
+    failure the message and the view whose transform failed.
+    """
     from competition.preflight.compiling import Compiled, TooBig, compile_program
 
-    made, lowering = Compiled(0, 0.0, 0.0, 0.0), 0.0
+    total, lowering = Compiled(0, 0.0, 0.0, 0.0), 0.0
     for part in parts:
-        of = f"{step}, view {part.view}" if part.view else step
+        name = f"{step}, view {part.view}" if part.view else step
         started = time.monotonic()
         try:
-            print(f"{of}: lowering", flush=True)
+            print(f"{name}: lowering", flush=True)
             program = part.lower()
             lowering += time.monotonic() - started
             if topology is not None:
-                print(f"{of}: compiling", flush=True)
-                made = made.and_then(compile_program(program, topology), part.times)
+                print(f"{name}: compiling", flush=True)
+                total = total.and_then(compile_program(program, topology), part.times)
         except (TooBig, Unsupported) as error:
-            why = {"message": str(error), "view": part.view, "lower_seconds": round(lowering, 1)}
+            failure = {"message": str(error), "view": part.view, "lower_seconds": round(lowering, 1)}
             if isinstance(error, TooBig):
-                return {**why, "verdict": "too_big", "memory": error.needed}
-            return {**why, "verdict": "unsupported", "operations": list(error.operations)}
-    good = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **asdict(made)}
-    return {"lower_seconds": round(lowering, 1), **good}
+                return {**failure, "verdict": "too_big", "memory": error.needed}
+            return {**failure, "verdict": "unsupported", "operations": list(error.operations)}
+    success = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **asdict(total)}
+    return {"lower_seconds": round(lowering, 1), **success}
 
 
 if __name__ == "__main__":

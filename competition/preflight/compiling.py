@@ -1,7 +1,7 @@
-"""StableHLO -> an executable for a TPU that is not here, by libtpu; only its memory and its cost are wanted of it.
+"""Compile StableHLO for an absent TPU with libtpu and return its memory and cost.
 
-libtpu compiles for any TPU on any x86 Linux machine, but a wrong pair of jax and libtpu ends the process: call this in
-a process of its own (preflight_child). It uses names that jax does not promise to keep: pyproject.toml pins the pair.
+libtpu compiles for any TPU on any x86 Linux machine, but incompatible versions of jax and libtpu kill the process: run
+this in a child process (preflight/child.py). It uses private names of jax, so pyproject.toml pins both versions.
 """
 
 import re
@@ -15,15 +15,17 @@ from competition.preflight.topology import GIB, Topology, devices_of
 
 @dataclass(frozen=True)
 class Compiled:
-    memory: int  # bytes of HBM of one device: arguments, results that are no arguments, temporaries, the program
-    flops: float  # operations of one step on one device
-    moved: float  # bytes between HBM and one device in one step
+    """Memory and cost of a compiled program."""
+
+    memory: int  # bytes of HBM per device: arguments, results that do not alias them, temporaries, program
+    flops: float  # operations per device and step
+    moved: float  # bytes between HBM and the device per step
     seconds: float  # of compiling
 
     def and_then(self, other: "Compiled", times: int) -> "Compiled":
-        """Both, one behind the other, the other `times` times."""
-        work = (self.flops + times * other.flops, self.moved + times * other.moved)
-        return Compiled(max(self.memory, other.memory), *work, self.seconds + other.seconds)
+        """This program, followed by `times` runs of `other`."""
+        cost = (self.flops + times * other.flops, self.moved + times * other.moved)
+        return Compiled(max(self.memory, other.memory), *cost, self.seconds + other.seconds)
 
 
 class TooBig(Exception):
@@ -35,7 +37,7 @@ class TooBig(Exception):
 
 
 def compile_program(program: Any, topology: Topology) -> Compiled:
-    """program: what lowering.programs made, bytes or Lowered. Raises TooBig, Unsupported."""
+    """Compile one program of `lowering.programs`.  program: bytes or jax.stages.Lowered.  Raises TooBig, Unsupported."""
     started = time.monotonic()
     try:
         if isinstance(program, bytes):
@@ -44,13 +46,13 @@ def compile_program(program: Any, topology: Topology) -> Compiled:
         else:
             executable = program.compile()
             memory, cost = executable.memory_analysis(), executable.cost_analysis()
-    except Exception as error:  # jaxlib raises errors of several kinds; the message tells them apart
-        raise refused(str(error)) from None
-    return facts(memory, cost, time.monotonic() - started)
+    except Exception as error:  # jaxlib raises several types of errors; only the message distinguishes them
+        raise compile_error(str(error)) from None
+    return read_analyses(memory, cost, time.monotonic() - started)
 
 
 def _compile_replica(program: bytes, devices: list[Any]) -> Any:
-    """One replica's program, the same for every device."""
+    """Compile the program of one replica, equal on all devices."""
     import numpy as np
     from jax._src import compiler
     from jax._src.interpreters import mlir
@@ -62,12 +64,12 @@ def _compile_replica(program: bytes, devices: list[Any]) -> Any:
     with mlir.make_ir_context() as context:
         context.allow_unregistered_dialects = True
         module = ir.Module.parse(program)
-        _without_copies(module, ir)
+        _remove_copies(module, ir)
         return devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
 
 
-def facts(memory: Any, cost: Any, seconds: float) -> Compiled:
-    """memory: CompiledMemoryStats.  cost: cost_analysis(), a dictionary or a list of one."""
+def read_analyses(memory: Any, cost: Any, seconds: float) -> Compiled:
+    """Read jax's analyses.  memory: CompiledMemoryStats.  cost: cost_analysis(), a dictionary or a list of one."""
     cost = cost[0] if isinstance(cost, list) else cost
     parts = (
         memory.argument_size_in_bytes,
@@ -79,8 +81,8 @@ def facts(memory: Any, cost: Any, seconds: float) -> Compiled:
     return Compiled(int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), seconds)
 
 
-def refused(message: str) -> Exception:
-    """What libtpu's message means."""
+def compile_error(message: str) -> Exception:
+    """Turn libtpu's message into TooBig or Unsupported."""
     numbers = re.search(r"\(?([\d.]+)([KMG])\)? exceeds available HBM \(([\d.]+)([KMG])\)", message) or re.search(
         r"Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm", message
     )
@@ -93,16 +95,16 @@ def refused(message: str) -> Exception:
     return Unsupported(operations_in(message), one_line(message))
 
 
-def _without_copies(module: Any, ir: Any) -> None:
-    """TensorFlow marks some values with mhlo.copy, the one operation in its programs that is not StableHLO."""
+def _remove_copies(module: Any, ir: Any) -> None:
+    """Remove mhlo.copy, the only operation in TensorFlow's programs that is not StableHLO."""
     copies = []
 
-    def look(operation: Any) -> Any:
+    def collect(operation: Any) -> Any:
         if operation.operation.name == "mhlo.copy":
             copies.append(operation.operation)
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(look)
+    module.operation.walk(collect)
     for copy in copies:
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()

@@ -1,8 +1,7 @@
-"""A member's real training step and real prediction step as StableHLO, lowered on a machine without any TPU.
+"""Lower the engines' training and prediction steps to StableHLO, on a machine without a TPU.
 
-The step functions are the engine's own, so what is lowered is what trains. TensorFlow gives the program of one
-replica: on one device the sum over replicas is no operation, so its all-reduce is not in it. JAX gives the program of
-all devices together, with it.
+The step functions are those that train. TensorFlow yields the program of one replica, without the all-reduce, which is
+no operation on one device. JAX yields the program of all devices, with the all-reduce.
 """
 
 import re
@@ -18,7 +17,7 @@ Spec = tuple[tuple[int, ...], str]  # shape, dtype
 
 
 class Unsupported(Exception):
-    """Some operation has no form on the accelerator."""
+    """An operation is not supported on the accelerator."""
 
     def __init__(self, operations: Sequence[str], message: str) -> None:
         super().__init__(message)
@@ -27,7 +26,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Shapes:
-    """What is compiled in, beside the member: global batches, and by how many replicas they are shared."""
+    """Global batch sizes, views, number of classes and of replicas: compiled in, like the member."""
 
     classes: int
     replicas: int
@@ -40,26 +39,27 @@ class Shapes:
 class Part:
     """One program of a step."""
 
-    lower: Callable[[], Any]  # raises Unsupported where it cannot be
-    times: int = 1  # that the step runs it
-    view: str = ""  # whose transform it is
+    lower: Callable[[], Any]  # raises Unsupported
+    times: int = 1  # runs per step
+    view: str = ""  # the view it transforms images for; "" = the network
 
 
 Parts = dict[str, list[Part]]  # step -> its programs
 
 
 def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str], topology: Topology | None) -> Parts:
-    """What "train" and "predict" run: a prediction step asks the same network once for each view.
+    """Return the programs of "train" and "predict". A prediction step runs the network once per view.
 
-    The model is built once, without its pretrained weights. topology: None lowers for no TPU in particular.
-    KERAS_BACKEND must be `backend` by now. TensorFlow's programs are bytes, JAX's are jax.stages.Lowered.
+    The model is built once, without its pretrained weights. topology: None lowers for no particular TPU.
+    KERAS_BACKEND must be set to `backend`. TensorFlow's programs are bytes, JAX's are jax.stages.Lowered.
     """
     member = replace(member, weights="none", train=replace(member.train, precision=tpu_precision(member)))
-    found = _jax_programs(member, shapes, topology) if backend == "jax" else _tensorflow_programs(member, shapes)
-    return {step: found[step] for step in steps}
+    parts = _jax_programs(member, shapes, topology) if backend == "jax" else _tensorflow_programs(member, shapes)
+    return {step: parts[step] for step in steps}
 
 
 def tpu_precision(member: Member) -> Literal["float32", "bfloat16"]:
+    """The precision in which the member is trained on a TPU."""
     return "float32" if member.train.precision == "float32" else "bfloat16"
 
 
@@ -68,7 +68,7 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
 
     from competition.training.engine_tensorflow import TensorFlowEngine
 
-    engine = TensorFlowEngine(*_ground(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
+    engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
     specs = _specs(member, shapes, shapes.replicas, engine._depths)
 
     def part(function: Callable[..., Any], spec: str, times: int = 1, view: str = "") -> Part:
@@ -90,35 +90,37 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     from competition.training.engine_jax import JaxEngine
 
-    here = Mesh(jax.devices("cpu")[:1], ("batch",))
-    engine = JaxEngine(*_ground(member, shapes, here, "jax"))
-    mesh = here if topology is None else Mesh(devices_of(topology), ("batch",))
-    whole, cut = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
+    cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
+    engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
+    mesh = cpu_mesh if topology is None else Mesh(devices_of(topology), ("batch",))
+    replicated, by_batch = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
 
     def spec(shape: tuple[int, ...], dtype: Any) -> Any:
         along_batch = shape[0] in (shapes.batch, shapes.predict_batch)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=cut if along_batch else whole)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=by_batch if along_batch else replicated)
 
     def state(names: Iterable[str]) -> dict[str, Any]:
-        return {n: jax.ShapeDtypeStruct(engine._state[n].shape, engine._state[n].dtype, sharding=whole) for n in names}
+        return {
+            n: jax.ShapeDtypeStruct(engine._state[n].shape, engine._state[n].dtype, sharding=replicated) for n in names
+        }
 
-    # TensorFlow's specs are of one replica's share, JAX's program is that of all devices together.
+    # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._depths).items()}
 
     def train() -> Any:
         *batch, row = specs["train"]
-        step = jax.jit(engine._step, donate_argnums=0, out_shardings=(whole, whole))
+        step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
         return _traced(lambda: step.trace(state(engine._state), tuple(batch), row), topology)
 
     def predict() -> Any:
-        ask = jax.jit(engine._probabilities, out_shardings=whole)
+        step = jax.jit(engine._probabilities, out_shardings=replicated)
         model = state([*(engine._averages.get(name, name) for name in engine._variables), *engine._random])
         model = dict(zip([*engine._variables, *engine._random], model.values(), strict=True))
-        return _traced(lambda: ask.trace(model, *specs["predict"]), topology)
+        return _traced(lambda: step.trace(model, *specs["predict"]), topology)
 
     def part(function: Callable[..., Any], spec: str, times: int, view: str) -> Part:
-        ask = jax.jit(function, out_shardings=cut)
-        return Part(lambda: _traced(lambda: ask.trace(*specs[spec]), topology), times, view)
+        transform = jax.jit(function, out_shardings=by_batch)
+        return Part(lambda: _traced(lambda: transform.trace(*specs[spec]), topology), times, view)
 
     network = Part(predict, len(shapes.views))
     return {"train": [Part(train)], "predict": [network, *_view_parts(part, shapes.views)]}
@@ -131,26 +133,26 @@ def _traced(trace: Callable[[], Any], topology: Topology | None) -> Any:
         raise Unsupported(operations_in(str(error)), one_line(str(error))) from None
 
 
-def _ground(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, ...]:
-    """What an engine is made of, on one device: global batches, because the loss is divided by them."""
+def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, ...]:
+    """Arguments of an engine on one device, with global batches, because the loss is divided by them."""
     from competition.training.device import Device
     from competition.training.engine import CompiledIn
     from competition.training.model import build
 
     device = Device("cpu", 1, strategy, "only to be lowered", backend)
-    made = CompiledIn(member.train.accumulate, member.train.ema > 0, False)
-    return (lambda: build(member, shapes.classes)), shapes.batch, shapes.predict_batch, device, made
+    compiled_in = CompiledIn(member.train.accumulate, member.train.ema > 0, False)
+    return (lambda: build(member, shapes.classes)), shapes.batch, shapes.predict_batch, device, compiled_in
 
 
 def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[str, list[Spec]]:
-    """Arguments of the programs where a global batch is cut into `parts`."""
+    """Shapes and dtypes of the programs' arguments if a global batch is split into `parts`."""
     from competition.training.optimizer import StepScalars
 
     image, share = (member.image_size, member.image_size, 3), shapes.batch // parts
     row = len(StepScalars._fields) - 1 + len(trainable)
     train: list[Spec] = [((share, *image), "uint8"), ((share, shapes.classes), "float32"), ((share,), "float32")]
-    asked = (shapes.predict_batch // parts, *image)
-    return {"train": [*train, ((row,), "float32")], "predict": [(asked, "float32")], "view": [(asked, "uint8")]}
+    predict = (shapes.predict_batch // parts, *image)
+    return {"train": [*train, ((row,), "float32")], "predict": [(predict, "float32")], "view": [(predict, "uint8")]}
 
 
 def lowered(function: Callable[..., Any], specs: Sequence[Spec]) -> bytes:
@@ -162,15 +164,15 @@ def lowered(function: Callable[..., Any], specs: Sequence[Spec]) -> bytes:
 
     step = tf.function(function, jit_compile=True, autograph=False)
     try:
-        ask = step.experimental_get_compiler_ir(*(tf.TensorSpec(shape, dtype) for shape, dtype in specs))
-        program = ask(stage="stablehlo_serialized")
+        get_ir = step.experimental_get_compiler_ir(*(tf.TensorSpec(shape, dtype) for shape, dtype in specs))
+        program = get_ir(stage="stablehlo_serialized")
     except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
         raise Unsupported(operations_in(str(error)), one_line(str(error))) from None
     return bytes(program)
 
 
 def operations_in(message: str) -> list[str]:
-    """The operations a compiler's message complains of, each once."""
+    """Return the unsupported operations named in a compiler's message, without repetitions."""
     listed = re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
     if not listed:
         listed = re.findall(r"failed to legalize operation '([\w.]+)'|unregistered operation '([\w.]+)'", message)
@@ -180,5 +182,6 @@ def operations_in(message: str) -> list[str]:
     return list(dict.fromkeys(listed))
 
 
-def one_line(message: str, most: int = 400) -> str:
-    return " ".join(message.split())[:most]
+def one_line(message: str, limit: int = 400) -> str:
+    """Replace all white space by single blanks and cut after `limit` characters."""
+    return " ".join(message.split())[:limit]

@@ -1,4 +1,4 @@
-"""How long everything takes and what it costs, before it is begun: counts of the work, a speed, sessions and prices."""
+"""Estimate time and cost before training: counts of steps and images, speed, sessions and prices."""
 
 import math
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a competition: number of classes, of images with a label, of images to predict."""
+    """Numbers of classes, labelled images and test images of a competition."""
 
     classes: int
     train: int
     test: int
 
 
-# Of the real competitions, for a plan before anything is downloaded. Flowers: train and val pooled.
+# Sizes of the real competitions, to plan before downloading. Flowers: train and val pooled.
 KNOWN = {
     "digits": Sizes(10, 1347, 450),
     "flowers": Sizes(len(FLOWER_COUNTS), sum(FLOWER_COUNTS) + 3712, 7382),
@@ -33,18 +33,16 @@ KNOWN = {
 
 
 def sizes_of(data: Path, params: Params) -> Sizes:
-    """What was downloaded, or what is known of the real competition. Raises UserError when it is neither."""
+    """Sizes of the downloaded or else of the known competition. Raises UserError if it is neither."""
     if (data / "manifest.json").exists():
         from competition.data.prepared import load_prepared
 
         prepared = load_prepared(data)
         return Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
-    wanted = params.competition
-    if wanted.adapter not in KNOWN or wanted.miniature:
-        raise UserError(
-            f"{wanted.name}: how many classes and images it has is known after `make download`; run it first"
-        )
-    return KNOWN[wanted.adapter]
+    competition = params.competition
+    if competition.adapter not in KNOWN or competition.miniature:
+        raise UserError(f"{competition.name}: numbers of classes and images are unknown; run `make download` first")
+    return KNOWN[competition.adapter]
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,9 @@ class Load:
     """The work of one member: all folds, and its trials."""
 
     runs: float  # trainings to the end: folds, trials times their folds, pairs of folds of a nested teacher
-    steps: int  # of one run
-    scored: int  # images of one run that are scored by the plain view: the held-out fold after every epoch
-    predicted: int  # images times views of all fold models together: out-of-fold and test
+    steps: int  # per run
+    scored: int  # images per run scored with the identity view: the held-out fold after every epoch
+    predicted: int  # images times views of all fold models: out-of-fold and test
     folds: int
 
 
@@ -62,11 +60,11 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     train, folds = member.train, params.prepare.folds
     held_out = sizes.train / folds
     batch = whole_batch(train.batch, replicas * train.accumulate)
-    steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as data.batches.steps_per_epoch has it
-    tuned = not params.tune.members or name in params.tune.members
-    within = params.tune.trained_on == "tune_folds"  # a trial then sees the rows of these folds alone
+    steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
+    is_tuned = not params.tune.members or name in params.tune.members
+    within = params.tune.trained_on == "tune_folds"  # trials then use the rows of these folds only
     share = max(len(params.tune.folds) - 1, 0) / (folds - 1) if within else 1.0
-    trials = round(params.tune.trials * len(params.tune.folds) * share) if tuned else 0
+    trials = round(params.tune.trials * len(params.tune.folds) * share) if is_tuned else 0
     predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
     pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
     return Load(folds + trials + pairs, steps, round(held_out * train.epochs), predicted, folds)
@@ -78,14 +76,14 @@ class Speed:
 
     ready: float  # once: building, compiling, the first step
     step: float  # one training step
-    scored: float  # one image, plain view
+    scored: float  # one image, identity view
     predicted: float  # one image under one view
     ready_to_predict: float  # once: compiling all views
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one member, and what compiling once for all folds saves."""
+    """Seconds of one member, and the seconds saved by compiling once for all folds."""
 
     train: float
     predict: float
@@ -104,9 +102,9 @@ def cost_of(load: Load, speed: Speed) -> Cost:
 
 
 def speed_by_preflight(train: Any, predict: Any, views: int, utilisation: float) -> Speed:
-    """From two preflight answers, as their JSON has them. utilisation: roofline time as a share of the real time.
+    """Estimate the speed from two preflight results (JSON).  utilisation: roofline time / real time.
 
-    Scoring the plain view is taken as one view's share of the prediction step.
+    Scoring the identity view is counted as one view's share of the prediction step.
     """
     each = predict["roofline"] / utilisation / predict["batch"] / views
     ready, ready_to_predict = (a["lower_seconds"] + a["compile_seconds"] for a in (train, predict))
@@ -116,18 +114,18 @@ def speed_by_preflight(train: Any, predict: Any, views: int, utilisation: float)
 @dataclass(frozen=True)
 class Sessions:
     sessions: int
-    hours: float  # of accelerator, what every session spends on getting started included
+    hours: float  # of accelerator, including the setup of every session
     share_of_week: float  # of the weekly quota
     weeks: int
 
 
 def sessions_for(seconds: float, session_hours: float, weekly_hours: float, setup_hours: float) -> Sessions:
-    """Work cut into sessions: it may be cut after any epoch, because checkpoints go on where they stopped.
+    """Divide the work into sessions; it can be resumed after any epoch.
 
-    setup_hours: spent at the start of every session (installing, decoding, compiling again).
+    setup_hours: per session, for installing, decoding and compiling.
     """
     if setup_hours >= session_hours:
-        raise UserError(f"a session of {session_hours} h has no room for {setup_hours} h of setting up")
+        raise UserError(f"a session of {session_hours} h is too short for {setup_hours} h of setup")
     sessions = math.ceil(seconds / HOUR / (session_hours - setup_hours))
     hours = seconds / HOUR + sessions * setup_hours
     return Sessions(sessions, hours, hours / weekly_hours, math.ceil(hours / weekly_hours))
@@ -142,21 +140,21 @@ class Bill:
 
 
 def bills(hours: float, topology: str, prices: Mapping[str, Any]) -> list[Bill]:
-    """The accelerator alone, billed by the second, in every region whose price is known, the cheapest first.
+    """Cost of the accelerator, billed by the second, in every region with a known price, cheapest first.
 
     prices: topology -> list of {region, on_demand, preemptible, as_of}, dollars per hour of the whole slice.
     """
-    found = [
+    known = [
         Bill(row["region"], kind.replace("_", " "), hours * row[kind], str(row["as_of"]))
         for row in prices.get(topology, ())
         for kind in ("on_demand", "preemptible")
         if row.get(kind) is not None
     ]
-    return sorted(found, key=lambda bill: bill.dollars)
+    return sorted(known, key=lambda bill: bill.dollars)
 
 
 def duration(seconds: float) -> str:
-    """As a person says it: 48 s, 12 min, 3.4 h."""
+    """Format seconds: 48 s, 12 min, 3.4 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / HOUR:.1f} h"

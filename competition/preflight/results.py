@@ -1,4 +1,4 @@
-"""What preflight found, for those who only want to know: the question a member raises, kept answers, the table's cells."""
+"""Read preflight results without compiling: the request of a member, cached results, the cells of the table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,55 +10,58 @@ from competition.preflight.topology import GIB, Topology
 from competition.training.device import whole_batch
 
 STEPS = ("train", "predict")
-VERDICTS = {
+VERDICTS = {  # as shown to the user
     "fits": "fits",
     "lowers": "lowers",
     "too_big": "DOES NOT FIT",
     "unsupported": "UNSUPPORTED",
     "crashed": "CRASHED",
 }
-COLUMNS = ("member", "step", "batch", "verdict", "memory of a device", "full", "a step takes at least", "compiled in")
-NOTE = "the least time of a step follows from published peaks: an estimate from below, no measurement"
+COLUMNS = ("member", "step", "batch", "verdict", "memory per device", "used", "minimum step time", "compiled in")
+NOTE = "the minimum step time is a lower bound from published peak rates, not a measurement"
 
 
 def question_of(
     member: Member, params: Params, topology: Topology, backend: str, classes: int, mode: str = "compile"
 ) -> PreflightRequest:
-    """member: as it is trained, tuned values put in.  backend: "auto" is what today's TPU images give the TPU to."""
+    """The request for a member.
+
+    member: with tuned values.  backend: "auto" means jax, which TPU images use.
+    """
     parts = topology.devices * member.train.accumulate
     batch, predict = whole_batch(member.train.batch, parts), whole_batch(params.predict.batch, topology.devices)
     shapes = Shapes(classes, topology.devices, batch, predict, tuple(params.predict.views))
     return PreflightRequest(member, shapes, topology, "jax" if backend == "auto" else backend, mode)
 
 
-def objections(question: PreflightRequest, cache: Path) -> list[str] | None:
-    """Why this member would not run there, one sentence per step; [] when it would, None when nobody has asked.
+def objections(request: PreflightRequest, cache: Path) -> list[str] | None:
+    """Return why this member would not run, one sentence per failing step; [] if it runs, None without cached results.
 
-    Nothing is compiled: only an answer to exactly this question counts, so one that is out of date objects to nothing.
+    Nothing is compiled. Only results of exactly this request count, so stale results are ignored.
     """
-    quick = cached_results(replace(question, mode="quick"), STEPS, cache)
-    answers = {step: answer for step, answer in quick.items() if answer.good} | cached_results(question, STEPS, cache)
-    if not answers:
+    quick = cached_results(replace(request, mode="quick"), STEPS, cache)
+    results = {step: result for step, result in quick.items() if result.good} | cached_results(request, STEPS, cache)
+    if not results:
         return None
-    return [f"{step} {_why(answer)}: {answer.remedy}" for step, answer in answers.items() if not answer.good]
+    return [f"{step} {_reason(result)}: {result.remedy}" for step, result in results.items() if not result.good]
 
 
-def _why(answer: PreflightResult) -> str:
-    if answer.verdict == "too_big":
-        return f"needs {answer.memory / GIB:.2f} GiB of the {answer.limit / GIB:.2f} GiB of a device"
-    return f"uses {', '.join(answer.operations) or 'an operation'}, which has no form there"
+def _reason(result: PreflightResult) -> str:
+    if result.verdict == "too_big":
+        return f"needs {result.memory / GIB:.2f} GiB of memory per device, {result.limit / GIB:.2f} GiB are available"
+    return f"uses {', '.join(result.operations) or 'an operation'}, which is not supported"
 
 
-def cells(member: str, step: str, answer: PreflightResult) -> list[str]:
-    """One line of the table, under COLUMNS."""
-    about, quickly = ("about ", " quickly") if answer.mode == "quick" else ("", "")
+def cells(member: str, step: str, result: PreflightResult) -> list[str]:
+    """One row of the table with COLUMNS."""
+    about, quickly = ("about ", " quickly") if result.mode == "quick" else ("", "")
     return [
         member,
         step.replace("_", ", "),
-        f"{answer.batch}",
-        VERDICTS[answer.verdict],
-        f"{about}{answer.memory / GIB:.2f} GiB" if answer.memory else "?",
-        f"{answer.memory / answer.limit:.0%}" if answer.memory else "?",
-        f"{1000 * answer.roofline:.1f} ms" if answer.roofline else "-",
-        f"{answer.compile_seconds:.0f} s{quickly}" if answer.compile_seconds else "-",
+        f"{result.batch}",
+        VERDICTS[result.verdict],
+        f"{about}{result.memory / GIB:.2f} GiB" if result.memory else "?",
+        f"{result.memory / result.limit:.0%}" if result.memory else "?",
+        f"{1000 * result.roofline:.1f} ms" if result.roofline else "-",
+        f"{result.compile_seconds:.0f} s{quickly}" if result.compile_seconds else "-",
     ]

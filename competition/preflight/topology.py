@@ -1,6 +1,6 @@
-"""TPUs by the names people rent them under, and what is published about one device of each.
+"""TPU types by name, with memory and published peak rates per device.
 
-A device is what a program runs on and what holds a share of the batch: a core of v2 and v3, a whole chip from v4 on.
+A device runs a program and holds a share of the batch: one core of v2 and v3, one chip from v4 on.
 """
 
 import os
@@ -12,7 +12,7 @@ from competition.config.errors import UserError
 
 GIB = 2**30
 
-# Without them: minutes of waiting for a metadata server, a lock file of another process, noise.
+# Environment for libtpu without a TPU: no waiting for a metadata server, no lock file, no log output.
 QUIET = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -26,14 +26,16 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Topology:
+    """One TPU type."""
+
     name: str  # v5e-8
     libtpu: str  # v5e:2x4, as libtpu spells it
     bounds: tuple[int, int, int]  # chips of one host in x, y, z
     devices: int  # replicas of a data-parallel step
-    memory: int  # bytes of HBM a program may use on one device; what the compiler itself names as its limit
+    memory: int  # bytes of HBM per device available to a program, as reported by the compiler
     flops: float  # peak bfloat16 operations per second of one device
     bandwidth: float  # bytes per second between HBM and one device
-    chip_config: str = ""  # libtpu's name of a chip set up otherwise than by default
+    chip_config: str = ""  # libtpu's name of a non-default chip configuration
 
 
 def _chips(kind: str, bounds: tuple[int, int, int]) -> str:
@@ -51,7 +53,7 @@ def _topology(
 
 # Peaks: Google's pages on each TPU version (v2 45 and v3 123 Tflop/s, 700 and 900 GB/s per chip, halved here: two
 # cores; v4 275 and 1,228; v5e 197 and 819; v5p 459 and 2,765; v6e 918 and 1,640 per chip).
-# Memory: what libtpu 0.0.42 says is available when a program asks for too much.
+# Memory: as reported by libtpu 0.0.42 for a program that needs too much.
 TOPOLOGIES: dict[str, Topology] = {
     t.name: t
     for t in (
@@ -68,7 +70,7 @@ TOPOLOGIES: dict[str, Topology] = {
     )
 }
 
-# The same machine under other names: Google's, Kaggle's.
+# Names used by Google and Kaggle for the same machines.
 ALIASES = {
     "v5litepod-1": "v5e-1",
     "v5litepod-4": "v5e-4",
@@ -84,18 +86,18 @@ ALIASES = {
 
 
 def topology_named(name: str) -> Topology:
-    """Raises UserError, with the known names, for any other."""
+    """Look up a TPU type by name or alias. Raises UserError, with the known names, for any other."""
     plain = name.strip().lower()
-    found = TOPOLOGIES.get(ALIASES.get(plain, plain))
-    if found:
-        return found
+    topology = TOPOLOGIES.get(ALIASES.get(plain, plain))
+    if topology:
+        return topology
     near = get_close_matches(plain, [*TOPOLOGIES, *ALIASES], n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UserError(f"TOPOLOGY={name}: unknown; {hint}known are {', '.join(TOPOLOGIES)}")
 
 
 def devices_of(topology: Topology) -> list[Any]:
-    """jax devices of a TPU that is not here, to compile for; needs jax and libtpu, and a process of its own."""
+    """Return jax devices of an absent TPU, to compile for. Needs jax and libtpu; run it in a child process."""
     os.environ.update(QUIET)
     from jax.experimental import topologies
 
@@ -106,8 +108,8 @@ def devices_of(topology: Topology) -> list[Any]:
 
 
 def roofline_seconds(topology: Topology, flops: float, moved: float) -> float:
-    """The least time one device needs for `flops` operations and `moved` bytes to and from HBM (Williams et al. 2009).
+    """Lower bound of the seconds one device needs for `flops` operations and `moved` bytes to and from HBM.
 
-    An estimate from published peaks, never reached: it bounds the time from below.
+    Roofline model (Williams et al. 2009) with published peak rates, which are never reached.
     """
     return max(flops / topology.flops, moved / topology.bandwidth)

@@ -1,4 +1,4 @@
-"""Series and shift in words: what `make download` and `make predict` say of them, and the report's section."""
+"""Messages of `make download` and `make predict` about series and shift, and the report's section."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,33 +16,34 @@ from competition.ensemble.metrics import Metric
 from competition.ensemble.reliance import accuracy, weighted_score
 from competition.report.page import Block, Figure, Section, Table, Text
 
-EXPECTED = "  expected on "  # how the line of report.words begins that a shift makes worthless
+EXPECTED = "  expected on "  # start of the line of report.terminal that a shift invalidates
 SOURCES = (
     "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
 )
 
 
 def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str) -> list[str]:
-    """One line where series cross folds often enough to flatter the honest score, or where they are kept together.
+    """One line if series cross folds often enough to make the honest score optimistic, or if they are kept together.
 
     table: the index.  members: of series.find.
     """
     number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     crossing_rows = int(crossing(number, table["fold"].to_numpy()).sum())
     objects = members["series"].nunique()
-    look = f"{len(members):,} photos look like series of {objects:,} objects"
+    summary = f"{len(members):,} photos look like series of {objects:,} objects"
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
         return [
-            f"{look}, and {crossing_rows:,} have a photo of their series in another fold: "
+            f"{summary}, and {crossing_rows:,} have a photo of their series in another fold: "
             "set prepare.group_by=embedding; contact sheet data/series.png"
         ]
     if group_by == "embedding" and objects:
         largest = int(members["series"].value_counts().max())
-        return [f"{look} (the largest has {largest:,}); none crosses a fold: data/series.csv"]
+        return [f"{summary} (the largest has {largest:,}); none crosses a fold: data/series.csv"]
     return []
 
 
 def shift_line(shift: Shift | None) -> list[str]:
+    """One warning if test rows differ from training rows."""
     if shift is None or not shift.differs:
         return []
     return [
@@ -53,47 +54,47 @@ def shift_line(shift: Shift | None) -> list[str]:
 def reliance(
     caveats: Caveats, rows: EnsembleInputs, output: np.ndarray, metric: Metric, classes: int, seed: int
 ) -> dict[str, Any]:
-    """What the honest score owes to series, and what it is worth where test rows differ; for JSON, empty where nothing is.
+    """Effect of series and shift on the honest score, as JSON; empty if there is none.
 
-    output: (N,) labels or (N, C) probabilities of the out-of-fold rows, as they are scored. Rows of folds that tuned
-    hyperparameters are left out, unless there are no others.
+    output: (N,) labels or (N, C) probabilities of the out-of-fold rows, as they are scored. Rows of tuned folds
+    are left out, unless there are no others.
     """
     ids, labels, honest = rows.ids, rows.labels, ~np.isin(rows.folds, rows.tuned_folds)
     honest = honest if honest.any() else np.ones(len(ids), bool)
-    found: dict[str, Any] = {}
+    effects: dict[str, Any] = {}
     has_mate, series = caveats.crossing(ids, rows.folds)
     alone = honest & ~has_mate
     if has_mate.any() and has_mate.sum() >= NOTED * len(ids) and (honest & has_mate).any() and alone.any():
         clusters = np.where(series >= 0, series, -1 - np.arange(len(ids)))
-        found["series"] = {
+        effects["series"] = {
             name: asdict(accuracy(labels[chosen], output[chosen], clusters[chosen]))
             for name, chosen in (("with_mate", honest & has_mate), ("without_mate", alone))
         }
     if caveats.shift:
-        found["shift"] = {**asdict(caveats.shift), "differs": caveats.shift.differs}
+        effects["shift"] = {**asdict(caveats.shift), "differs": caveats.shift.differs}
         if caveats.shift.differs:
             odds = np.array([caveats.odds.get(one, np.nan) for one in ids[honest]])
             odds = np.where(np.isfinite(odds), odds, np.nanmedian(odds) if np.isfinite(odds).any() else 1.0)
             scored = weighted_score(labels[honest], output[honest], metric, classes, odds, seed)
-            found["shift"]["weighted"] = {**asdict(scored), "value": metric.display(scored.value)}
-    return found
+            effects["shift"]["weighted"] = {**asdict(scored), "value": metric.display(scored.value)}
+    return effects
 
 
 def with_caveats(lines: Sequence[str], scores: Mapping[str, Any]) -> list[str]:
-    """The lines of a blend with what is known of series and shift; where test rows differ, no interval is promised."""
-    known = scores.get("caveats", {})
+    """Add the sentences on series and shift to the lines of a blend; a shift removes the expected interval."""
+    caveats = scores.get("caveats", {})
     shift = shift_sentences(scores)
-    if not known.get("shift"):
-        kept = list(lines)
-    elif not known["shift"]["differs"]:
-        kept = [*lines, *(f"  {one}" for one in shift)]
+    if not caveats.get("shift"):
+        result = list(lines)
+    elif not caveats["shift"]["differs"]:
+        result = [*lines, *(f"  {one}" for one in shift)]
     else:
-        kept = [line for line in lines if not line.startswith(EXPECTED)] + [f"  {one}" for one in shift]
-    return [*kept, *(f"  {one}" for one in series_sentences(scores))]
+        result = [line for line in lines if not line.startswith(EXPECTED)] + [f"  {one}" for one in shift]
+    return [*result, *(f"  {one}" for one in series_sentences(scores))]
 
 
 def without_interval(figures: Sequence[Figure], scores: Mapping[str, Any]) -> list[Figure]:
-    """The report's large figures; where test rows differ, the expected interval is taken back."""
+    """The figures of the report; a shift replaces the expected interval by "unknown"."""
     if not scores.get("caveats", {}).get("shift", {}).get("differs"):
         return list(figures)
     unknown = Figure("expected leaderboard", "unknown", "the test rows do not look like the training rows")
@@ -101,10 +102,11 @@ def without_interval(figures: Sequence[Figure], scores: Mapping[str, Any]) -> li
 
 
 def series_sentences(scores: Mapping[str, Any]) -> list[str]:
-    told = scores.get("caveats", {}).get("series")
-    if not told:
+    """Accuracy on rows with and without a photo of their series in another fold."""
+    accuracies = scores.get("caveats", {}).get("series")
+    if not accuracies:
         return []
-    mate, alone = told["with_mate"], told["without_mate"]
+    mate, alone = accuracies["with_mate"], accuracies["without_mate"]
     return [
         f"series: accuracy {_accuracy(mate)} on {mate['rows']:,} rows with a photo of their series in another fold, "
         f"{_accuracy(alone)} on the {alone['rows']:,} others: on other objects expect the second "
@@ -113,6 +115,7 @@ def series_sentences(scores: Mapping[str, Any]) -> list[str]:
 
 
 def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
+    """Whether test rows look like training rows and, if not, what is known about their score."""
     shift = scores.get("caveats", {}).get("shift")
     if not shift:
         return []
@@ -129,15 +132,18 @@ def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
 
 def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
     rows, unlike = shift["test_rows"], shift["unlike"]
-    said = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
-    if scores["metric"] in ("log_loss", "quadratic_kappa"):  # no score of all wrong rows is known
-        return f"{said}; data/shift.png"
+    sentence = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
+    if scores["metric"] in ("log_loss", "quadratic_kappa"):  # the score of misclassified rows has no known value
+        return f"{sentence}; data/shift.png"
     worst = scores["honest"] * (1 - unlike / rows)
-    return f"{said}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"
+    return f"{sentence}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"
 
 
 def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Section | None:
-    """folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty where there is none."""
+    """None in work folders of older versions.
+
+    folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
+    """
     if not (folder / "series.csv").is_file():
         return None
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
@@ -150,14 +156,21 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
     blocks.append(Text([text, *series_sentences(scores)], bool(has_mate.sum() >= NOTED * max(len(train), 1))))
     shift = caveats.shift
     if shift is None:
-        blocks.append(Text(["Training and test rows were not compared: there are too few of them."]))
+        blocks.append(Text(["Training and test rows were not compared: too few rows."]))
         return Section("caveats", "Series and shift", SOURCES, blocks)
-    told = (
+    sentences = (
         shift_sentences(scores) or shift_line(shift) or [f"Test rows look like training rows: {_auc(asdict(shift))}."]
     )
-    blocks.append(Text(told, shift.differs))
+    blocks.append(Text(sentences, shift.differs))
     row = [f"{shift.auc:.3f}", f"{shift.low:.3f} to {shift.high:.3f}", f"{shift.train_rows:,}", f"{shift.test_rows:,}"]
-    columns = ["telling test rows from training rows", "AUC", "95 % interval", "training rows", "test rows", "unlike"]
+    columns = [
+        "classifier of test against training rows",
+        "AUC",
+        "95 % interval",
+        "training rows",
+        "test rows",
+        "unlike",
+    ]
     note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
     blocks.append(Table(columns, [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]], note=note))
     return Section("caveats", "Series and shift", SOURCES, blocks)
@@ -167,5 +180,5 @@ def _auc(shift: Mapping[str, Any]) -> str:
     return f"AUC {shift['auc']:.3f} ({shift['low']:.3f} to {shift['high']:.3f}; 0.5 = alike) of telling them apart"
 
 
-def _accuracy(told: Mapping[str, Any]) -> str:
-    return f"{told['value']:.4f} ± {told['error']:.4f}"
+def _accuracy(score: Mapping[str, Any]) -> str:
+    return f"{score['value']:.4f} ± {score['error']:.4f}"

@@ -1,4 +1,4 @@
-"""The report's section on training: scores of every fold model, how they came about, how long it took."""
+"""The report's section on training: scores, learning curves and training times of the fold models."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,78 +11,79 @@ import pandas as pd
 
 from competition.artifacts.dependencies import fold_model_manifest, fold_views_manifest, tuning_result_path
 from competition.artifacts.manifest import Manifest, read_manifest
+from competition.report.charts import curves, legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.svg import curves, legend
 
-CURVED = 12  # members whose curves are drawn; the others are in the table
+MAX_CURVES = 12  # members with learning curves; the others are in the table only
 
 
 @dataclass(frozen=True)
 class FoldModel:
+    """A trained fold model."""
+
     fold: int
-    made: Manifest
+    manifest: Manifest
     history: pd.DataFrame  # epoch, loss, learning_rate, held_out
     megabytes: float  # of the weights
 
 
 def trained(work: Path, name: str, folds: int) -> list[FoldModel]:
-    """The fold models of a member that are finished."""
-    found = []
+    """The finished fold models of a member."""
+    models = []
     for fold in range(folds):
-        manifest = fold_model_manifest(work, name, fold)
-        made = read_manifest(manifest)
-        weights, history = manifest.with_name("weights.npz"), manifest.with_name("history.csv")
-        if made is not None and weights.is_file() and history.is_file():
-            found.append(FoldModel(fold, made, pd.read_csv(history), weights.stat().st_size / 1e6))
-    return found
+        path = fold_model_manifest(work, name, fold)
+        manifest = read_manifest(path)
+        weights, history = path.with_name("weights.npz"), path.with_name("history.csv")
+        if manifest is not None and weights.is_file() and history.is_file():
+            models.append(FoldModel(fold, manifest, pd.read_csv(history), weights.stat().st_size / 1e6))
+    return models
 
 
 def members_section(
     work: Path, names: Sequence[str], folds: int, metric: str, spreads: Mapping[str, float]
 ) -> Section | None:
-    """spreads: member -> standard deviation of its score over training seeds, where it was studied as it is now."""
-    found = {name: models for name in names if (models := trained(work, name, folds))}
-    if not found:
+    """None before any fold model is trained.
+
+    spreads: member -> standard deviation of its score over training seeds, for members with a current seed study.
+    """
+    models_of = {name: models for name in names if (models := trained(work, name, folds))}
+    if not models_of:
         return None
-    blocks: list[Block] = [scores_table(found, folds, metric), effort_table(work, found, spreads)]
-    if lacking := [
-        f"{name} ({folds - len(found.get(name, []))})" for name in names if len(found.get(name, [])) < folds
+    blocks: list[Block] = [scores_table(models_of, folds, metric), effort_table(work, models_of, spreads)]
+    if incomplete := [
+        f"{name} ({folds - len(models_of.get(name, []))})" for name in names if len(models_of.get(name, [])) < folds
     ]:
-        blocks.append(
-            Text([f"Fold models that are not trained yet: {', '.join(lacking)}. `make train` trains them."], True)
-        )
-    blocks += tuned_tables(work, list(found))
-    for name, models in list(found.items())[:CURVED]:
+        blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
+    blocks += tuned_tables(work, list(models_of))
+    for name, models in list(models_of.items())[:MAX_CURVES]:
         blocks.append(curve_charts(name, models, metric))
     return Section("members", "Members", "members/<member>/fold<k>/manifest.json, history.csv · make train", blocks)
 
 
-def scores_table(found: dict[str, list[FoldModel]], folds: int, metric: str) -> Table:
+def scores_table(models_of: dict[str, list[FoldModel]], folds: int, metric: str) -> Table:
     rows = []
-    for name, models in found.items():
-        scores = {one.fold: float(one.made.result["held_out"]) for one in models}
+    for name, models in models_of.items():
+        scores = {model.fold: float(model.manifest.result["held_out"]) for model in models}
         mean = float(np.mean(list(scores.values())))
         each = [f"{scores[fold]:.4f}" if fold in scores else "–" for fold in range(folds)]
         rows.append([name, f"{mean:.4f}", f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
-    note = "The plain view on each fold's held-out rows. The spread over folds is no standard error: folds share their training rows."
-    return Table(
-        ["member", f"mean held-out {metric}", "from, to", *(f"fold {n}" for n in range(folds))], rows, note=note
-    )
+    note = "Identity view, held-out rows of each fold. The spread over folds is not a standard error: folds share training rows."
+    return Table(["member", f"mean held-out {metric}", "range", *(f"fold {n}" for n in range(folds))], rows, note=note)
 
 
-def effort_table(work: Path, found: dict[str, list[FoldModel]], spreads: Mapping[str, float]) -> Table:
+def effort_table(work: Path, models_of: dict[str, list[FoldModel]], spreads: Mapping[str, float]) -> Table:
     rows = []
-    for name, models in found.items():
-        about: dict[str, Any] = models[0].made.depends.get("member", {})
-        seconds = sum(float(one.made.result.get("seconds", 0)) for one in models)
-        views = [read_manifest(fold_views_manifest(work, name, one.fold)) for one in models]
-        predicting = sum(float(made.result.get("seconds", 0)) for made in views if made)
-        kept = sorted({int(one.made.result.get("epoch", len(one.history))) for one in models})
+    for name, models in models_of.items():
+        member: dict[str, Any] = models[0].manifest.depends.get("member", {})
+        seconds = sum(float(model.manifest.result.get("seconds", 0)) for model in models)
+        views = [read_manifest(fold_views_manifest(work, name, model.fold)) for model in models]
+        predicting = sum(float(manifest.result.get("seconds", 0)) for manifest in views if manifest)
+        epochs = sorted({int(model.manifest.result.get("epoch", len(model.history))) for model in models})
         rows.append(
             [
                 name,
-                f"{about.get('architecture', '?')}, {about.get('image_size', '?')} px, weights {about.get('weights', '?')}",
-                f"{kept[0]}" if len(kept) == 1 else f"{kept[0]} to {kept[-1]}",
+                f"{member.get('architecture', '?')}, {member.get('image_size', '?')} px, weights {member.get('weights', '?')}",
+                f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
                 f"{seconds:,.0f} s",
                 f"{seconds / len(models):,.0f} s",
                 f"{predicting:,.0f} s",
@@ -90,13 +91,13 @@ def effort_table(work: Path, found: dict[str, list[FoldModel]], spreads: Mapping
                 f"{spreads[name]:.4f}" if name in spreads else "not studied",
             ]
         )
-    note = "Spread over seeds: standard deviation of the score when nothing but the seed is changed (make noise)."
+    note = "Spread over seeds: standard deviation of the score over training seeds, everything else equal (make noise)."
     columns = [
         "member",
-        "what it is",
+        "model",
         "epochs",
         "training",
-        "a fold model",
+        "training per fold model",
         "predicting",
         "weights",
         "spread over seeds",
@@ -105,7 +106,7 @@ def effort_table(work: Path, found: dict[str, list[FoldModel]], spreads: Mapping
 
 
 def tuned_tables(work: Path, names: Sequence[str]) -> list[Block]:
-    """What tuning chose, where it was asked for."""
+    """The tuned hyperparameters; empty if no member was tuned."""
     rows = []
     for name in names:
         try:
@@ -117,24 +118,24 @@ def tuned_tables(work: Path, names: Sequence[str]) -> list[Block]:
 
 
 def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> Charts:
-    folds = [f"fold {one.fold}" for one in models]
+    """Learning curves of a member: held-out score and training loss."""
+    folds = [f"fold {model.fold}" for model in models]
 
-    def drawn(column: str, title: str, least: float | None) -> Any:
+    def chart(column: str, title: str, lower_limit: float | None) -> Any:
         lines = {
-            key: (one.history["epoch"].tolist(), one.history[column].tolist())
-            for key, one in zip(folds, models, strict=True)
+            key: (model.history["epoch"].tolist(), model.history[column].tolist())
+            for key, model in zip(folds, models, strict=True)
         }
-        return curves(lines, title, least)
+        return curves(lines, title, lower_limit)
 
-    told = np.concatenate([one.history["held_out"].to_numpy(float) for one in models])
-    told = told[np.isfinite(told)]
-    # The first epochs would press the rest against the edge.
-    least = float(np.quantile(told, 0.2)) if len(told) > 10 and metric != "log_loss" else None
-    drawings = [
+    scores = np.concatenate([model.history["held_out"].to_numpy(float) for model in models])
+    scores = scores[np.isfinite(scores)]
+    # The low scores of the first epochs would compress the rest of the chart.
+    lower_limit = float(np.quantile(scores, 0.2)) if len(scores) > 10 and metric != "log_loss" else None
+    clipped = " (the lowest fifth is below the chart)" if lower_limit is not None else ""
+    charts = [
         legend(folds),
-        drawn(
-            "held_out", f"held-out {metric}" + (" (the lowest fifth lies below)" if least is not None else ""), least
-        ),
-        drawn("loss", "training loss, on smoothed and augmented targets", None),
+        chart("held_out", f"held-out {metric}{clipped}", lower_limit),
+        chart("loss", "training loss, on smoothed and augmented targets", None),
     ]
-    return Charts([one for one in drawings if one], name=name)
+    return Charts([markup for markup in charts if markup], name=name)

@@ -1,4 +1,4 @@
-"""The report page: a head and sections made of a few kinds of blocks, as one HTML file that needs nothing else."""
+"""The report page: a head and sections of blocks, rendered as one self-contained HTML file."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-if TYPE_CHECKING:  # blend states sentences of the report without writing the page: it works without jinja2
+if TYPE_CHECKING:  # `blend` imports this module but must not need jinja2
     from markupsafe import Markup
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -14,7 +14,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraphs. warning: set apart."""
+    """Paragraphs.  warning: highlighted."""
 
     kind: ClassVar = "text"
     lines: Sequence[str]
@@ -23,7 +23,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are shown; the first `words` columns are words, the others figures.  folded: opened by a click."""
+    """A table of formatted cells.  words: number of left-aligned text columns.  folded: summary of a collapsed table."""
 
     kind: ClassVar = "table"
     columns: Sequence[str]
@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Charts:
-    """Drawings side by side, made of markup that is safe."""
+    """Charts side by side, as escaped markup."""
 
     kind: ClassVar = "charts"
     drawings: "Sequence[Markup]"
@@ -45,13 +45,17 @@ class Charts:
 
 @dataclass(frozen=True)
 class Tile:
-    address: str  # data: with the picture in it; "" where it could not be read
-    hard_pixels: bool
+    """A picture with its caption."""
+
+    address: str  # data: URI; "" = no picture
+    pixelated: bool  # enlarge without smoothing
     lines: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Sheet:
+    """A grid of pictures."""
+
     kind: ClassVar = "sheet"
     tiles: Sequence[Tile]
     note: str = ""
@@ -62,15 +66,17 @@ Block = Text | Table | Charts | Sheet
 
 @dataclass(frozen=True)
 class Section:
+    """A section of the page."""
+
     key: str  # the anchor
     title: str
-    sources: str  # the files it is made from, and the command that makes them
+    sources: str  # input files and the command that writes them
     blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One of the large figures at the top."""
+    """A figure at the top of the page."""
 
     name: str
     value: str
@@ -80,6 +86,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Head:
+    """Title, subtitle, figures and warnings above the sections; `made` is the footer."""
+
     title: str
     line: str
     figures: Sequence[Figure]
@@ -88,16 +96,16 @@ class Head:
 
 
 def render(head: Head, sections: Sequence[Section]) -> str:
-    """The whole page. Every text is escaped; only drawings are markup."""
+    """Render the page. Every text is escaped; only charts are markup."""
     from jinja2 import Environment, StrictUndefined
 
-    world = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    world.filters["code"] = _code
-    return world.from_string(TEMPLATE.read_text(encoding="utf-8")).render(head=head, sections=sections)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["code"] = _code
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(head=head, sections=sections)
 
 
 def _code(text: str) -> "Markup":
-    """`make report` as on a terminal -> in the type of a terminal."""
+    """Turn text between backticks into <code> elements and escape everything."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

@@ -1,10 +1,10 @@
-"""The report's section on TPUs: what preflight found and what plan expects, where they were asked."""
+"""The report's section on TPUs: the results of preflight and plan."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from competition.preflight.answers import answer_of
+from competition.preflight.answers import result_from_json
 from competition.preflight.planning import duration
 from competition.preflight.results import COLUMNS, NOTE, cells
 from competition.preflight.topology import GIB, TOPOLOGIES
@@ -12,6 +12,7 @@ from competition.report.page import Block, Section, Table, Text
 
 
 def tpu_section(work: Path) -> Section | None:
+    """None if neither preflight nor plan was run."""
     blocks: list[Block] = []
     for file in sorted((work / "preflight").glob("*.json")):
         if file.stem in TOPOLOGIES:
@@ -22,37 +23,37 @@ def tpu_section(work: Path) -> Section | None:
     return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None
 
 
-def preflight_blocks(found: dict[str, Any]) -> list[Block]:
-    topology = TOPOLOGIES[found["topology"]]
+def preflight_blocks(result: dict[str, Any]) -> list[Block]:
+    topology = TOPOLOGIES[result["topology"]]
     rows = [
-        cells(member, step, answer_of(raw))
-        for member, answers in found["members"].items()
-        for step, raw in answers.items()
+        cells(member, step, result_from_json(raw))
+        for member, steps in result["members"].items()
+        for step, raw in steps.items()
     ]
-    head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {found['backend']}"
+    head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {result['backend']}"
     blocks: list[Block] = [
         Text([f"Preflight for {head}"]),
         Table(list(COLUMNS), rows, 2, NOTE[0].upper() + NOTE[1:] + "."),
     ]
-    return [*blocks, Text(found["changes"], True)] if found["changes"] else blocks
+    return [*blocks, Text(result["changes"], True)] if result["changes"] else blocks
 
 
 def plan_blocks(plan: dict[str, Any]) -> list[Block]:
-    where = plan.get("topology") or plan.get("machine", "this machine")
+    machine = plan.get("topology") or plan.get("machine", "this machine")
     rows = [
         [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]
         for name, cost in plan["members"].items()
     ]
-    total = f"Plan for {where}: {duration(plan['seconds'])}"
-    if between := plan.get("between"):
-        total += f", an estimate between {duration(between['high'])} and {duration(between['low'])}"
+    total = f"Plan for {machine}: {duration(plan['seconds'])}"
+    if span := plan.get("between"):
+        total += f", an estimate between {duration(span['high'])} and {duration(span['low'])}"
     lines = [f"{total}."]
     if kaggle := plan.get("kaggle"):
         sessions = "1 session" if kaggle["sessions"] == 1 else f"{kaggle['sessions']} sessions"
         share = f"{kaggle['share_of_week']:.0%} of a week's quota"
         lines.append(f"On Kaggle {sessions}, {kaggle['hours']:.1f} h in all, {share}.")
     lines += [
-        f"{bill['dollars']:,.2f} dollars in {bill['region']} ({bill['kind']}, price of {bill['as_of']}, the accelerator alone)."
+        f"{bill['dollars']:,.2f} dollars in {bill['region']} ({bill['kind']}, price of {bill['as_of']}, accelerator only)."
         for bill in plan.get("cloud", ())
     ]
     return [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]

@@ -25,7 +25,9 @@ def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job
 
 def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> None:
     job = job_on(tmp_path, "TpuV5E8", "too_big")
-    with pytest.raises(UserError, match=r"cnn train needs 20.00 GiB of the 16.00 GiB .*: lower train.batch; .*FORCE=1"):
+    with pytest.raises(
+        UserError, match=r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
+    ):
         heed_preflight(job, 10, job.params.members)
     assert job.echoed[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether mobilenet would run there"
 
@@ -35,7 +37,12 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
     [
         ("fits", "TpuV5E8", False, []),
         ("too_big", "NvidiaTeslaT4", False, []),
-        ("too_big", "TpuV5E8", True, ["kernel: WARNING cnn train needs 20.00 GiB of the 16.00 GiB of a device"]),
+        (
+            "too_big",
+            "TpuV5E8",
+            True,
+            ["kernel: WARNING cnn train needs 20.00 GiB of memory per device, 16.00 GiB are available"],
+        ),
     ],
 )
 def test_what_fits_is_no_tpu_or_is_forced_is_not_in_the_way(tmp_path: Path, verdict, machine, force, said) -> None:

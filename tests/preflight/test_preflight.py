@@ -15,7 +15,7 @@ from competition.config.params_file import load_params
 from competition.preflight import answers as preflight
 from competition.preflight import compiling
 from competition.preflight.answers import PreflightRequest, PreflightResult, compiled_in, largest_batch, run_preflight
-from competition.preflight.child import answer_of
+from competition.preflight.child import step_result
 from competition.preflight.compiling import Compiled
 from competition.preflight.lowering import Part, Shapes, Unsupported
 from competition.preflight.topology import topology_named
@@ -178,14 +178,14 @@ def test_a_step_of_several_programs_adds_up_and_names_the_view_that_stands_in_th
     cost = {"network": Compiled(700, 10.0, 5.0, 2.0), "flip": Compiled(900, 1.0, 3.0, 0.5)}
     monkeypatch.setattr(compiling, "compile_program", lambda program, topology: cost[program])
     parts = [Part(lambda: "network", 3), Part(lambda: "flip", view="flip_lr")]
-    told = answer_of("predict", parts, topology_named("v5e-8"))
+    told = step_result("predict", parts, topology_named("v5e-8"))
     assert (told["verdict"], told["memory"], told["flops"], told["moved"]) == ("fits", 900, 31.0, 18.0)
     assert told["seconds"] == 2.5
 
     def cannot() -> None:
         raise Unsupported(["ResizeBicubic"], "no such kernel")
 
-    told = answer_of("predict", [*parts, Part(cannot, view="scale_90")], None)
+    told = step_result("predict", [*parts, Part(cannot, view="scale_90")], None)
     assert (told["verdict"], told["view"], told["operations"]) == ("unsupported", "scale_90", ["ResizeBicubic"])
 
 

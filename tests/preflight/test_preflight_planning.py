@@ -12,7 +12,7 @@ from competition.preflight.planning import KNOWN, Load, Sizes, Speed, bills, cos
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
 
 
-def test_compiling_once_for_all_folds_is_paid_once_and_said() -> None:
+def test_compilation_is_counted_once_for_all_folds() -> None:
     load = Load(runs=5, steps=100, scored=10, predicted=1000, folds=5)
     cost = cost_of(load, Speed(ready=60, step=0.1, scored=0.01, predicted=0.002, ready_to_predict=20))
     assert cost.train == pytest.approx(60 + 5 * (10 + 0.1))
@@ -55,7 +55,7 @@ def test_work_is_cut_into_sessions_that_leave_room_for_setting_up(hours: float, 
     assert cut.weeks == (2 if cut.hours > 20 else 1)
 
 
-def test_bills_are_sorted_and_a_price_nobody_knows_is_left_out() -> None:
+def test_bills_are_sorted_and_unknown_prices_are_left_out() -> None:
     rows = [
         {"region": "here", "on_demand": 4.5, "preemptible": 1.35, "as_of": "2020-06-01"},
         {"region": "there", "on_demand": 4.0, "preemptible": None, "as_of": "2020-06-01"},
@@ -73,5 +73,5 @@ def test_before_the_download_the_real_competitions_are_known_and_others_are_not(
     assert KNOWN["flowers"] == Sizes(104, 16465, 7382)
     assert sizes_of(tmp_path, PARAMS) == Sizes(10, 1347, 450)
     mini = replace(PARAMS, competition=replace(PARAMS.competition, adapter="flowers", miniature=0.1))
-    with pytest.raises(UserError, match="known after `make download`"):
+    with pytest.raises(UserError, match="run `make download` first"):
         sizes_of(tmp_path, mini)

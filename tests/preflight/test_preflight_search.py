@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.preflight.answers import GRAIN, PreflightResult, largest_batch, remedy_for
-from competition.preflight.compiling import TooBig, refused
+from competition.preflight.compiling import TooBig, compile_error
 from competition.preflight.lowering import Unsupported
 from competition.preflight.topology import GIB, TOPOLOGIES, roofline_seconds, topology_named
 
@@ -92,13 +92,13 @@ def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
     ],
 )
 def test_an_overflow_is_read_with_its_numbers(message: str, needed: float, limit: float) -> None:
-    error = refused(message)
+    error = compile_error(message)
     assert isinstance(error, TooBig)
     assert (error.needed, error.limit) == (int(needed * GIB), int(limit * GIB))
 
 
 def test_any_other_message_is_an_operation_that_is_not_supported() -> None:
-    error = refused("INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal")
+    error = compile_error("INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal")
     assert isinstance(error, Unsupported) and error.operations == ("mhlo.topk_thing",)
 
 

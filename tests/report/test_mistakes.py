@@ -7,39 +7,41 @@ from competition.report.mistakes import (
     class_scores,
     confused_pairs,
     confusion,
+    most_confident_errors,
     reliability,
-    surest_errors,
 )
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
-GIVEN = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 0])
-CLASSES = 5  # nobody is of class 4, and nobody was given it
+PREDICTED = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 0])
+CLASSES = 5  # no row has class 4, and none is predicted as it
 
 
 def test_confusions_are_counted_as_scikit_learn_counts_them() -> None:
-    assert (confusion(LABELS, GIVEN, CLASSES) == confusion_matrix(LABELS, GIVEN, labels=range(CLASSES))).all()
+    assert (confusion(LABELS, PREDICTED, CLASSES) == confusion_matrix(LABELS, PREDICTED, labels=range(CLASSES))).all()
 
 
 def test_every_class_has_the_scores_of_scikit_learn_and_the_worst_comes_first() -> None:
-    scores = class_scores(confusion(LABELS, GIVEN, CLASSES))
+    scores = class_scores(confusion(LABELS, PREDICTED, CLASSES))
     assert [one.f1 for one in scores] == sorted(one.f1 for one in scores)
     for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
-        expected = measure(LABELS, GIVEN, labels=range(CLASSES), average=None, zero_division=0)
+        expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
         assert [getattr(one, of) for one in scores] == pytest.approx([expected[one.number] for one in scores])
 
 
 def test_of_two_classes_as_bad_the_larger_one_comes_first() -> None:
-    assert [one.number for one in class_scores(confusion(LABELS, GIVEN, CLASSES))][:2] == [3, 4]
+    assert [one.number for one in class_scores(confusion(LABELS, PREDICTED, CLASSES))][:2] == [3, 4]
 
 
-def test_a_class_says_what_it_is_most_often_taken_for() -> None:
-    found = {one.number: (one.taken_for, one.taken_rows) for one in class_scores(confusion(LABELS, GIVEN, CLASSES))}
-    assert found == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
+def test_each_class_has_the_class_it_is_most_often_confused_with() -> None:
+    confusions = {
+        s.number: (s.confused_with, s.confused_rows) for s in class_scores(confusion(LABELS, PREDICTED, CLASSES))
+    }
+    assert confusions == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
 
 
 def test_pairs_are_the_most_frequent_errors_and_no_more_than_there_are() -> None:
-    pairs = confused_pairs(confusion(LABELS, GIVEN, CLASSES), 10)
-    assert [(p.actual, p.given, p.rows) for p in pairs] == [(0, 1, 2), (1, 2, 1), (3, 0, 1)]
+    pairs = confused_pairs(confusion(LABELS, PREDICTED, CLASSES), 10)
+    assert [(p.actual, p.predicted, p.rows) for p in pairs] == [(0, 1, 2), (1, 2, 1), (3, 0, 1)]
     assert pairs[0].share == 0.5
     assert confused_pairs(np.diag([3, 2]), 10) == []
 
@@ -70,8 +72,8 @@ def test_ranks_are_no_probabilities() -> None:
     assert not are_probabilities(np.array([[0.9, 0.9]]))
 
 
-def test_the_surest_errors_come_first_and_right_rows_never() -> None:
+def test_the_most_confident_errors_come_first_and_right_rows_never() -> None:
     scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.99, 0.01]])
-    labels, given = np.array([1, 1, 0, 0]), np.array([0, 0, 1, 0])
-    assert surest_errors(labels, given, scores, 2).tolist() == [0, 2]
-    assert surest_errors(labels, given, scores, 9).tolist() == [0, 2, 1]
+    labels, predicted = np.array([1, 1, 0, 0]), np.array([0, 0, 1, 0])
+    assert most_confident_errors(labels, predicted, scores, 2).tolist() == [0, 2]
+    assert most_confident_errors(labels, predicted, scores, 9).tolist() == [0, 2, 1]

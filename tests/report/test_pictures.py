@@ -1,8 +1,7 @@
-"""Pictures read without TensorFlow from what TensorFlow wrote."""
+"""Pictures of the report come from the cache of decoded images."""
 
 import base64
 import io
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -10,82 +9,50 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from competition.data import records
-from competition.data.competition import Row
-from competition.data.images import BadImage
-from competition.report.pictures import data_uri, training_images
+from competition.data.cache import cache_file
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared
+from competition.report.pictures import cached_pixels, data_uri
 
-FOLDS, EACH = 3, 14
-
-
-def encoded(number: int, size: int = 20) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(np.full((size, size, 3), number * 5, np.uint8)).save(out, "PNG")
-    return out.getvalue()
+IDS = np.array([f"id ü {n:02}" for n in range(12)])
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, dict[str, bytes]]:
-    """(records, index, id -> image): folds take turns in the index, and every fold has several record files."""
-    ids = [f"id ü {n:02}" for n in range(FOLDS * EACH)]
-    images = {name: encoded(n) for n, name in enumerate(ids)}
-    rows = [Row(name, n % 2, "train", "", n, images[name]) for n, name in enumerate(ids)]
-    index = pd.DataFrame(
-        {
-            "id": ids,
-            "label": [row.label for row in rows],
-            "part": "train",
-            "fold": [n % FOLDS for n in range(len(ids))],
-            "bytes": [len(row.data) for row in rows],
-            "sha256": [sha256(row.data).hexdigest() for row in rows],
-        }
-    )
-    folder = tmp_path_factory.mktemp("records")
-    names = records.write(rows, index, str(folder), shard_bytes=300)
-    assert len(names) > 2 * FOLDS
-    return folder, index, images
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    names = ("a", "b")
+    competition = Competition("garden", "", names, "accuracy", "label", "id", ("label",), names)
+    return Prepared(tmp_path, competition, pd.DataFrame({"id": IDS, "part": "train"}), "digest")
 
 
-def test_every_image_is_found_by_its_id(world) -> None:
-    folder, index, images = world
-    assert training_images(folder, index, list(images)) == images
+def fill_cache(prepared: Prepared, folder: Path, size: int) -> None:
+    """Image n has the value n in all pixels."""
+    file = cache_file(folder, prepared.digest, IDS, size, "squash")
+    file.parent.mkdir(exist_ok=True)
+    np.save(file, np.repeat(np.arange(len(IDS), dtype=np.uint8), size * size * 3).reshape(-1, size, size, 3))
 
 
-def test_some_images_are_found_in_whatever_order_they_are_asked_for(world) -> None:
-    folder, index, images = world
-    some = ["id ü 41", "id ü 00", "id ü 19", "nobody"]
-    assert training_images(folder, index, some) == {name: images[name] for name in some if name in images}
+def test_pictures_are_those_of_the_smallest_cached_size_in_index_order(prepared: Prepared, tmp_path: Path) -> None:
+    for size in (16, 32):
+        fill_cache(prepared, tmp_path / "cache", size)
+    pixels = cached_pixels(prepared, [32, 16, 8], "squash", tmp_path / "cache")
+    assert pixels is not None and pixels.shape == (len(IDS), 16, 16, 3)
+    assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [7, 2]
 
 
-def test_a_record_that_is_not_where_the_index_says_is_left_out_and_never_another_one(world) -> None:
-    folder, index, images = world
-    other = pd.concat([index.iloc[3:], index.iloc[:3]], ignore_index=True)  # fold 0 begins with another row
-    assert training_images(folder, other, list(images)) == {}
+def test_without_a_cache_of_these_images_there_are_no_pictures(prepared: Prepared, tmp_path: Path) -> None:
+    assert cached_pixels(prepared, [16], "squash", tmp_path / "cache") is None
+    fill_cache(prepared, tmp_path / "cache", 16)
+    assert cached_pixels(prepared, [16], "crop", tmp_path / "cache") is None
+    (file,) = (tmp_path / "cache").glob("*.npy")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert cached_pixels(prepared, [16], "squash", tmp_path / "cache") is None
 
 
-def test_a_file_cut_short_or_not_there_costs_its_own_pictures_alone(world, tmp_path: Path) -> None:
-    folder, index, images = world
-    for file in folder.glob("*.tfrec"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (first, *_) = sorted(tmp_path.glob("fold0-*"))
-    first.write_bytes(first.read_bytes()[:40])
-    found = training_images(tmp_path, index, list(images))
-    lost = images.keys() - found.keys()
-    assert lost and all(int(name[-2:]) % FOLDS == 0 for name in lost)
-    assert all(found[name] == images[name] for name in found)
-    assert training_images(tmp_path / "absent", index, list(images)) == {}
-
-
-@pytest.mark.parametrize(("size", "kind", "shown"), [(8, "png", 8), (300, "jpeg", 112)])
-def test_a_small_image_keeps_its_pixels_and_a_large_one_becomes_small(size: int, kind: str, shown: int) -> None:
-    address, hard = data_uri(encoded(20, size), "squash")
+@pytest.mark.parametrize(("size", "kind", "expected_size"), [(8, "png", 8), (300, "jpeg", 112)])
+def test_small_images_keep_their_pixels_and_large_ones_are_reduced(size: int, kind: str, expected_size: int) -> None:
+    address, is_small = data_uri(np.full((size, size, 3), 100, np.uint8))
     head, _, content = address.partition(";base64,")
-    assert head == f"data:image/{kind}" and hard == (kind == "png")
+    assert head == f"data:image/{kind}" and is_small == (kind == "png")
     with Image.open(io.BytesIO(base64.b64decode(content))) as picture:
-        assert picture.size == (shown, shown)
+        assert picture.size == (expected_size, expected_size)
         assert picture.convert("RGB").getpixel((3, 3)) == pytest.approx((100, 100, 100), abs=2)
-
-
-def test_what_is_no_image_is_said_to_be_none() -> None:
-    with pytest.raises(BadImage):
-        data_uri(b"<html>", "squash")
