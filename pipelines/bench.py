@@ -12,7 +12,8 @@ from competition.config.params import Member
 from competition.data.cache import CacheBudget, is_streamed
 from competition.data.prepared import Prepared, load_prepared
 from pipelines.backend import start_backend
-from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_folds, selected_members
+from pipelines.cli import main
+from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 
 DECODED = 512  # images that are decoded anew, at most: decoding is as fast for the next thousand
 
@@ -77,4 +78,4 @@ def timed(make: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main(run, add_selection)
+    main("bench")

@@ -37,8 +37,9 @@ from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import blend_lines, diversity_lines, seeds_line, views_lines
 from competition.submission import format, ledger
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_partial, display_path, main
+from pipelines.runner import Job, display_path
 from pipelines.versions import git_commit
 
 
@@ -274,4 +275,4 @@ def entry(
 
 
 if __name__ == "__main__":
-    main(run, add_partial)
+    main("blend")

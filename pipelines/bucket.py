@@ -7,8 +7,9 @@ from competition.artifacts.manifest import files_intact, read_manifest
 from competition.config.errors import UserError
 from competition.storage import bucket
 from pipelines.backend import start_tensorflow
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, bucket_of, main
+from pipelines.runner import Job, bucket_of
 
 KEPT = ("data/", "tune/", "members/")  # results below work/<competition>; everything else is made again in minutes
 STAYS = "data/records/"  # never brought back: training reads records where they are
@@ -85,4 +86,4 @@ def bring(job: Job, unit: str, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("bucket")

@@ -7,17 +7,9 @@ import numpy as np
 from competition.artifacts.dependencies import member_with_tuned_values, training_parts
 from competition.data.prepared import load_prepared
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import (
-    Job,
-    add_debug_rows,
-    add_selection,
-    display_path,
-    image_cache,
-    main,
-    selected_folds,
-    selected_members,
-)
+from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 
 EPOCHS = 3  # at most: enough to see whether it learns
 SHOWN = 48  # images on a sheet
@@ -103,4 +95,4 @@ def look(job: Job, name: str, fold: int) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_selection, add_debug_rows)
+    main("debug")

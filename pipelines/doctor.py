@@ -1,6 +1,5 @@
 """What is here and what is wrong, each with its fix; or what a pasted error means."""
 
-import argparse
 import importlib.util
 import json
 import os
@@ -20,7 +19,8 @@ from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations as storage
-from pipelines.runner import Job, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 from pipelines.versions import is_installed, versions
 
 ROOM = 10.0  # GB that a real competition with its records and decoded images needs, about
@@ -202,9 +202,5 @@ LOOKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
 }
 
 
-def add_explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--explain", default="", help="an error message, pasted")
-
-
 if __name__ == "__main__":
-    main(run, add_explain)
+    main("doctor")

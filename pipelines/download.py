@@ -1,6 +1,5 @@
 """Fetch the raw files of the competition, check each, and seal them with their digests."""
 
-import argparse
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -15,14 +14,15 @@ from competition.data.competition import Settings
 from competition.kaggle import download, partial
 from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
+from pipelines.cli import main
 from pipelines.progress import ByteSteps
-from pipelines.runner import Job, display_path, kaggle_client, main
+from pipelines.runner import Job, display_path, kaggle_client
 
 
 def run(job: Job) -> None:
     """params -> raw/, raw.json; with --only: some files -> raw.only/"""
-    if pattern := getattr(job.options, "only", ""):  # the option of this stage alone
-        get_only(job, pattern)
+    if job.options.only:
+        get_only(job, job.options.only)
         return
     how = job.params.prepare
     wanted = Settings(**asdict(job.params.competition), seed=how.seed, group_column=how.group_column)
@@ -101,9 +101,5 @@ def source_digest(source: str) -> str:
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
 
-def add_only(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", default="", help="fetch this file, folder or pattern alone, to look at")
-
-
 if __name__ == "__main__":
-    main(run, add_only)
+    main("download")

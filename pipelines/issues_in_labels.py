@@ -11,7 +11,8 @@ from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
-from pipelines.runner import Job, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 
 SHOWN = 48  # images on the sheet
 
@@ -70,4 +71,4 @@ def draw(job: Job, prepared: Prepared, worst: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("issues-in-labels")

@@ -3,7 +3,6 @@
 Where submissions come from notebooks only (kaggle.submit: notebook), the kernel blends too, and leaves the submission.
 """
 
-import argparse
 import hashlib
 import json
 import zlib
@@ -28,22 +27,13 @@ from competition.kernels import request as kernel_work
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
 from competition.preflight.results import objections, question_of
 from competition.preflight.topology import ALIASES, topology_named
-from pipelines.runner import (
-    Job,
-    add_selection,
-    display_path,
-    kaggle_client,
-    lock,
-    main,
-    selected_folds,
-    selected_members,
-)
+from pipelines.cli import main
+from pipelines.runner import Job, display_path, kaggle_client, lock, selected_folds, selected_members
 from pipelines.versions import ROOT
 
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 MADE = ("kernel", "made")  # there: the submission and its line of the ledger
-INLINE = 350_000  # bytes: a larger index does not fit into the kernel's one file, and goes as a dataset
 
 
 def run(job: Job) -> None:
@@ -257,15 +247,5 @@ def show_quota(job: Job, client: Client) -> None:
         )
 
 
-def add_inline(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--inline", type=int, default=INLINE, help="bytes of a packed index that travel inside the kernel"
-    )
-
-
-def add_again(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--again", action="store_true", help="push although a run is under way, or may be")
-
-
 if __name__ == "__main__":
-    main(run, add_selection, add_inline, add_again)
+    main("kernel")

@@ -1,12 +1,11 @@
 """What the kernel on Kaggle is doing: its status, or (--log) its log, which is followed while it runs."""
 
-import argparse
-
 from competition.kaggle.client import SITE, Client
 from competition.kernels import api as kernels
 from competition.kernels.api import KernelVersion
 from competition.kernels.push import read_push_intent
-from pipelines.runner import Job, kaggle_client, main
+from pipelines.cli import main
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:
@@ -42,9 +41,5 @@ def print_log(job: Job, text: str) -> None:
         job.echo(f"kernel | {line}")
 
 
-def add_log(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log", action="store_true", help="print its log")
-
-
 if __name__ == "__main__":
-    main(run, add_log)
+    main("kernel-status")

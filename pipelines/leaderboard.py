@@ -1,10 +1,9 @@
 """The top of the public leaderboard, and where this team stands on it."""
 
-import argparse
-
 from competition.kaggle import leaderboard
 from competition.kaggle.client import slug_of
-from pipelines.runner import Job, kaggle_client, main, printable
+from pipelines.cli import main
+from pipelines.runner import Job, kaggle_client, printable
 
 
 def run(job: Job) -> None:
@@ -23,9 +22,5 @@ def run(job: Job) -> None:
     job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")
 
 
-def add_top(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--top", type=int, default=20, help="rows to show")
-
-
 if __name__ == "__main__":
-    main(run, add_top)
+    main("leaderboard")

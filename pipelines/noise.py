@@ -1,6 +1,5 @@
 """Train one member with several seeds and nothing else changed: what a gain must exceed to be more than luck."""
 
-import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,9 @@ from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_members
+from pipelines.runner import Job, display_path, image_cache, selected_members
 
 
 def run(job: Job) -> None:
@@ -94,9 +94,5 @@ def one_seed(job: Job, member: Any, folder: Path) -> tuple[Iterable[Path], Mappi
     return [folder / "oof.npz"], {}
 
 
-def add_seeds(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=3)
-
-
 if __name__ == "__main__":
-    main(run, add_selection, add_seeds)
+    main("noise")

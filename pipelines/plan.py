@@ -1,6 +1,5 @@
 """Hours, sessions and dollars before they are spent: by steps measured here, or by what preflight found for a TPU."""
 
-import argparse
 import json
 import time
 from dataclasses import replace
@@ -29,8 +28,9 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.runner import Job, display_path, selected_members
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # of an epoch, where the member has more
@@ -179,11 +179,5 @@ def told(costs: dict[str, Cost]) -> list[str]:
     ]
 
 
-def add_topology(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topology", default="", help="plan for this TPU, from its preflight; without it, for this machine"
-    )
-
-
 if __name__ == "__main__":
-    main(run, add_selection, add_topology)
+    main("plan")

@@ -20,8 +20,9 @@ from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.data.prepared import Prepared, load_prepared
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_partial, image_cache, main
+from pipelines.runner import Job, image_cache
 
 
 def run(job: Job) -> None:
@@ -121,4 +122,4 @@ def predict_fold(
 
 
 if __name__ == "__main__":
-    main(run, add_partial)
+    main("predict")

@@ -1,6 +1,5 @@
 """Would the members run on that TPU? Their real steps, compiled for it where none is: memory, speed, remedies."""
 
-import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,8 +24,9 @@ from competition.preflight.planning import sizes_of
 from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.device import TPU_FILES, TPU_SIGNS
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.runner import Job, display_path, selected_members
 from pipelines.versions import is_installed
 
 
@@ -170,20 +170,5 @@ def tpu_is_here() -> bool:
     return any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)
 
 
-def add_preflight(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topology", default="v5e-8", help="v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8")
-    modes = "quick: with the compiler's least effort, so memory is about; ops: lower only, in seconds"
-    parser.add_argument("--mode", choices=("compile", "quick", "ops"), default="compile", help=modes)
-    parser.add_argument("--backend", choices=("tensorflow", "jax"), default="", help="instead of device.backend")
-    parser.add_argument("--step", choices=STEPS, default="", help="this step alone")
-    parser.add_argument("--search", action="store_true", help="find the largest training batch that fits")
-    parser.add_argument("--most", type=int, default=4096, help="the largest batch to look at")
-    parser.add_argument(
-        "--classes", type=int, default=0, help="where nothing is downloaded yet and the adapter does not know"
-    )
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one member may take")
-    parser.add_argument("--if-tpu", action="store_true", help="do nothing where no TPU is attached")
-
-
 if __name__ == "__main__":
-    main(run, add_selection, add_preflight)
+    main("preflight")

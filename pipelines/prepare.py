@@ -1,6 +1,5 @@
 """Index every image, group duplicates and series, make the folds once, and write one set of records per fold."""
 
-import argparse
 import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -20,8 +19,9 @@ from competition.ensemble.rare_classes import small_class_warning
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, main
+from pipelines.runner import Job, display_path
 
 
 def run(job: Job) -> None:
@@ -234,9 +234,5 @@ def say_findings(job: Job, found: Mapping[str, pd.DataFrame], inflation: leaks.I
         )
 
 
-def add_like(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--like", default="", help="an index whose groups and folds are taken over")
-
-
 if __name__ == "__main__":
-    main(run, add_like)
+    main("prepare")

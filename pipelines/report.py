@@ -15,7 +15,8 @@ from competition.report import caveats, classes, data, members, scores, tpu
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.runner import Job, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 from pipelines.versions import git_commit, versions
 
 BLOCKS = ("policy", "blend", "decision", "honest")
@@ -133,7 +134,7 @@ def looks(job: Job) -> int:
 
 def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
     """Command lines, parameters, versions: how to get the same again."""
-    parameters, sets = display_path(job.options.params), f' SET="{job.options.set}"' if job.options.set else ""
+    parameters, sets = display_path(job.options.params), f' SET="{job.options.sets}"' if job.options.sets else ""
     picked = "" if parameters == "params.yaml" else f" PARAMS={parameters}"
     facts = [
         ["this page", f"make report{picked}{sets}"],
@@ -154,4 +155,4 @@ def made_with(job: Job, prepared: Prepared, made: Manifest | None) -> Section:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("report")

@@ -8,7 +8,8 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.storage import locations as storage
-from pipelines.runner import Job, bucket_of, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, bucket_of, display_path
 
 
 def run(job: Job) -> None:
@@ -43,4 +44,4 @@ def run(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("resolve")

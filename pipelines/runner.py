@@ -1,6 +1,6 @@
 """What all stages share: the command line, the parameters, "is it current?", messages and exit codes."""
 
-import argparse
+import importlib
 import logging
 import os
 import sys
@@ -24,22 +24,58 @@ from pipelines.versions import ROOT, versions
 
 
 @dataclass(frozen=True)
+class Options:
+    """The command line of one stage. The help of each option is in pipelines/cli.py; "" = not given."""
+
+    params: Path = ROOT / "params.yaml"
+    sets: str = ""  # --set: overrides of parameters
+    work: Path = ROOT / "work"
+    submissions: Path = ROOT / "submissions"
+    force: bool = False
+    debug: bool = False
+    member: str = ""
+    fold: str = ""
+    allow_partial: bool = False
+    debug_rows: int = 256
+    a: str = ""
+    b: str = ""
+    file: str = ""
+    again: bool = False
+    only: str = ""
+    like: str = ""
+    explain: str = ""
+    topology: str = ""
+    mode: str = "compile"
+    backend: str = ""
+    step: str = ""
+    search: bool = False
+    most: int = 4096  # images
+    classes: int = 0
+    limit: float = 3600.0  # seconds
+    if_tpu: bool = False
+    log: bool = False
+    inline: int = 350_000  # bytes; a larger index does not fit into the kernel's one file and is sent as a dataset
+    top: int = 20
+    seeds: int = 3
+
+
+@dataclass(frozen=True)
 class Job:
     """One run of one stage: the parameters, where results go, what was asked for on the command line."""
 
     params: Params
     overrides: tuple[Override, ...]
-    options: argparse.Namespace
+    options: Options
     work: Path  # work/<competition>
     submissions: Path
-    said: list[str] = field(default_factory=list)
+    echoed: list[str] = field(default_factory=list)
 
     @property
     def debug(self) -> bool:
-        return bool(self.options.debug)
+        return self.options.debug
 
     def echo(self, line: str) -> None:
-        self.said.append(line)
+        self.echoed.append(line)
         print(line, flush=True)
 
     def path(self, *parts: str) -> Path:
@@ -127,28 +163,6 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--member", default="", help="this member alone")
-    parser.add_argument("--fold", default="", help="this fold alone (0,2 = these)")
-
-
-def add_partial(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--allow-partial", action="store_true", help="go on although fold models are missing")
-
-
-def add_debug_rows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--debug-rows", type=int, default=256, help="rows to train on, at most")
-
-
-def add_pair(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--a", default="", help="the first digits of a submission's name")
-    parser.add_argument("--b", default="", help="of another one")
-
-
-def add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", default="", help="this submission, not the newest")
-
-
 def submission_named(job: Job, name: str) -> Path:
     """The one file in submissions/ that begins with `name`."""
     files = sorted(job.submissions.glob("*.csv"))
@@ -193,37 +207,33 @@ def selected_folds(job: Job) -> list[int]:
     return sorted({int(word) for word in numbers})
 
 
-def main(run: Callable[[Job], None], *arguments: Callable[[argparse.ArgumentParser], None]) -> None:
-    """Command line -> Job -> run; a UserError becomes one sentence and exit code 1, nothing else is swallowed."""
-    parser = argparse.ArgumentParser(description=sys.modules[run.__module__].__doc__)
-    parser.add_argument("--params", type=Path, default=ROOT / "params.yaml")
-    parser.add_argument("--set", default="", help='"train.epochs=3 members.cnn.image_size=32"')
-    parser.add_argument("--work", type=Path, default=ROOT / "work")
-    parser.add_argument("--submissions", type=Path, default=ROOT / "submissions")
-    parser.add_argument("--force", action="store_true", help="do it again although it is current")
-    parser.add_argument("--debug", action="store_true", help="full tracebacks; training runs eagerly on few rows")
-    for add in arguments:
-        add(parser)
-    options = parser.parse_args()
+def run_stage(module: str, options: Options) -> None:
+    """Run the `run(job)` of one stage. Exits with 1 after an error and 130 after Ctrl-C.
+
+    A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
     logging.captureWarnings(True)
     try:
-        overrides = tuple(parse_overrides(options.set))
+        stage = importlib.import_module(module)
+        overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
         work = options.work / params.competition.name
         work.mkdir(parents=True, exist_ok=True)
-        run(Job(params, overrides, options, work, options.submissions))
+        stage.run(Job(params, overrides, options, work, options.submissions))
     except UserError as user_error:
         if options.debug:
             traceback.print_exc()
         print(f"goldfold: {user_error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("goldfold: stopped; run the same command again to go on", file=sys.stderr)
+        print("goldfold: stopped; run the same command again to continue", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         if options.debug:
             raise
         line = " ".join(str(error).split())
-        print(f"goldfold: {type(error).__name__}: {line}\nThis was not foreseen; DEBUG=1 shows where.", file=sys.stderr)
+        print(
+            f"goldfold: {type(error).__name__}: {line}\nUnexpected error; DEBUG=1 shows the traceback.", file=sys.stderr
+        )
         sys.exit(1)

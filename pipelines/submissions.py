@@ -12,7 +12,8 @@ from competition.kaggle.client import Client
 from competition.kaggle.submit import Submission
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.runner import Job, display_path, kaggle_client, main, printable
+from pipelines.cli import main
+from pipelines.runner import Job, display_path, kaggle_client, printable
 
 
 def run(job: Job) -> None:
@@ -151,4 +152,4 @@ def laid_out(table: Sequence[dict[str, str]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("submissions")

@@ -1,6 +1,5 @@
 """Check the newest submission as Kaggle would, hand it in once, and wait for its score."""
 
-import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from competition.data.prepared import load_prepared
 from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, slug_of
 from competition.submission import format, ledger
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_file, display_path, kaggle_client, main, newest_submission
+from pipelines.runner import Job, display_path, kaggle_client, newest_submission
 
 LONGEST = 12  # pauses between two looks grow to so many times the first
 
@@ -175,9 +175,5 @@ def told(public: float | None, error: str) -> str:
     return error or (f"public {public:.5f}" if public is not None else "no public score")
 
 
-def add_again(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--again", action="store_true", help="send a file that Kaggle has already")
-
-
 if __name__ == "__main__":
-    main(run, add_file, add_again)
+    main("submit")

@@ -36,8 +36,9 @@ from competition.config.params_file import ancestors, in_training_order
 from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared, load_prepared
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import Bar, progress_bar
-from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_folds, selected_members
+from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 
 SIGTERM_EXIT, HUNG_EXIT = 143, 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later try
@@ -317,4 +318,4 @@ def summary(job: Job, names: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_selection)
+    main("train")

@@ -21,8 +21,9 @@ from competition.artifacts.manifest import digest_of, write_json
 from competition.data.prepared import load_prepared
 from competition.training.tuning import Values, search
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_members
+from pipelines.runner import Job, display_path, image_cache, selected_members
 
 
 def run(job: Job) -> None:
@@ -97,4 +98,4 @@ def tune_member(job: Job, name: str, depends: Mapping[str, Any]) -> tuple[Iterab
 
 
 if __name__ == "__main__":
-    main(run, add_selection)
+    main("tune")

@@ -35,10 +35,16 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.report",),
     ("pipelines.progress", "pipelines.versions"),
     ("pipelines.runner",),
-    ("pipelines.backend",),
+    ("pipelines.backend", "pipelines.cli"),
     ("pipelines",),
 ]
-SHARED = {"pipelines.progress", "pipelines.versions", "pipelines.runner", "pipelines.backend"}  # by all stages
+SHARED = {
+    "pipelines.progress",
+    "pipelines.versions",
+    "pipelines.runner",
+    "pipelines.backend",
+    "pipelines.cli",
+}  # by all stages
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files: no room of their own
 
 # These, and no others, may start TensorFlow, Keras or JAX by being imported.

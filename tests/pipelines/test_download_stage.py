@@ -1,6 +1,5 @@
 """`make download` and `make doctor` against a Kaggle on loopback and its real client."""
 
-import argparse
 import random
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from competition.kaggle import download
 from competition.kaggle.client import Client, Patience
 from pipelines import doctor
 from pipelines.progress import Bar, ByteSteps
-from pipelines.runner import Job
+from pipelines.runner import Job, Options
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -105,7 +104,7 @@ def doctor_says(place, monkeypatch, environment):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(doctor, "LOOKS", {"kaggle": doctor.kaggle})
     overrides = parse_overrides("")
-    options = argparse.Namespace(explain="", debug=False)
+    options = Options()
     job = Job(load_params(place.params, overrides), overrides, options, place.work, place.submissions)
     try:
         doctor.run(job)

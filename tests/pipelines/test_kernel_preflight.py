@@ -1,6 +1,5 @@
 """make kernel: what preflight has turned down is not pushed to a TPU."""
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from competition.preflight.answers import PreflightResult, store_result
 from competition.preflight.results import question_of
 from competition.preflight.topology import GIB, topology_named
 from pipelines.kernel import heed_preflight
-from pipelines.runner import Job
+from pipelines.runner import Job, Options
 
 
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:
@@ -20,7 +19,7 @@ def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job
     question = question_of(told.members["cnn"], told, topology_named("v5e-8"), "auto", 10)
     answer = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
     store_result(question, answer, folder / "preflight" / "answers")
-    return Job(told, (), Namespace(force=force, debug=False), folder, folder)
+    return Job(told, (), Options(force=force, debug=False), folder, folder)
 
 
 def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> None:
