@@ -11,11 +11,23 @@ PYTHON ?= python3
 EXTRA ?= cpu
 PARAMS ?= params.yaml
 BIN := .venv/bin
+
+# A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
+VARIABLES := A AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS EXPLAIN EXTRA FILE FOLD FORCE MEMBER MODE ONLY PARAMS PYTHON SEARCH SEEDS SET \
+  TOP TOPOLOGY
+UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
+ifneq ($(UNKNOWN),)
+  SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
+  $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
+    variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
+endif
+
 # A value reaches the shell through the environment, so no quote in it can end the command early.
 export GOLDFOLD_SET := $(SET)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 export GOLDFOLD_ONLY := $(value ONLY)
-STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines.$(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+# The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
+STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
@@ -29,7 +41,7 @@ train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn F
 	@$(call STAGE,resolve)
 	@$(call STAGE,preflight) --mode ops --if-tpu $(PICK)
 	@$(call STAGE,tune) $(PICK)
-	@$(call STAGE,$(if $(DEBUG),look,train)) $(PICK) $(if $(DEBUG),$(ROWS))
+	@$(call STAGE,$(if $(DEBUG),debug,train)) $(PICK) $(if $(DEBUG),$(ROWS))
 
 predict: $(BIN)/.ready ## probabilities of every view, once; then views, blend, decision, submission
 	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
@@ -66,10 +78,10 @@ kernel: $(BIN)/.ready ## train and predict on a Kaggle TPU what is missing here,
 	@$(call STAGE,kernel) $(PICK) $(if $(AGAIN),--again)
 
 kernel-status: $(BIN)/.ready ## is the kernel queued, running or done
-	@$(call STAGE,kernel_status)
+	@$(call STAGE,kernel-status)
 
 kernel-log: $(BIN)/.ready ## the kernel's log, followed while it runs
-	@$(call STAGE,kernel_status) --log
+	@$(call STAGE,kernel-status) --log
 
 quota: $(BIN)/.ready ## hours of TPU and GPU that are left this week
 	@$(call STAGE,quota)
@@ -106,9 +118,9 @@ noise: $(BIN)/.ready ## the spread over seeds of one member (MEMBER=cnn SEEDS=3)
 	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
 
 issues-in-labels: $(BIN)/.ready-labels ## labels that are probably wrong, with a contact sheet
-	@$(call STAGE,issues_in_labels)
+	@$(call STAGE,issues-in-labels)
 
-##@ The house
+##@ Development
 test: $(BIN)/.ready-dev ## lint, types, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
@@ -116,7 +128,7 @@ test-oldest: ## the light tests and one training on the oldest packages that pyp
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
 	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/config/test_params.py tests/artifacts/test_dependencies.py tests/artifacts/test_manifest.py
-	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines.$$stage --force \
+	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines $$stage --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=2 tune.trials=1"; done
 
 clean: ## remove what was computed, keep downloads and submissions
