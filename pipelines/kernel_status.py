@@ -1,4 +1,4 @@
-"""What the kernel on Kaggle is doing: its status, or (--log) its log, which is followed while it runs."""
+"""Show the status of the kernel on Kaggle or, with --log, follow its log while it runs."""
 
 from competition.kaggle.client import SITE, Client
 from competition.kernels import api as kernels
@@ -12,18 +12,18 @@ def run(job: Job) -> None:
     """kernel/run.json, Kaggle -> the screen; nothing is changed"""
     client = kaggle_client(job)
     kernel = kernel_of(job, client)
-    name = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
+    label = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
     if job.options.log:
         state = kernels.follow(client, kernel, lambda text: print_log(job, text), 0, 0)
     else:
         state = kernels.status(client, kernel.owner, kernel.slug, kernel.version)
-    job.echo(f"kernel: {name}: {state.status}" + (f" ({state.message})" if state.message else ""))
+    job.echo(f"kernel: {label}: {state.status}" + (f" ({state.message})" if state.message else ""))
     job.echo(f"kernel: see {kernel.url}; `make kernel` brings home what it leaves")
 
 
 def kernel_of(job: Job, client: Client) -> KernelVersion:
-    """The version that is under way; where none is, the newest one (version 0) of this competition's kernel."""
-    state, how = job.path("kernel", "run.json"), job.params.kernel
+    """Return the version that is running, else version 0, which stands for the newest of this competition's kernel."""
+    state, settings = job.path("kernel", "run.json"), job.params.kernel
     if state.exists():
         under_way = read_push_intent(state)
         if under_way.version:
@@ -31,8 +31,8 @@ def kernel_of(job: Job, client: Client) -> KernelVersion:
         job.echo(f"kernel: the push of run {under_way.run} was never answered; `make kernel` looks for it")
         owner, slug = under_way.owner, under_way.slug
     else:
-        owner = how.owner or kernels.username(client)
-        slug = how.slug or kernels.default_slug(job.params.competition.name)
+        owner = settings.owner or kernels.username(client)
+        slug = settings.slug or kernels.default_slug(job.params.competition.name)
     return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
 
 

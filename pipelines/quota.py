@@ -1,4 +1,4 @@
-"""Hours of GPU and TPU that Kaggle allows this account this week."""
+"""Show the hours of TPU and GPU that are left this week."""
 
 from competition.kernels import api as kernels
 from pipelines.cli import main

@@ -1,4 +1,4 @@
-"""What all stages share: the command line, the parameters, "is it current?", messages and exit codes."""
+"""Shared by all stages: options, parameters, caching of results, messages and exit codes."""
 
 import importlib
 import logging
@@ -61,7 +61,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of one stage: the parameters, where results go, what was asked for on the command line."""
+    """One run of one stage: parameters, options, output folders."""
 
     params: Params
     overrides: tuple[Override, ...]
@@ -82,35 +82,38 @@ class Job:
         return self.work.joinpath(*parts)
 
     def require(self, manifest: Path, verb: str) -> Manifest:
-        """The manifest of an earlier stage, or a user_error that names the command to run."""
-        made = read_manifest(manifest)
-        if made is None:
+        """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""
+        result = read_manifest(manifest)
+        if result is None:
             raise UserError(
-                f"{display_path(manifest)} is missing: this stage needs what `make {verb}` makes; run it first"
+                f"{display_path(manifest)} is missing: this stage needs the results of `make {verb}`; run it first"
             )
-        return made
+        return result
 
     def cached(
         self,
         name: str,
         manifest: Path,
         depends: Mapping[str, Any],
-        make: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]],
+        compute: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]],
     ) -> Manifest:
-        """The result sealed by `manifest`: as it is when it is current, made now when it is not."""
-        made = read_manifest(manifest)
-        if made and not self.options.force and is_current(manifest, depends):
+        """Return the manifest of a result; compute the result first unless it is current.
+
+        depends: whatever the result depends on, by name.  compute: returns (files, facts for the manifest).
+        """
+        previous = read_manifest(manifest)
+        if previous and not self.options.force and is_current(manifest, depends):
             self.echo(f"{name}: current")
-            return made
-        if made:
-            changes = changed_keys(made.depends, depends)
-            why = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
-            self.echo(f"{name}: made again ({why}{' ...' if len(changes) > 3 else ''})")
+            return previous
+        if previous:
+            changes = changed_keys(previous.depends, depends)
+            reason = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
+            self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
         started = time.monotonic()
         manifest.parent.mkdir(parents=True, exist_ok=True)
         with lock(manifest.with_suffix(".lock")):
             manifest.unlink(missing_ok=True)
-            files, result = make()
+            files, result = compute()
             return write_manifest(
                 manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions()
             )
@@ -118,7 +121,7 @@ class Job:
 
 @contextmanager
 def lock(path: Path) -> Any:
-    """Two processes never make the same result; the lock of a dead process holds nobody up."""
+    """Hold an exclusive lock while a result is written. The lock of a dead process is released by the system."""
     from filelock import FileLock, Timeout
 
     try:
@@ -129,29 +132,32 @@ def lock(path: Path) -> Any:
 
 
 def kaggle_client(job: Job, tries: int = 0) -> Client:
-    """Kaggle by the credential of this machine, said (where from, never what). tries: 0 = as params say."""
-    found, how = credentials.find(os.environ), job.params.kaggle
-    job.echo(f"kaggle: {found.kind} from {found.source}" + (f" ({found.username})" if found.username else ""))
-    for warning in found.warnings:
+    """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.tries."""
+    credential, settings = credentials.find(os.environ), job.params.kaggle
+    job.echo(
+        f"kaggle: {credential.kind} from {credential.source}"
+        + (f" ({credential.username})" if credential.username else "")
+    )
+    for warning in credential.warnings:
         job.echo(f"kaggle: {warning}")
-    patience = Patience(tries or how.tries, how.first_wait, how.longest_wait, how.stall)
+    patience = Patience(tries or settings.tries, settings.first_wait, settings.longest_wait, settings.stall)
     return Client(os.environ, patience, job.echo)
 
 
 def bucket_of(job: Job) -> str:
-    """Where this competition's results are in storage.bucket."""
+    """Address of this competition's results in storage.bucket."""
     return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
 
 
 def image_cache(job: Job) -> CacheBudget:
-    """Where decoded images are kept, and how many bytes of them."""
-    wanted = job.params.cache
-    folder = Path(wanted.folder).expanduser() if wanted.folder else job.path("cache")
-    return CacheBudget(folder, round(wanted.ram_gigabytes * 1e9), round(wanted.disk_gigabytes * 1e9))
+    """Folder and size limits of the cache of decoded images."""
+    settings = job.params.cache
+    folder = Path(settings.folder).expanduser() if settings.folder else job.path("cache")
+    return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
 
 
 def display_path(path: Path) -> str:
-    """A path as a person would type it here."""
+    """Path relative to the current folder if it lies below it, else unchanged."""
     try:
         return path.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -159,51 +165,53 @@ def display_path(path: Path) -> str:
 
 
 def printable(text: str) -> str:
-    """Somebody else's text as a terminal can show it: control characters replaced."""
+    """Replace control characters in text from outside by "?"."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def submission_named(job: Job, name: str) -> Path:
-    """The one file in submissions/ that begins with `name`."""
+    """Return the only file in submissions/ whose name starts with `name`."""
     files = sorted(job.submissions.glob("*.csv"))
-    known = ", ".join(file.stem for file in files) or "none; every `make predict` writes one"
+    available = ", ".join(file.stem for file in files) or "none; every `make predict` writes one"
     if not name:
         raise UserError(
-            f"A= and B= name two submissions by their first digits, and at least one of them was not given; there are {known}"
+            f"A= and B= name two submissions by their first digits, but at least one of them is missing; available: {available}"
         )
-    found = [file for file in files if file.name.startswith(Path(name).stem)]
-    if len(found) != 1:
-        raise UserError(f"{name!r} names {len(found)} submissions where one was expected; there are {known}")
-    return found[0]
+    matches = [file for file in files if file.name.startswith(Path(name).stem)]
+    if len(matches) != 1:
+        raise UserError(f"{name!r} names {len(matches)} submissions, expected one; available: {available}")
+    return matches[0]
 
 
 def newest_submission(job: Job, entries: Sequence[Any]) -> Any:
-    """The last ledger entry of this competition whose file is there, or the one named by --file."""
-    named = Path(job.options.file).stem if job.options.file else ""
-    mine = [e for e in entries if e.competition == job.params.competition.name and Path(e.file).stem.startswith(named)]
-    there = [e for e in mine if (job.submissions / e.file).exists()]
-    if not there:
-        which = f" that begins with {named}" if named else ""
+    """Return the last ledger entry of this competition whose file exists and starts with --file."""
+    prefix = Path(job.options.file).stem if job.options.file else ""
+    candidates = [
+        e for e in entries if e.competition == job.params.competition.name and Path(e.file).stem.startswith(prefix)
+    ]
+    existing = [e for e in candidates if (job.submissions / e.file).exists()]
+    if not existing:
+        condition = f" that begins with {prefix}" if prefix else ""
         raise UserError(
-            f"no submission{which} of {job.params.competition.name} is in {display_path(job.submissions)}; `make predict` writes one"
+            f"no submission{condition} of {job.params.competition.name} is in {display_path(job.submissions)}; `make predict` writes one"
         )
-    return there[-1]
+    return existing[-1]
 
 
 def selected_members(job: Job) -> list[str]:
-    names, wanted = list(job.params.members), job.options.member
-    if wanted and wanted not in names:
-        raise UserError(f"MEMBER={wanted}: there is no such member; params names {', '.join(names)}")
-    return [wanted] if wanted else names
+    names, selected = list(job.params.members), job.options.member
+    if selected and selected not in names:
+        raise UserError(f"MEMBER={selected}: there is no such member; params names {', '.join(names)}")
+    return [selected] if selected else names
 
 
 def selected_folds(job: Job) -> list[int]:
-    folds, wanted = job.params.prepare.folds, job.options.fold
-    if not wanted:
+    folds, selection = job.params.prepare.folds, job.options.fold
+    if not selection:
         return list(range(folds))
-    numbers = [word.strip() for word in wanted.split(",")]
+    numbers = [word.strip() for word in selection.split(",")]
     if not all(word.isdecimal() and int(word) < folds for word in numbers):
-        raise UserError(f"FOLD={wanted}: folds are whole numbers from 0 to {folds - 1}, several with commas between")
+        raise UserError(f"FOLD={selection}: folds are whole numbers from 0 to {folds - 1}, several with commas between")
     return sorted({int(word) for word in numbers})
 
 

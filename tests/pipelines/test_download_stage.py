@@ -102,7 +102,7 @@ def doctor_says(place, monkeypatch, environment):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(doctor, "LOOKS", {"kaggle": doctor.kaggle})
+    monkeypatch.setattr(doctor, "CHECKS", {"kaggle": doctor.kaggle})
     overrides = parse_overrides("")
     options = Options()
     job = Job(load_params(place.params, overrides), overrides, options, place.work, place.submissions)
