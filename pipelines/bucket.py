@@ -41,11 +41,11 @@ def run(job: Job) -> None:
                 bucket.read_bytes(f"{bucket_of(job)}/{unit}/{bucket.LAST}") != job.path(unit, bucket.LAST).read_bytes()
             ):
                 differing.append(unit)
-    job.echo(f"bucket: {len(sent)} results sent to {bucket_of(job)}, {len(received)} brought from there")
+    job.echo(f"bucket: {len(sent)} results uploaded to {bucket_of(job)}, {len(received)} downloaded")
     if differing:
         job.echo(
-            f"bucket: {len(differing)} results differ and stayed as they are on both sides ({', '.join(differing[:3])}); "
-            "FORCE=1 sends those of this machine"
+            f"bucket: {len(differing)} results differ and were left unchanged on both sides ({', '.join(differing[:3])}); "
+            "FORCE=1 uploads those of this machine"
         )
 
 
@@ -87,7 +87,7 @@ def receive(job: Job, unit: str, names: list[str]) -> None:
     if not is_complete(job, unit):
         job.path(unit, bucket.LAST).unlink(missing_ok=True)
         raise UserError(
-            f"{bucket_of(job)}/{unit} is not what its manifest says; make it here and run `make bucket FORCE=1`"
+            f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
         )
 
 

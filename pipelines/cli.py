@@ -5,7 +5,7 @@ Every platform and every caller uses the same command line; `make` only adds the
     make train SET="train.epochs=3"                      Linux, macOS
     goldfold train --set "train.epochs=3"                anywhere after `pip install -e ".[cpu]"`, Windows included
     python -m pipelines train --set "train.epochs=3"     the same from the project's folder, without installation
-    !python -m pipelines train --set "train.epochs=3"    a notebook cell; or `from pipelines.cli import main; main("train")`
+    !python -m pipelines train --set "train.epochs=3"    a notebook cell, after %cd to the project's folder
 
 What the make targets run: download = download, prepare; train = resolve, preflight --mode ops --if-tpu, tune, train;
 predict = predict, blend.

@@ -56,14 +56,14 @@ def run(job: Job) -> None:
                 errors += 1
                 job.echo(f"      {finding.fix}")
     if errors:
-        raise UserError(f"{errors} thing{'s' if errors > 1 else ''} to mend, each with its fix above")
+        raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
 
 
 def print_explanation(job: Job, text: str) -> None:
     explanation = explain(text)
     if explanation is None:
         raise UserError(
-            "this error is not known here; paste its last lines whole, or search for them with the names of the packages"
+            "unknown error; paste its last lines completely, or search for them with the names of the packages"
         )
     job.echo(f"found: {redact(explanation.error)}\nwhy:   {explanation.cause}\nfix:   {explanation.fix}")
 
@@ -92,7 +92,7 @@ def devices(job: Job) -> Iterator[Finding]:
             text = " ".join(redact(process.stderr).split())
             explanation = explain(text)
             yield Finding(
-                f"{package} does not start: {text[-200:]}", explanation.fix if explanation else "install it anew"
+                f"{package} does not start: {text[-200:]}", explanation.fix if explanation else "reinstall it"
             )
             continue
         device_kinds[package] = json.loads(process.stdout.splitlines()[-1])
@@ -100,11 +100,11 @@ def devices(job: Job) -> Iterator[Finding]:
         yield Finding(f"{package} sees " + ", ".join(f"{device_kinds[package].count(kind)} x {kind}" for kind in kinds))
     if "tpu" in machine and not any("TPU" in kinds_seen for kinds_seen in device_kinds.values()):
         yield Finding(
-            "a TPU machine whose TPU nobody sees; Kaggle's and Colab's images bring a TensorFlow for CPUs",
+            "this machine has a TPU, but neither TensorFlow nor JAX sees it; Kaggle's and Colab's images contain TensorFlow for CPUs",
             "pip install 'jax[tpu]' (device.backend: auto then takes JAX), or tensorflow-tpu==2.19.1 alone",
         )
     elif "tpu" in machine and "TPU" not in device_kinds.get("tensorflow", []):
-        yield Finding("TensorFlow here is the one for CPUs: it feeds, JAX trains on the TPU")
+        yield Finding("TensorFlow is the build for CPUs: it reads the data, JAX trains on the TPU")
 
 
 def kaggle(job: Job) -> Iterator[Finding]:
@@ -132,7 +132,9 @@ def kaggle(job: Job) -> Iterator[Finding]:
         else:
             yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
             if state.closed:
-                yield Finding(f"{slug} takes no submissions (any more); training and honest scores work", unsure=True)
+                yield Finding(
+                    f"{slug} takes no submissions (any more); training and honest scores still work", unsure=True
+                )
             elif state.kernels_only and settings.submit == "file":
                 yield Finding(
                     f"{slug} takes submissions from notebooks only, kaggle.submit is file",
@@ -141,7 +143,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
     try:
         quota = kernels.quota(client)
     except UserError as user_error:
-        yield Finding(f"the week's hours of GPU and TPU could not be asked: {user_error}", unsure=True)
+        yield Finding(f"could not read the weekly quota: {user_error}", unsure=True)
         return
     yield Finding(
         f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
@@ -153,7 +155,7 @@ def disk(job: Job) -> Iterator[Finding]:
     free = shutil.disk_usage(job.work).free / 1e9
     small = job.params.competition.adapter == "digits" or job.params.competition.miniature > 0
     need = 1.0 if small else DISK_GIGABYTES
-    fix = f"{need:.0f} GB are needed, about: make room, or link work/ to a larger disk" if free < need else ""
+    fix = f"about {need:.0f} GB are needed: free some space, or link work/ to a larger disk" if free < need else ""
     yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
 
 
@@ -161,11 +163,11 @@ def data(job: Job) -> Iterator[Finding]:
     for name, manifest in (("raw files", job.path("raw.json")), ("index and folds", job.path("data", "manifest.json"))):
         result = read_manifest(manifest)
         if result is None:
-            yield Finding(f"{name}: none yet; `make download` brings them")
+            yield Finding(f"{name}: none yet; `make download` downloads them")
             return
         intact = files_intact(manifest, result)
         fix = "" if intact else "make download FORCE=1"
-        yield Finding(f"{name}: {len(result.files):,} files, {'whole' if intact else 'damaged'}", fix)
+        yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
     prepared = load_prepared(job.path("data"))
     counts = prepared.part("train")["fold"].value_counts().sort_index()
     yield Finding(

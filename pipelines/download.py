@@ -73,7 +73,7 @@ def download_some(job: Job, pattern: str) -> None:
     with ByteSteps() as steps:
         files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, settings.unpack_ratio, steps.update)
     job.echo(
-        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, to look at; the index, "
+        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; the index, "
         "the folds and training need all files: `make download` without ONLY"
     )
 
@@ -86,7 +86,7 @@ def attached_input(job: Job, settings: Settings) -> str:
         return ""
     folders = storage.find_inputs("sample_submission.csv")
     if folders:
-        job.echo(f"download: {folders[0]} is attached to this notebook; nothing need be fetched")
+        job.echo(f"download: {folders[0]} is attached to this notebook; no download needed")
     return folders[0] if folders else ""
 
 

@@ -44,19 +44,19 @@ def run(job: Job) -> None:
     missing = missing_folds(job, prepared, members)
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job):
-        job.echo("kernel: current; every fold model that was asked for is here")
+        job.echo("kernel: current; all selected fold models exist")
         return
     state.parent.mkdir(parents=True, exist_ok=True)
     with lock(state.with_name("kernel.lock")):
         client = kaggle_client(job)
         if state.exists() and not job.options.force and not job.options.again:
-            under_way = resume(job, client, state)
+            push = resume(job, client, state)
         else:
             to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
-            under_way = start(job, client, prepared, members, missing, to_tune, state)
+            push = start(job, client, prepared, members, missing, to_tune, state)
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:
-            import_results.import_output(target, client, under_way)
+            import_results.import_output(target, client, push)
         except import_results.Failed:
             state.unlink()  # the run cannot continue; the same command starts a new one
             raise
@@ -65,11 +65,11 @@ def run(job: Job) -> None:
 
 def resume(job: Job, client: Client, state: Path) -> PushIntent:
     """Return the run that was pushed before. If the push was never confirmed, look for it on Kaggle."""
-    under_way = read_push_intent(state)
-    if not under_way.version:
-        under_way = find_lost_push(client, under_way, state, job.params.kaggle.listing_lag)
-    job.echo(f"kernel: going on with run {under_way.run}, version {under_way.version} (AGAIN=1 pushes anew)")
-    return under_way
+    push = read_push_intent(state)
+    if not push.version:
+        push = find_lost_push(client, push, state, job.params.kaggle.listing_lag)
+    job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
+    return push
 
 
 def missing_folds(job: Job, prepared: Prepared, members: dict[str, Member]) -> dict[str, list[int]]:
@@ -137,16 +137,18 @@ def start(
         packs = packing.carry(inputs, job.path("kernel", "carried"))
         megabytes = sum(pack.stat().st_size for pack in packs) / 1e6
         job.echo(
-            f"kernel: {len(inputs)} folders of this machine go with it, as the private dataset {name} ({megabytes:,.1f} MB)"
+            f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({megabytes:,.1f} MB)"
         )
         kernels.share(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    previous, source = newest_version(client, owner, slug), hashlib.sha256(script.encode()).hexdigest()
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    intent = PushIntent(plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous, source, at)
-    under_way = push_once(client, kernel, script, submits, intent, state, job.params.kaggle.listing_lag)
-    job.echo(f"kernel: run {plan.run} is version {under_way.version} of {under_way.url}")
-    return under_way
+    previous_version, script_digest = newest_version(client, owner, slug), hashlib.sha256(script.encode()).hexdigest()
+    time_text = datetime.now(UTC).isoformat(timespec="seconds")
+    intent = PushIntent(
+        plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text
+    )
+    push = push_once(client, kernel, script, submits, intent, state, job.params.kaggle.listing_lag)
+    job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")
+    return push
 
 
 def can_blend(job: Job, prepared: Prepared, members: dict[str, Member], missing: dict[str, list[int]]) -> bool:
@@ -164,7 +166,7 @@ def can_blend(job: Job, prepared: Prepared, members: dict[str, Member], missing:
         if fold not in missing.get(name, ())
     ]
     if missing_models:
-        job.echo(f"kernel: it leaves no submission, for {', '.join(missing_models[:5])} would still be missing")
+        job.echo(f"kernel: no submission will be made: {', '.join(missing_models[:5])} would still be missing")
     return not missing_models
 
 
@@ -188,7 +190,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
     if objections_found and not job.options.force:
         raise UserError(
             f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "
-            f"{objections_found[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes all the same"
+            f"{objections_found[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes anyway"
         )
 
 
@@ -244,7 +246,7 @@ def show_quota(job: Job, client: Client) -> None:
     try:
         quota = kernels.quota(client)
     except KaggleError as error:
-        job.echo(f"kernel: the quota is not known ({error})")
+        job.echo(f"kernel: could not read the quota ({error})")
         return
     tpu, gpu = quota.tpu_allowed - quota.tpu_used, quota.gpu_allowed - quota.gpu_used
     job.echo(f"kernel: {tpu:.1f} h of TPU and {gpu:.1f} h of GPU are left this week (renewed {quota.refresh[:16]})")

@@ -18,18 +18,18 @@ def run(job: Job) -> None:
     else:
         state = kernels.status(client, kernel.owner, kernel.slug, kernel.version)
     job.echo(f"kernel: {label}: {state.status}" + (f" ({state.message})" if state.message else ""))
-    job.echo(f"kernel: see {kernel.url}; `make kernel` brings home what it leaves")
+    job.echo(f"kernel: see {kernel.url}; `make kernel` imports its results")
 
 
 def kernel_of(job: Job, client: Client) -> KernelVersion:
     """Return the version that is running, else version 0, which stands for the newest of this competition's kernel."""
     state, settings = job.path("kernel", "run.json"), job.params.kernel
     if state.exists():
-        under_way = read_push_intent(state)
-        if under_way.version:
-            return under_way.pushed
-        job.echo(f"kernel: the push of run {under_way.run} was never answered; `make kernel` looks for it")
-        owner, slug = under_way.owner, under_way.slug
+        push = read_push_intent(state)
+        if push.version:
+            return push.pushed
+        job.echo(f"kernel: Kaggle never confirmed the push of run {push.run}; `make kernel` looks for it")
+        owner, slug = push.owner, push.slug
     else:
         owner = settings.owner or kernels.username(client)
         slug = settings.slug or kernels.default_slug(job.params.competition.name)

@@ -18,7 +18,7 @@ def run(job: Job) -> None:
         marker = "  <- this team" if board.team and row.team == board.team else ""
         job.echo(f"{rank:>5}  {row.score:<10}  {row.date[:10]}  {printable(row.team)}{marker}")
     if not board.rows:
-        job.echo(f"leaderboard: nobody has a score on {slug} yet")
+        job.echo(f"leaderboard: no team has a score on {slug} yet")
     job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")
 
 

@@ -43,7 +43,7 @@ def run(job: Job) -> None:
     job.echo(f"plan: {sizes.train:,} images in {folds} folds, {sizes.test:,} to predict, {sizes.classes} classes")
     plan = plan_topology(job, sizes, prices) if job.options.topology else plan_this_machine(job, sizes)
     write_json(job.path("plan.json"), {"sizes": sizes, **plan})
-    job.echo(f"plan: {display_path(job.path('plan.json'))} holds it all")
+    job.echo(f"plan: full results in {display_path(job.path('plan.json'))}")
 
 
 def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     for line in member_lines(costs):
         job.echo(line)
     total = sum(cost.seconds for cost in costs.values()) + 2 * starting  # train and predict each start TensorFlow
-    job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), by steps measured just now")
+    job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     return {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
 
 
@@ -126,7 +126,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
             missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
             if missing:
                 raise UserError(
-                    f"member {name}: preflight for {topology.name} has no good answer for {' and '.join(missing)}; "
+                    f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
                     f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
                 )
             speed = speed_by_preflight(

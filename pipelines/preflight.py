@@ -26,7 +26,7 @@ from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.runner import Job, display_path, selected_members, table_lines
 from pipelines.versions import is_installed
 
 
@@ -52,7 +52,7 @@ def run(job: Job) -> None:
     write_json(file, {**facts, "members": results, "changes": changes})
     for line in [*table(results, topology, backend, options.mode), *changes]:
         job.echo(line)
-    job.echo(f"preflight: {display_path(file)} holds it all")
+    job.echo(f"preflight: full results in {display_path(file)}")
     failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
     if failed:
         total = sum(map(len, results.values()))
@@ -104,10 +104,14 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
         if result is None or result.good:
             continue
         keys: Sequence[Any] = ("members", name, "architecture")
-        problem = f"{', '.join(result.operations) or 'an operation'} has no form there"
+        problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
         if result.verdict == "too_big":
             keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
-            share = f"{result.memory / result.limit:.1f} times what is there" if result.memory else "more than is there"
+            share = (
+                f"{result.memory / result.limit:.1f} times the available memory"
+                if result.memory
+                else "more than the available memory"
+            )
             problem = f"needs {share}; " + advice(result, results.get("train_largest"), topology)
         elif result.verdict == "unsupported" and result.view:
             keys = ("predict", "views", job.params.predict.views.index(result.view))
@@ -123,7 +127,11 @@ def advice(result: PreflightResult, largest: PreflightResult | None, topology: T
     estimate = int(result.batch * result.limit / result.memory) if result.memory else 0
     multiple = topology.devices * GRAIN if estimate >= topology.devices * GRAIN else topology.devices
     estimate = estimate // multiple * multiple
-    return f"about {estimate} images would fit (SEARCH=1 finds out)" if estimate else "perhaps not one image fits"
+    return (
+        f"about {estimate} images would fit (SEARCH=1 finds the exact number)"
+        if estimate
+        else "possibly not even one image fits"
+    )
 
 
 def batch_key(params: Path, name: str) -> Sequence[str]:
@@ -147,21 +155,18 @@ def table(results: dict[str, dict[str, PreflightResult]], topology: Topology, ba
             [*preflight_results.cells(*row)[:2], VERDICTS[row[2].verdict], f"{row[2].lower_seconds:.0f} s"]
             for row in flat(results)
         ]
-        return [head, *aligned([["member", "step", "verdict", "lowered in"], *rows])]
+        return [head, *indented([["member", "step", "verdict", "lowered in"], *rows])]
     head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {backend}"
     rows = [preflight_results.cells(*row) for row in flat(results)]
-    return [head, *aligned([list(preflight_results.COLUMNS), *rows]), f"({preflight_results.NOTE})"]
+    return [head, *indented([list(preflight_results.COLUMNS), *rows]), f"({preflight_results.NOTE})"]
+
+
+def indented(rows: list[list[str]]) -> list[str]:
+    return [f"  {line}" for line in table_lines(rows)]
 
 
 def flat(results: dict[str, dict[str, PreflightResult]]) -> list[tuple[str, str, PreflightResult]]:
     return [(name, step, result) for name, steps in results.items() for step, result in steps.items()]
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
 
 
 def backend_of(job: Job) -> str:

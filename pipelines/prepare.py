@@ -26,20 +26,17 @@ from pipelines.runner import Job, display_path
 
 def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
-    raw, prepare_params = job.require(job.path("raw.json"), "download"), job.params.prepare
-    if (prepare_params.group_by == "column") != bool(prepare_params.group_column):
+    raw, params = job.require(job.path("raw.json"), "download"), job.params.prepare
+    if (params.group_by == "column") != bool(params.group_column):
         raise UserError(
-            f"prepare.group_by is {prepare_params.group_by} and prepare.group_column is {prepare_params.group_column!r}: "
+            f"prepare.group_by is {params.group_by} and prepare.group_column is {params.group_column!r}: "
             "set both (group_by=column and the name of a column) or neither"
         )
-    params = job.params
-    settings = Settings(
-        **asdict(params.competition), seed=prepare_params.seed, group_column=prepare_params.group_column
-    )
+    settings = Settings(**asdict(job.params.competition), seed=params.seed, group_column=params.group_column)
     job.cached(
         "prepare",
         job.path("data", "manifest.json"),
-        {"raw": raw.files, "prepare": params.prepare, "competition": settings, **like_digest(job)},
+        {"raw": raw.files, "prepare": params, "competition": settings, **like_digest(job)},
         lambda: prepare(job, settings),
     )
 
@@ -50,7 +47,7 @@ def like_digest(job: Job) -> dict[str, str]:
 
 def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
     start_tensorflow(job)
-    data, prepare_params = job.path("data"), job.params.prepare
+    data, params = job.path("data"), job.params.prepare
     competition = ADAPTERS[settings.adapter].describe(job.path("raw"), settings)
     for note in competition.notes:
         job.echo(f"prepare: {note}")
@@ -72,20 +69,17 @@ def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, 
     image_bytes: dict[str, bytes] = {}
     with progress_bar(len(table), "writing records") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
-        rows, size = (
-            collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes),
-            prepare_params.shard_megabytes * 1_000_000,
-        )
+        rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
+        size = params.shard_megabytes * 1_000_000
         names = records.write(rows, table, str(data / "records"), shard_bytes=size, progress=bar.update_to)
-    sheet_files = draw_sheets(data, sheets, image_bytes, prepare_params.fit)
+    sheet_files = draw_sheets(data, sheets, image_bytes, params.fit)
     report_shape(job, table, support, competition)
-    for line in (*series_line(table, tables["series.csv"], prepare_params.group_by), *shift_line(difference)):
+    for line in (*series_line(table, tables["series.csv"], params.group_by), *shift_line(difference)):
         job.echo(f"prepare: {line}")
-    other_names = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *sheet_files)
-    files = [data / name for name in (*tables, *other_names)]
-    counts = {part: int(count) for part, count in table["part"].value_counts(sort=False).items()}
+    other_files = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *sheet_files)
+    files = [data / name for name in (*tables, *other_files)]
     result = {
-        "rows": counts,
+        "rows": {part: int(count) for part, count in table["part"].value_counts(sort=False).items()},
         "found": {name: len(content) for name, content in tables.items()},
         "share_error": folds.share_errors(support).max(),
     }
@@ -147,7 +141,7 @@ def build_index(
     job: Job, settings: Settings, competition: Competition
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the index with groups and folds, the tables to write by file name, and image descriptors by id."""
-    prepare_params = job.params.prepare
+    params = job.params.prepare
     column_values: dict[str, str] = {}  # id -> value of prepare.group_column
 
     def with_column_values(rows: Iterable[Row]) -> Iterator[Row]:
@@ -156,11 +150,11 @@ def build_index(
                 column_values[row.id] = row.group
             yield row
 
-    for name, folder in prepare_params.external.items():
+    for name, folder in params.external.items():
         _, skipped_folders = external_rows(external_folder(name, folder), competition)
         if skipped_folders:
             job.echo(
-                f"prepare: external {name}: {len(skipped_folders)} folders are no class and are left out: {first(skipped_folders)}"
+                f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first(skipped_folders)}"
             )
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(
@@ -171,7 +165,7 @@ def build_index(
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")
         table = index.like(table, Path(job.options.like))
         return table, {"series.csv": series.find(table, descriptors_of(descriptors, table))}, descriptors
-    pairs = duplicates.pairs(table, thumbs, bits=prepare_params.near_bits, pixels=prepare_params.near_pixels)
+    pairs = duplicates.pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
     table["group"] = duplicates.groups(pairs, len(table))
     ids = table["id"].to_numpy()
     tables = {
@@ -181,23 +175,19 @@ def build_index(
     }
     inflation = leaks.inflation(table, tables["leaks.csv"], len(competition.classes))
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
-    table = duplicates.without_conflicts(table, prepare_params.label_conflicts)
-    table, unreadable = index.without_bad_images(table, prepare_params.bad_images)
+    table = duplicates.without_conflicts(table, params.label_conflicts)
+    table, unreadable = index.without_bad_images(table, params.bad_images)
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
     tables["series.csv"] = series_table = series.find(table, descriptors_of(descriptors, table))
-    if prepare_params.group_by == "column" and not column_values:
+    if params.group_by == "column" and not column_values:
         raise UserError(
-            f"prepare.group_by: no row has a value of {prepare_params.group_column!r}; only the folder adapter reads a "
+            f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
             f"group_column, this is {settings.adapter}; set prepare.group_by=embedding or hash"
         )
-    if prepare_params.group_by != "hash":
-        names = (
-            column_values
-            if prepare_params.group_by == "column"
-            else dict(zip(series_table["id"], series_table["series"]))
-        )
+    if params.group_by != "hash":
+        names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
         table["group"] = folds.kept_together(table, names)
-    table["fold"] = folds.assign(table, prepare_params.folds, prepare_params.seed)
+    table["fold"] = folds.assign(table, params.folds, params.seed)
     report_findings(job, tables, inflation)
     return table, tables, descriptors
 
@@ -227,7 +217,7 @@ def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: lea
     if len(conflicts):
         policy = job.params.prepare.label_conflicts
         job.echo(
-            f"prepare: {conflicts['group'].nunique():,} photos stand under two labels (label_conflicts: {policy}): data/conflicts.csv"
+            f"prepare: {conflicts['group'].nunique():,} photos have two labels (label_conflicts: {policy}): data/conflicts.csv"
         )
     if inflation.touched:
         job.echo(

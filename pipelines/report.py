@@ -117,7 +117,7 @@ def stale_warnings(job: Job, prepared: Prepared, blend: Manifest | None) -> list
         }
         if prediction_digests(manifests) != folds:
             warnings.append(
-                f"{name} was trained or predicted again since the blend was made; `make blend` takes it in."
+                f"{name} was trained or predicted again since the blend was made; `make blend` includes it."
             )
     blocks = {block: to_plain(getattr(job.params, block)) for block in BLOCKS}
     changed = changed_keys({block: blend.depends.get(block, {}) for block in BLOCKS}, blocks)

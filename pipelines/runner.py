@@ -169,6 +169,12 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table whose columns are padded to their longest cell; the first row is the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
 def submission_named(job: Job, name: str) -> Path:
     """Return the only file in submissions/ whose name starts with `name`."""
     files = sorted(job.submissions.glob("*.csv"))
@@ -201,7 +207,7 @@ def newest_submission(job: Job, entries: Sequence[Any]) -> Any:
 def selected_members(job: Job) -> list[str]:
     names, selected = list(job.params.members), job.options.member
     if selected and selected not in names:
-        raise UserError(f"MEMBER={selected}: there is no such member; params names {', '.join(names)}")
+        raise UserError(f"MEMBER={selected}: no such member; the members are {', '.join(names)}")
     return [selected] if selected else names
 
 
@@ -211,7 +217,7 @@ def selected_folds(job: Job) -> list[int]:
         return list(range(folds))
     numbers = [word.strip() for word in selection.split(",")]
     if not all(word.isdecimal() and int(word) < folds for word in numbers):
-        raise UserError(f"FOLD={selection}: folds are whole numbers from 0 to {folds - 1}, several with commas between")
+        raise UserError(f"FOLD={selection}: folds are whole numbers from 0 to {folds - 1}, several separated by commas")
     return sorted({int(word) for word in numbers})
 
 

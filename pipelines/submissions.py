@@ -13,7 +13,7 @@ from competition.kaggle.submit import Submission
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from pipelines.cli import main
-from pipelines.runner import Job, display_path, kaggle_client, printable
+from pipelines.runner import Job, display_path, kaggle_client, printable, table_lines
 
 
 def run(job: Job) -> None:
@@ -27,15 +27,15 @@ def run(job: Job) -> None:
             on_kaggle = submit.submissions(client, slug)
             update_ledger(job, client, slug, on_kaggle)
         except UserError as user_error:
-            notes.append(f"Kaggle's list is not known: {user_error}")
+            notes.append(f"could not read Kaggle's list: {user_error}")
         try:
             limits = submit.limits(client, slug)
             notes.append(f"{limits.left} left today, {limits.today} made")
         except UserError as user_error:
-            notes.append(f"how many are left today is not known: {user_error}")
+            notes.append(f"could not read how many are left today: {user_error}")
     table = table_rows(job, on_kaggle)
     if table:
-        for line in aligned(table):
+        for line in table_lines([list(table[0]), *([row[name] for name in table[0]] for row in table)]):
             job.echo(line)
         share = job.params.kaggle.public_share
         job.echo(
@@ -50,7 +50,7 @@ def run(job: Job) -> None:
             f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
         )
     if unreadable := ledger.read(path).unreadable:
-        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and are left where they are")
+        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and were left unchanged")
     for note in notes:
         job.echo(f"submissions: {note}")
 
@@ -134,7 +134,7 @@ def foreign_line(submission: Submission) -> dict[str, str]:
         "digest": "-",
         "ref": str(submission.ref),
         "made": submission.date[:16],
-        "members": f"{printable(submission.file)} (not from here)",
+        "members": f"{printable(submission.file)} (made elsewhere)",
         "cv": "-",
         "honest": "-",
         **{name: "-" if score is None else f"{score:.5f}" for name, score in scores.items()},
@@ -146,13 +146,6 @@ def foreign_line(submission: Submission) -> dict[str, str]:
 
 def state_of(submission: Submission) -> str:
     return "submitted" if submission.status == "PENDING" else delivery.outcome(submission)
-
-
-def aligned(table: Sequence[dict[str, str]]) -> list[str]:
-    """Lines with columns padded to their longest cell, header first."""
-    lines = [{name: name for name in table[0]}, *table]
-    widths = {name: max(len(line[name]) for line in lines) for name in table[0]}
-    return ["  ".join(line[name].ljust(widths[name]) for name in widths).rstrip() for line in lines]
 
 
 if __name__ == "__main__":

@@ -29,11 +29,9 @@ def run(job: Job) -> None:
         job.echo(f"submit: {line}")
     if checked.digest != entry.digest:
         raise UserError(
-            f"{display_path(file)} holds other predictions than it was made with; remove it, `make predict` brings it back"
+            f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
-    job.echo(
-        f"submit: {display_path(file)} holds {checked.rows:,} rows in the order and with the columns of the sample"
-    )
+    job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
     job.echo(f"submit: {expected_score(entry)}")
     if not prepared.competition.slug:
         job.echo("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
@@ -52,13 +50,11 @@ def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.Made:
     """Return the kernel output that holds this submission. Raises UserError if there is none or it holds another one."""
     output = submit.read_made(job.path("kernel", "submission.json"))
     if output is None:
-        raise UserError(
-            "kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` has one made"
-        )
+        raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
     if output.digest != entry.digest:
         raise UserError(
             f"kaggle.submit is notebook, and version {output.version} of {output.kernel} made {output.digest[:12]}, not "
-            f"{entry.digest[:12]}; FILE={output.digest[:12]} hands that one in, after a change `make kernel` makes another"
+            f"{entry.digest[:12]}; FILE={output.digest[:12]} submits that one; `make kernel` makes another after a change"
         )
     return output
 
@@ -67,10 +63,8 @@ def expected_score(entry: ledger.Entry) -> str:
     partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
     if entry.honest_score is None:
         return f"no honest score is known{partial}"
-    interval = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
-    return (
-        f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{interval}{partial}"
-    )
+    se_text = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
+    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{se_text}{partial}"
 
 
 def submit_once(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, output: submit.Made | None) -> None:
@@ -79,7 +73,7 @@ def submit_once(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, ou
         submit_lock = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
     except Timeout:
         raise UserError(
-            f"another `make submit` of {entry.competition} is under way; nothing was sent, wait for it or stop it"
+            f"another `make submit` of {entry.competition} is running; nothing was sent, wait for it or stop it"
         ) from None
     with submit_lock:
         send_and_follow(job, slug, entry, upload, output)

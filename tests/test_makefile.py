@@ -1,4 +1,4 @@
-"""The verbs, their order, and what reaches the stages, with a program that only writes down how it was called."""
+"""The verbs of make, their order and the arguments of the stages, recorded by a fake `python`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from world import ROOT
 from pipelines.cli import COMMON, OPTIONS, VERBS, app
 from pipelines.runner import Options
 
-NOTE = f"""#!{sys.executable}
+FAKE_PYTHON = f"""#!{sys.executable}
 import json, os, sys
 if "pip" not in sys.argv:
     with open(os.environ["CALLS"], "a") as file:
@@ -26,10 +26,10 @@ if "pip" not in sys.argv:
 
 @pytest.fixture
 def called(tmp_path: Path):
-    """called("train", "FOLD=2") -> the stages make ran, each as its list of arguments."""
+    """called("train", "FOLD=2") returns the argument list of each stage that make started."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "python").write_text(NOTE)
+    (folder / "python").write_text(FAKE_PYTHON)
     (folder / "python").chmod(0o755)
     for ready in (".ready", ".ready-dev"):
         (folder / ready).touch()
@@ -37,11 +37,11 @@ def called(tmp_path: Path):
     def run(*arguments: str, fails: str = "") -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
         calls = tmp_path / "calls"
         calls.unlink(missing_ok=True)
-        around = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
         ran = subprocess.run(
             ["make", f"BIN={folder}", *arguments],
             cwd=ROOT,
-            env={**around, "CALLS": str(calls), "FAILS": fails},
+            env={**environment, "CALLS": str(calls), "FAILS": fails},
             capture_output=True,
             text=True,
         )
@@ -100,7 +100,7 @@ def test_member_fold_and_force_reach_training(called) -> None:
     assert "--member" not in train and "--fold" not in train and "--force" not in train
 
 
-def test_the_verbs_that_only_ask_kaggle_reach_their_stages(called) -> None:
+def test_kaggle_status_verbs_reach_their_stages(called) -> None:
     calls = called("leaderboard", "kernel-status", "kernel-log", "quota", "TOP=50")
     assert stages(calls) == ["leaderboard", "kernel-status", "kernel-status", "quota"]
     assert option(calls[0], "--top") == "50"
@@ -108,12 +108,12 @@ def test_the_verbs_that_only_ask_kaggle_reach_their_stages(called) -> None:
 
 
 @pytest.mark.parametrize("verb", ["submit", "kernel"])
-def test_again_reaches_what_is_otherwise_done_once(called, verb) -> None:
+def test_again_reaches_submit_and_kernel(called, verb) -> None:
     assert ["--again" in call for call in called(verb, "AGAIN=1")] == [True]
     assert ["--again" in call for call in called(verb)] == [False]
 
 
-def test_partial_predictions_are_asked_for_in_both_stages(called) -> None:
+def test_allow_partial_reaches_both_stages_of_predict(called) -> None:
     assert all("--allow-partial" in call for call in called("predict", "ALLOW_PARTIAL=1"))
     assert not any("--allow-partial" in call for call in called("predict"))
 

@@ -139,13 +139,13 @@ def test_the_doctor_asks_about_the_competition(kaggle, place, monkeypatch, envir
     assert any(line.startswith("WRONG kaggle: ") for line in said)
     assert any(fix in line for line in said)
     assert "Kaggle answers; this week" in said[-1]  # the rest is still asked
-    assert end == "1 thing to mend, each with its fix above"
+    assert end == "1 error, each with its fix above"
 
 
 def test_a_quota_that_cannot_be_asked_is_a_note(kaggle, place, monkeypatch, environment):
     kaggle.faults["GetAcceleratorQuotaStatistics"] = ["500"]
     said, end = doctor_says(place, monkeypatch, environment)
-    assert said[-1].startswith("note  kaggle: the week's hours of GPU and TPU could not be asked: Kaggle is in trouble")
+    assert said[-1].startswith("note  kaggle: could not read the weekly quota: Kaggle is in trouble")
     assert end == ""
 
 

@@ -190,7 +190,7 @@ def test_two_processes_never_make_the_same_result(place: Place) -> None:
         (("--fold", "two"), "FOLD=two: folds are whole numbers"),
         (("--fold", "0,,1"), "FOLD=0,,1: folds are whole numbers"),
         (("--fold", "1.5"), "FOLD=1.5: folds are whole numbers"),
-        (("--member", "wid"), "MEMBER=wid: there is no such member; params names slim, wide"),
+        (("--member", "wid"), "MEMBER=wid: no such member; the members are slim, wide"),
     ],
 )
 def test_a_wrong_pick_is_refused(finished: Place, arguments: tuple[str, str], told: str) -> None:

@@ -58,7 +58,7 @@ def test_the_table_says_what_fits_and_how_full_the_memory_is() -> None:
 
 def test_a_batch_that_may_fit_is_told_as_a_guess_and_a_searched_one_as_a_fact() -> None:
     tpu, answer = topology_named("v5e-8"), PreflightResult("train", 256, "too_big", 32 * GIB, 16 * GIB)
-    assert advice(answer, None, tpu) == "about 128 images would fit (SEARCH=1 finds out)"
+    assert advice(answer, None, tpu) == "about 128 images would fit (SEARCH=1 finds the exact number)"
     assert advice(answer, PreflightResult("train", 64, "fits"), tpu) == "a batch of 64 is the largest that fits"
 
 
