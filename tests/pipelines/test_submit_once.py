@@ -49,7 +49,7 @@ def test_of_two_submits_at_once_one_refuses(desk) -> None:
     first = desk.start("submit")
     assert desk.kaggle.held.wait(300)
     told = desk.refused("submit")
-    assert "another `make submit` of small is under way; nothing was sent" in told
+    assert "another `make submit` of small is running; nothing was sent" in told
     desk.kaggle.released.set()
     first.communicate(timeout=300)
     assert (first.returncode, sent(desk)) == (0, [DIGEST])
