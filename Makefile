@@ -1,4 +1,4 @@
-# The verbs and their order. What is current and what is not is decided inside the stages, by digests.
+# The verbs and their order. Stages decide by digests whether a result is current.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -11,104 +11,116 @@ PYTHON ?= python3
 EXTRA ?= cpu
 PARAMS ?= params.yaml
 BIN := .venv/bin
+
+# A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
+VARIABLES := A AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS EXPLAIN EXTRA FILE FOLD FORCE MEMBER MODE ONLY PARAMS PYTHON SEARCH SEEDS SET \
+  TOP TOPOLOGY
+UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
+ifneq ($(UNKNOWN),)
+  SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
+  $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
+    variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
+endif
+
 # A value reaches the shell through the environment, so no quote in it can end the command early.
 export GOLDFOLD_SET := $(SET)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 export GOLDFOLD_ONLY := $(value ONLY)
-STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines.$(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+# The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
+STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 
 ##@ The main job
-download: $(BIN)/.ready ## fetch the competition, check every file, index it, make the folds (ONLY="train/": these files alone)
+download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
 	@$(call STAGE,download) $(if $(value ONLY),--only="$$GOLDFOLD_ONLY")
 	@$(if $(value ONLY),:,$(call STAGE,prepare))
 
-train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: that one)
+train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one)
 	@$(call STAGE,resolve)
 	@$(call STAGE,preflight) --mode ops --if-tpu $(PICK)
 	@$(call STAGE,tune) $(PICK)
-	@$(call STAGE,$(if $(DEBUG),look,train)) $(PICK) $(if $(DEBUG),$(ROWS))
+	@$(call STAGE,$(if $(DEBUG),debug,train)) $(PICK) $(if $(DEBUG),$(ROWS))
 
-predict: $(BIN)/.ready ## probabilities of every view, once; then views, blend, decision, submission
+predict: $(BIN)/.ready ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
 	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
-submit: $(BIN)/.ready ## check the submission, hand it in once, wait for its score (AGAIN=1: although Kaggle has it)
+submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
 	@$(call STAGE,submit) $(FILES) $(if $(AGAIN),--again)
 
-##@ One stage alone
+##@ Single stages
 prepare resolve: $(BIN)/.ready
 	@$(call STAGE,$@)
 
-tune: $(BIN)/.ready ## search hyperparameters now (SET="tune.trials=20")
+tune: $(BIN)/.ready ## search hyperparameters (SET="tune.trials=20")
 	@$(call STAGE,tune) $(PICK)
 
-blend: $(BIN)/.ready ## views, blend and decision again from cached probabilities, in seconds
+blend: $(BIN)/.ready ## fit TTA policy, blend and decision rule from cached probabilities, in seconds
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
-grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (counts how often)
+grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (each use is counted)
 	@$(call STAGE,grade) $(FILES)
 
-##@ Before a TPU is paid for
-preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## would the members run on that TPU? (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
+##@ Planning for a TPU
+preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
 	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
 
-plan: $(BIN)/.ready ## hours, sessions, dollars before they are spent (TOPOLOGY=v5e-8; without it: this machine)
+plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine)
 	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)")
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
 	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
 
-##@ Elsewhere
-kernel: $(BIN)/.ready ## train and predict on a Kaggle TPU what is missing here, and bring it home (MEMBER=cnn FOLD=2)
+##@ Kaggle and other machines
+kernel: $(BIN)/.ready ## train and predict missing fold models on Kaggle and import them (MEMBER=cnn FOLD=2)
 	@$(call STAGE,kernel) $(PICK) $(if $(AGAIN),--again)
 
-kernel-status: $(BIN)/.ready ## is the kernel queued, running or done
-	@$(call STAGE,kernel_status)
+kernel-status: $(BIN)/.ready ## status of the kernel: queued, running or done
+	@$(call STAGE,kernel-status)
 
 kernel-log: $(BIN)/.ready ## the kernel's log, followed while it runs
-	@$(call STAGE,kernel_status) --log
+	@$(call STAGE,kernel-status) --log
 
-quota: $(BIN)/.ready ## hours of TPU and GPU that are left this week
+quota: $(BIN)/.ready ## hours of TPU and GPU left this week
 	@$(call STAGE,quota)
 
-bucket: $(BIN)/.ready ## keep data, fold models and predictions in storage.bucket, and bring what is there and not here
+bucket: $(BIN)/.ready ## synchronise data, fold models and predictions with storage.bucket
 	@$(call STAGE,bucket)
 
-submissions: $(BIN)/.ready ## every submission with what was expected, its scores, and what chance allows; how many are left today
+submissions: $(BIN)/.ready ## list submissions with expected score, Kaggle scores and the 95 % interval of their gap; number left today
 	@$(call STAGE,submissions)
 
-leaderboard: $(BIN)/.ready ## the top of the public leaderboard and the own rank (TOP=50)
+leaderboard: $(BIN)/.ready ## top of the public leaderboard and rank of this team (TOP=50)
 	@$(call STAGE,leaderboard) $(if $(TOP),--top "$(TOP)")
 
-diff: $(BIN)/.ready ## two submissions: the ids and classes in which they differ (A=3f8c B=91aa)
+diff: $(BIN)/.ready ## compare two submissions: ids and classes that differ (A=3f8c B=91aa)
 	@$(call STAGE,diff) --a "$(A)" --b "$(B)"
 
-doctor: $(BIN)/.ready ## what is here, what is wrong, and how to mend it (EXPLAIN="pasted error": what it means)
+doctor: $(BIN)/.ready ## check this machine and its results, with a fix for each error (EXPLAIN="pasted error": explain it)
 	@$(call STAGE,doctor) $(if $(value EXPLAIN),--explain="$$GOLDFOLD_EXPLAIN")
 
-##@ Looking closer
-report: $(BIN)/.ready ## everything that is known, on one page: work/<competition>/report.html
+##@ Analysis
+report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html
 	@$(call STAGE,report)
 
-table: $(BIN)/.ready ## every way to blend and to use views, by one yardstick
+table: $(BIN)/.ready ## compare all blends and TTA policies by honest score
 	@$(call STAGE,table) $(if $(ALLOW_PARTIAL),--allow-partial)
 
-compare: $(BIN)/.ready ## two blends: paired difference and changed rows (A=3f8c B=91aa)
+compare: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
 	@$(call STAGE,compare) --a "$(A)" --b "$(B)"
 
-bench: $(BIN)/.ready ## images per second: read, augmented, a training step alone, training (MEMBER=cnn)
+bench: $(BIN)/.ready ## images per second of reading, augmentation, the training step and training (MEMBER=cnn)
 	@$(call STAGE,bench) $(PICK)
 
-noise: $(BIN)/.ready ## the spread over seeds of one member (MEMBER=cnn SEEDS=3)
+noise: $(BIN)/.ready ## spread of a member's score over seeds (MEMBER=cnn SEEDS=3)
 	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
 
-issues-in-labels: $(BIN)/.ready-labels ## labels that are probably wrong, with a contact sheet
-	@$(call STAGE,issues_in_labels)
+issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
+	@$(call STAGE,issues-in-labels)
 
-##@ The house
+##@ Development
 test: $(BIN)/.ready-dev ## lint, types, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
@@ -116,24 +128,24 @@ test-oldest: ## the light tests and one training on the oldest packages that pyp
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
 	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/config/test_params.py tests/artifacts/test_dependencies.py tests/artifacts/test_manifest.py
-	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines.$$stage --force \
+	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines $$stage --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=2 tune.trials=1"; done
 
-clean: ## remove what was computed, keep downloads and submissions
+clean: ## remove computed results, keep downloads and submissions
 	@for f in work/*/; do if [ -d "$$f" ]; then find "$$f" -mindepth 1 -maxdepth 1 ! -name raw ! -name 'raw.*' -exec rm -rf {} +; fi; done
 
-fresh: ## remove work/ whole; the ledger in submissions/ stays
+fresh: ## remove work/; submissions/ and its ledger stay
 	@rm -rf work
 
 help: ## this page
 	@printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables\n'
-	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters; several with blanks between' \
-	  'MEMBER=cnn FOLD=2' 'train that fold model alone' \
-	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/, to look at; nothing is indexed' 'FORCE=1' 'do it again although it is current' \
-	  'AGAIN=1' 'submit the same file, or push a kernel, once more' \
-	  'ALLOW_PARTIAL=1' 'predict although a fold model is missing (the submission says so)' \
+	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
+	  'MEMBER=cnn FOLD=2' 'only that fold model' \
+	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
+	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
+	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.

@@ -12,7 +12,8 @@ from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared, load_prepared
-from pipelines.runner import Job, add_selection, display_path, image_cache, main, selected_folds, selected_members
+from pipelines.cli import main
+from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 from pipelines.trainer import open_trainer, read_images, start_device
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
@@ -68,4 +69,4 @@ def timed(function: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main(run, add_selection)
+    main("bench")

@@ -34,8 +34,9 @@ from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import blend_lines, diversity_lines, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_partial, display_path, main
+from pipelines.runner import Job, display_path
 from pipelines.versions import git_commit
 
 FILES = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
@@ -231,4 +232,4 @@ def ledger_entry(job: Job, prepared: Prepared, result: BlendResult, digest: str,
 
 
 if __name__ == "__main__":
-    main(run, add_partial)
+    main("blend")

@@ -1,4 +1,4 @@
-"""Keep data, studies, fold models and their predictions in storage.bucket, and bring what is there and not here."""
+"""Synchronise data, studies, fold models and predictions with storage.bucket."""
 
 import posixpath
 from collections import defaultdict
@@ -7,82 +7,89 @@ from competition.artifacts.manifest import files_intact, read_manifest
 from competition.config.errors import UserError
 from competition.storage import bucket
 from pipelines.backend import start_tensorflow
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, bucket_of, main
+from pipelines.runner import Job, bucket_of
 
-KEPT = ("data/", "tune/", "members/")  # results below work/<competition>; everything else is made again in minutes
-STAYS = "data/records/"  # never brought back: training reads records where they are
+SYNCHRONISED = (
+    "data/",
+    "tune/",
+    "members/",
+)  # below work/<competition>; everything else is recomputed in minutes
+REMOTE_ONLY = "data/records/"  # never downloaded: training reads records from the bucket
 
 
 def run(job: Job) -> None:
-    """work/<competition> <-> storage.bucket/<competition>, one sealed result (a folder with a manifest) at a time"""
+    """work/<competition> <-> storage.bucket/<competition>, one result (a folder with a manifest) at a time"""
     if not job.params.storage.bucket:
         raise UserError('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
     start_tensorflow(job)
-    there, here = sealed(bucket.names(bucket_of(job))), sealed(local_names(job))
-    sent, brought, differing = [], [], []
-    units = sorted({**here, **there}, key=lambda name: (name.count("/"), name))
+    remote, local = results_of(bucket.names(bucket_of(job))), results_of(local_names(job))
+    sent, received, differing = [], [], []
+    units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))
     with progress_bar(len(units), "bucket") as bar:
         for unit in units:
             bar.update()
-            if not whole(job, unit):  # not here, unfinished or damaged: what is there replaces it
-                if unit in there:
-                    bring(job, unit, there[unit])
-                    brought.append(unit)
-            elif unit not in there or job.options.force:
-                bucket.copy_files(job.path(unit).as_posix(), f"{bucket_of(job)}/{unit}", here[unit])
+            if not is_complete(job, unit):  # missing, unfinished or damaged on this machine
+                if unit in remote:
+                    receive(job, unit, remote[unit])
+                    received.append(unit)
+            elif unit not in remote or job.options.force:
+                bucket.copy_files(job.path(unit).as_posix(), f"{bucket_of(job)}/{unit}", local[unit])
                 sent.append(unit)
             elif (
                 bucket.read_bytes(f"{bucket_of(job)}/{unit}/{bucket.LAST}") != job.path(unit, bucket.LAST).read_bytes()
             ):
                 differing.append(unit)
-    job.echo(f"bucket: {len(sent)} results sent to {bucket_of(job)}, {len(brought)} brought from there")
+    job.echo(f"bucket: {len(sent)} results uploaded to {bucket_of(job)}, {len(received)} downloaded")
     if differing:
         job.echo(
-            f"bucket: {len(differing)} results differ and stayed as they are on both sides ({', '.join(differing[:3])}); "
-            "FORCE=1 sends those of this machine"
+            f"bucket: {len(differing)} results differ and were left unchanged on both sides ({', '.join(differing[:3])}); "
+            "FORCE=1 uploads those of this machine"
         )
 
 
 def local_names(job: Job) -> list[str]:
-    files = (path for top in KEPT for path in job.path(top).rglob("*") if path.is_file())
+    files = (path for top in SYNCHRONISED for path in job.path(top).rglob("*") if path.is_file())
     names = [path.relative_to(job.work).as_posix() for path in files]
     return sorted(n for n in names if not n.endswith(".lock") and not posixpath.basename(n).startswith("."))
 
 
-def sealed(names: list[str]) -> dict[str, list[str]]:
-    """Folder with a manifest -> its files; a file belongs to the deepest such folder above it."""
-    tops = {posixpath.dirname(name) for name in names if posixpath.basename(name) == bucket.LAST}
-    units: dict[str, list[str]] = defaultdict(list)
+def results_of(names: list[str]) -> dict[str, list[str]]:
+    """Group files by result: folder with a manifest -> its files. A file belongs to the deepest such folder above it."""
+    result_folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == bucket.LAST}
+    files_by_folder: dict[str, list[str]] = defaultdict(list)
     for name in names:
         folder = posixpath.dirname(name)
-        while folder and folder not in tops:
+        while folder and folder not in result_folders:
             folder = posixpath.dirname(folder)
-        if folder and name.startswith(KEPT):
-            units[folder].append(name[len(folder) + 1 :])
-    return dict(units)
+        if folder and name.startswith(SYNCHRONISED):
+            files_by_folder[folder].append(name[len(folder) + 1 :])
+    return dict(files_by_folder)
 
 
-def whole(job: Job, unit: str) -> bool:
-    """Sealed here, and as the manifest says; records may be in the bucket alone."""
+def is_complete(job: Job, unit: str) -> bool:
+    """Return True if the local result matches its manifest; records may be in the bucket only."""
     manifest = job.path(unit, bucket.LAST)
-    made = read_manifest(manifest)
-    if made is None:
+    result = read_manifest(manifest)
+    if result is None:
         return False
-    if unit == "data" and not job.path(STAYS).exists():
-        return all((job.path(unit) / name).is_file() for name in made.files if not f"data/{name}".startswith(STAYS))
-    return files_intact(manifest, made)
+    if unit == "data" and not job.path(REMOTE_ONLY).exists():
+        return all(
+            (job.path(unit) / name).is_file() for name in result.files if not f"data/{name}".startswith(REMOTE_ONLY)
+        )
+    return files_intact(manifest, result)
 
 
-def bring(job: Job, unit: str, names: list[str]) -> None:
-    wanted = [name for name in names if not f"{unit}/{name}".startswith(STAYS)]
-    bucket.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted)
-    if not whole(job, unit):
+def receive(job: Job, unit: str, names: list[str]) -> None:
+    wanted_names = [name for name in names if not f"{unit}/{name}".startswith(REMOTE_ONLY)]
+    bucket.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted_names)
+    if not is_complete(job, unit):
         job.path(unit, bucket.LAST).unlink(missing_ok=True)
         raise UserError(
-            f"{bucket_of(job)}/{unit} is not what its manifest says; make it here and run `make bucket FORCE=1`"
+            f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
         )
 
 
 if __name__ == "__main__":
-    main(run)
+    main("bucket")

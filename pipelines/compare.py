@@ -15,7 +15,8 @@ from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
-from pipelines.runner import Job, add_pair, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 
 
 def run(job: Job) -> None:
@@ -98,4 +99,4 @@ def two_blends(job: Job) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    main(run, add_pair)
+    main("compare")

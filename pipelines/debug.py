@@ -7,8 +7,9 @@ import numpy as np
 
 from competition.artifacts.dependencies import member_with_tuned_values, training_parts
 from competition.data.prepared import load_prepared
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_debug_rows, add_selection, display_path, main, selected_folds, selected_members
+from pipelines.runner import Job, display_path, selected_folds, selected_members
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:
@@ -83,4 +84,4 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_selection, add_debug_rows)
+    main("debug")

@@ -5,7 +5,8 @@ import csv
 from competition.artifacts.manifest import atomic_write
 from competition.data.competition import Competition
 from competition.submission.compare import compare_submissions
-from pipelines.runner import Job, add_pair, display_path, main, submission_named
+from pipelines.cli import main
+from pipelines.runner import Job, display_path, submission_named
 
 MAX_LINES = 10  # of each kind
 
@@ -41,4 +42,4 @@ def run(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_pair)
+    main("diff")

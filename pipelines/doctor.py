@@ -1,6 +1,5 @@
-"""What is here and what is wrong, each with its fix; or what a pasted error means."""
+"""Check this machine and its results and print a fix for each error; or explain a pasted error message."""
 
-import argparse
 import importlib.util
 import json
 import os
@@ -20,11 +19,12 @@ from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations as storage
-from pipelines.runner import Job, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 from pipelines.versions import is_installed, versions
 
-ROOM = 10.0  # GB that a real competition with its records and decoded images needs, about
-LOOK = """
+DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
+LIST_DEVICES = """
 import json, os, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 if sys.argv[1] == "tensorflow":
@@ -39,94 +39,103 @@ else:
 @dataclass(frozen=True)
 class Finding:
     what: str
-    fix: str = ""  # "" = nothing is wrong
-    unsure: bool = False  # it could not be looked at, which is no error of this machine
+    fix: str = ""  # "" = no error
+    unsure: bool = False  # the check was not possible, which is not an error of this machine
 
 
 def run(job: Job) -> None:
-    """This machine, work/, Kaggle -> lines on the screen; exit code 1 when something must be mended"""
+    """This machine, work/, Kaggle -> lines on the screen; exit code 1 after an error"""
     if job.options.explain:
-        say_explained(job, job.options.explain)
+        print_explanation(job, job.options.explain)
         return
-    wrong = 0
-    for name, look in LOOKS.items():
-        for found in look(job):
-            job.echo(f"{'WRONG' if found.fix else 'note ' if found.unsure else 'ok   '} {name}: {found.what}")
-            if found.fix:
-                wrong += 1
-                job.echo(f"      {found.fix}")
-    if wrong:
-        raise UserError(f"{wrong} thing{'s' if wrong > 1 else ''} to mend, each with its fix above")
+    errors = 0
+    for name, check in CHECKS.items():
+        for finding in check(job):
+            job.echo(f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {name}: {finding.what}")
+            if finding.fix:
+                errors += 1
+                job.echo(f"      {finding.fix}")
+    if errors:
+        raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
 
 
-def say_explained(job: Job, text: str) -> None:
-    found = explain(text)
-    if found is None:
+def print_explanation(job: Job, text: str) -> None:
+    explanation = explain(text)
+    if explanation is None:
         raise UserError(
-            "this error is not known here; paste its last lines whole, or search for them with the names of the packages"
+            "unknown error; paste its last lines completely, or search for them with the names of the packages"
         )
-    job.echo(f"found: {redact(found.error)}\nwhy:   {found.cause}\nfix:   {found.fix}")
+    job.echo(f"found: {redact(explanation.error)}\nwhy:   {explanation.cause}\nfix:   {explanation.fix}")
 
 
 def python(job: Job) -> Iterator[Finding]:
-    told = versions()
+    installed = versions()
     fix = "" if sys.version_info >= (3, 11) else "goldfold needs Python 3.11 to 3.13: make PYTHON=python3.12"
-    yield Finding(", ".join(f"{name} {number}" for name, number in told.items()), fix)
-    own = [name for name in ("tensorflow-cpu", "tensorflow", "tensorflow-tpu") if is_installed(name)]
-    if len(own) > 1:
-        yield Finding(f"{' and '.join(own)} share one folder", f"remove all but one: pip uninstall {' '.join(own)}")
+    yield Finding(", ".join(f"{name} {number}" for name, number in installed.items()), fix)
+    tensorflows = [name for name in ("tensorflow-cpu", "tensorflow", "tensorflow-tpu") if is_installed(name)]
+    if len(tensorflows) > 1:
+        yield Finding(
+            f"{' and '.join(tensorflows)} share one folder",
+            f"remove all but one: pip uninstall {' '.join(tensorflows)}",
+        )
 
 
 def devices(job: Job) -> Iterator[Finding]:
     machine = storage.machine(os.environ, os.path.exists)
     yield Finding(f"this is: {machine}")
-    seen = {}
+    device_kinds = {}
     for package in ("tensorflow", "jax"):
         if importlib.util.find_spec(package) is None:
             continue
-        asked = subprocess.run([sys.executable, "-c", LOOK, package], capture_output=True, text=True)
-        if asked.returncode:
-            text = " ".join(redact(asked.stderr).split())
-            known = explain(text)
-            yield Finding(f"{package} does not start: {text[-200:]}", known.fix if known else "install it anew")
+        process = subprocess.run([sys.executable, "-c", LIST_DEVICES, package], capture_output=True, text=True)
+        if process.returncode:
+            text = " ".join(redact(process.stderr).split())
+            explanation = explain(text)
+            yield Finding(
+                f"{package} does not start: {text[-200:]}", explanation.fix if explanation else "reinstall it"
+            )
             continue
-        seen[package] = json.loads(asked.stdout.splitlines()[-1])
-        kinds = sorted(set(seen[package]))
-        yield Finding(f"{package} sees " + ", ".join(f"{seen[package].count(kind)} x {kind}" for kind in kinds))
-    if "tpu" in machine and not any("TPU" in found for found in seen.values()):
+        device_kinds[package] = json.loads(process.stdout.splitlines()[-1])
+        kinds = sorted(set(device_kinds[package]))
+        yield Finding(f"{package} sees " + ", ".join(f"{device_kinds[package].count(kind)} x {kind}" for kind in kinds))
+    if "tpu" in machine and not any("TPU" in kinds_seen for kinds_seen in device_kinds.values()):
         yield Finding(
-            "a TPU machine whose TPU nobody sees; Kaggle's and Colab's images bring a TensorFlow for CPUs",
+            "this machine has a TPU, but neither TensorFlow nor JAX sees it; Kaggle's and Colab's images contain TensorFlow for CPUs",
             "pip install 'jax[tpu]' (device.backend: auto then takes JAX), or tensorflow-tpu==2.19.1 alone",
         )
-    elif "tpu" in machine and "TPU" not in seen.get("tensorflow", []):
-        yield Finding("TensorFlow here is the one for CPUs: it feeds, JAX trains on the TPU")
+    elif "tpu" in machine and "TPU" not in device_kinds.get("tensorflow", []):
+        yield Finding("TensorFlow is the build for CPUs: it reads the data, JAX trains on the TPU")
 
 
 def kaggle(job: Job) -> Iterator[Finding]:
-    """The credential, the competition as this account sees it, the week's hours. A local competition needs none."""
-    slug, how = job.params.competition.slug, job.params.kaggle
+    """Check the credential, access to the competition and the weekly quota. A local competition needs none of them."""
+    slug, settings = job.params.competition.slug, job.params.kaggle
     needed = bool(slug) and not job.params.competition.miniature
     try:
-        found = credentials.find(os.environ)
+        credential = credentials.find(os.environ)
     except UserError as user_error:
         yield Finding("no credential", str(user_error)) if needed else Finding("no credential, and none is needed")
         return
-    yield Finding(f"{found.kind} from {found.source}" + (f" ({found.username})" if found.username else ""))
-    for warning in found.warnings:
+    yield Finding(
+        f"{credential.kind} from {credential.source}" + (f" ({credential.username})" if credential.username else "")
+    )
+    for warning in credential.warnings:
         yield Finding("the credential", warning)
-    client = Client(os.environ, Patience(1, how.first_wait, how.longest_wait, how.stall), job.echo)
+    client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
     if needed:
         try:
             state = download.preflight(client, slug_of(slug))
         except UserError as user_error:
             yield Finding(f"the competition {slug}", str(user_error))
             if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *PASSING}:
-                return  # the next question would fail in the same way
+                return  # the next request would fail in the same way
         else:
             yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
             if state.closed:
-                yield Finding(f"{slug} takes no submissions (any more); training and honest scores work", unsure=True)
-            elif state.kernels_only and how.submit == "file":
+                yield Finding(
+                    f"{slug} takes no submissions (any more); training and honest scores still work", unsure=True
+                )
+            elif state.kernels_only and settings.submit == "file":
                 yield Finding(
                     f"{slug} takes submissions from notebooks only, kaggle.submit is file",
                     "set kaggle.submit to notebook, then `make kernel submit`",
@@ -134,7 +143,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
     try:
         quota = kernels.quota(client)
     except UserError as user_error:
-        yield Finding(f"the week's hours of GPU and TPU could not be asked: {user_error}", unsure=True)
+        yield Finding(f"could not read the weekly quota: {user_error}", unsure=True)
         return
     yield Finding(
         f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
@@ -145,20 +154,20 @@ def kaggle(job: Job) -> Iterator[Finding]:
 def disk(job: Job) -> Iterator[Finding]:
     free = shutil.disk_usage(job.work).free / 1e9
     small = job.params.competition.adapter == "digits" or job.params.competition.miniature > 0
-    need = 1.0 if small else ROOM
-    fix = f"{need:.0f} GB are needed, about: make room, or link work/ to a larger disk" if free < need else ""
+    need = 1.0 if small else DISK_GIGABYTES
+    fix = f"about {need:.0f} GB are needed: free some space, or link work/ to a larger disk" if free < need else ""
     yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
 
 
 def data(job: Job) -> Iterator[Finding]:
     for name, manifest in (("raw files", job.path("raw.json")), ("index and folds", job.path("data", "manifest.json"))):
-        made = read_manifest(manifest)
-        if made is None:
-            yield Finding(f"{name}: none yet; `make download` brings them")
+        result = read_manifest(manifest)
+        if result is None:
+            yield Finding(f"{name}: none yet; `make download` downloads them")
             return
-        whole = files_intact(manifest, made)
-        fix = "" if whole else "make download FORCE=1"
-        yield Finding(f"{name}: {len(made.files):,} files, {'whole' if whole else 'damaged'}", fix)
+        intact = files_intact(manifest, result)
+        fix = "" if intact else "make download FORCE=1"
+        yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
     prepared = load_prepared(job.path("data"))
     counts = prepared.part("train")["fold"].value_counts().sort_index()
     yield Finding(
@@ -168,7 +177,7 @@ def data(job: Job) -> Iterator[Finding]:
     for name in job.params.members:
         member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
         folds = range(job.params.prepare.folds)
-        done = [
+        current = [
             fold
             for fold in folds
             if is_current(
@@ -176,35 +185,31 @@ def data(job: Job) -> Iterator[Finding]:
                 fold_model_dependencies(job.work, prepared, job.params, member, fold),
             )
         ]
-        yield Finding(f"{name}: {len(done)} of {len(folds)} fold models trained and current")
+        yield Finding(f"{name}: {len(current)} of {len(folds)} fold models trained and current")
 
 
-def place(job: Job) -> Iterator[Finding]:
-    """Where `make resolve` would find the records."""
-    bucket, how = job.params.storage.bucket, job.params.storage
+def bucket_access(job: Job) -> Iterator[Finding]:
+    """Check that storage.bucket is readable, if there is one."""
+    bucket, settings = job.params.storage.bucket, job.params.storage
     if not bucket:
         yield Finding("the local disk")
         return
     try:
-        tried = storage.try_place(bucket, os.environ, how.seconds)
-        yield Finding(f"{bucket}: {tried.files} entries, answers in {tried.seconds:.1f} s")
+        listing = storage.try_place(bucket, os.environ, settings.seconds)
+        yield Finding(f"{bucket}: {listing.files} entries, answers in {listing.seconds:.1f} s")
     except UserError as user_error:
         yield Finding(bucket, str(user_error))
 
 
-LOOKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
+CHECKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
     "python": python,
     "disk": disk,
     "kaggle": kaggle,
     "data": data,
-    "storage": place,
+    "storage": bucket_access,
     "devices": devices,  # last: TensorFlow and JAX take seconds to start
 }
 
 
-def add_explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--explain", default="", help="an error message, pasted")
-
-
 if __name__ == "__main__":
-    main(run, add_explain)
+    main("doctor")

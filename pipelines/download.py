@@ -1,6 +1,5 @@
-"""Fetch the raw files of the competition, check each, and seal them with their digests."""
+"""Download the raw files of the competition, verify each and record their digests."""
 
-import argparse
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -15,42 +14,43 @@ from competition.data.competition import Settings
 from competition.kaggle import download, partial
 from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
+from pipelines.cli import main
 from pipelines.progress import ByteSteps
-from pipelines.runner import Job, display_path, kaggle_client, main
+from pipelines.runner import Job, display_path, kaggle_client
 
 
 def run(job: Job) -> None:
     """params -> raw/, raw.json; with --only: some files -> raw.only/"""
-    if pattern := getattr(job.options, "only", ""):  # the option of this stage alone
-        get_only(job, pattern)
+    if job.options.only:
+        download_some(job, job.options.only)
         return
-    how = job.params.prepare
-    wanted = Settings(**asdict(job.params.competition), seed=how.seed, group_column=how.group_column)
-    depends = {"competition": wanted.of_raw_files(), "source": source_digest(wanted.source)}
-    job.cached("download", job.path("raw.json"), depends, lambda: get(job, wanted))
+    prepare = job.params.prepare
+    settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+    depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
+    job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
 
 
-def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def download_all(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
     raw, archive = job.path("raw"), job.path("raw.archive")
 
     def fetch(slug: str, folder: Path) -> None:
-        """From Kaggle. The archive stays until what is in it is in place, so a killed run need not fetch it again."""
-        client, how = kaggle_client(job), job.params.kaggle
+        """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""
+        client, kaggle = kaggle_client(job), job.params.kaggle
         with ByteSteps() as steps:
-            unlisted = how.unlisted == "unpack"
-            download.fetch(client, slug, folder, archive, how.unpack_ratio, steps.update, unlisted)
+            unlisted = kaggle.unlisted == "unpack"
+            download.fetch(client, slug, folder, archive, kaggle.unpack_ratio, steps.update, unlisted)
 
-    if wanted.miniature or not (wanted.slug or wanted.source):
-        start_tensorflow(job)  # what is made here goes into record files
-    if attached := attached_input(job, wanted):
-        wanted = replace(wanted, source=attached)
-    # Everything unfinished is in this one folder. The caller holds a lock, so what is there was left by a killed run.
+    if settings.miniature or not (settings.slug or settings.source):
+        start_tensorflow(job)  # the digits and miniatures are generated from record files
+    if attached := attached_input(job, settings):
+        settings = replace(settings, source=attached)
+    # All unfinished work is in this folder. The caller holds a lock, so existing content is from a killed run.
     unfinished = job.path(".raw.unfinished")
-    for left in (*job.work.glob(".raw.*"), *job.work.glob("..raw.*")):  # earlier versions gave them random names
-        shutil.rmtree(left, ignore_errors=True)
+    for stale in (*job.work.glob(".raw.*"), *job.work.glob("..raw.*")):  # earlier versions used random names
+        shutil.rmtree(stale, ignore_errors=True)
     (unfinished / "raw").mkdir(parents=True)
     try:
-        ADAPTERS[wanted.adapter].download(unfinished / "raw", wanted, fetch)
+        ADAPTERS[settings.adapter].download(unfinished / "raw", settings, fetch)
         shutil.rmtree(raw, ignore_errors=True)
         (unfinished / "raw").rename(raw)
     finally:
@@ -62,36 +62,36 @@ def get(job: Job, wanted: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
     return files, {"files": len(files), "megabytes": round(megabytes, 1)}
 
 
-def get_only(job: Job, pattern: str) -> None:
-    """The files that `pattern` names, to look at. They are no part of raw/, which later stages need whole."""
-    slug, folder, how = job.params.competition.slug, job.path("raw.only"), job.params.kaggle
+def download_some(job: Job, pattern: str) -> None:
+    """Download the files that match `pattern`, for inspection. They stay out of raw/, which later stages need complete."""
+    slug, folder, settings = job.params.competition.slug, job.path("raw.only"), job.params.kaggle
     if not slug or job.params.competition.miniature:
         raise UserError(
             f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
             "(competition.slug is empty, or it is a miniature): leave ONLY out"
         )
     with ByteSteps() as steps:
-        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, how.unpack_ratio, steps.update)
+        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, settings.unpack_ratio, steps.update)
     job.echo(
-        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, to look at; the index, "
+        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; the index, "
         "the folds and training need all files: `make download` without ONLY"
     )
 
 
-def attached_input(job: Job, wanted: Settings) -> str:
-    """In a Kaggle notebook: the folder of the attached competition, which needs no download. "" elsewhere."""
-    if wanted.source or wanted.miniature or not wanted.slug:
+def attached_input(job: Job, settings: Settings) -> str:
+    """Folder of the competition that is attached to this Kaggle notebook; "" = none, or not in a Kaggle notebook."""
+    if settings.source or settings.miniature or not settings.slug:
         return ""
     if not storage.machine(os.environ, os.path.exists).startswith("kaggle"):
         return ""
-    found = storage.find_inputs("sample_submission.csv")
-    if found:
-        job.echo(f"download: {found[0]} is attached to this notebook; nothing need be fetched")
-    return found[0] if found else ""
+    folders = storage.find_inputs("sample_submission.csv")
+    if folders:
+        job.echo(f"download: {folders[0]} is attached to this notebook; no download needed")
+    return folders[0] if folders else ""
 
 
 def source_digest(source: str) -> str:
-    """Of names, sizes and times: enough to see that a local source changed, without reading gigabytes."""
+    """Digest of names, sizes and modification times: detects changes of a local source without reading it."""
     if not source:
         return ""
     path = Path(source)
@@ -101,9 +101,5 @@ def source_digest(source: str) -> str:
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
 
 
-def add_only(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", default="", help="fetch this file, folder or pattern alone, to look at")
-
-
 if __name__ == "__main__":
-    main(run, add_only)
+    main("download")

@@ -4,7 +4,8 @@ from competition.config.errors import UserError
 from competition.data.adapters import ADAPTERS
 from competition.data.prepared import load_prepared
 from competition.submission import grading, ledger
-from pipelines.runner import Job, add_file, main, newest_submission
+from pipelines.cli import main
+from pipelines.runner import Job, newest_submission
 
 
 def run(job: Job) -> None:
@@ -36,4 +37,4 @@ def run(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_file)
+    main("grade")

@@ -11,7 +11,8 @@ from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
-from pipelines.runner import Job, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 
 SHEET_IMAGES = 48
 
@@ -70,4 +71,4 @@ def draw_sheet(job: Job, prepared: Prepared, issues: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("issues-in-labels")

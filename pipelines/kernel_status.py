@@ -1,39 +1,38 @@
-"""What the kernel on Kaggle is doing: its status, or (--log) its log, which is followed while it runs."""
-
-import argparse
+"""Show the status of the kernel on Kaggle or, with --log, follow its log while it runs."""
 
 from competition.kaggle.client import SITE, Client
 from competition.kernels import api as kernels
 from competition.kernels.api import KernelVersion
 from competition.kernels.push import read_push_intent
-from pipelines.runner import Job, kaggle_client, main
+from pipelines.cli import main
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:
     """kernel/run.json, Kaggle -> the screen; nothing is changed"""
     client = kaggle_client(job)
     kernel = kernel_of(job, client)
-    name = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
+    label = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
     if job.options.log:
         state = kernels.follow(client, kernel, lambda text: print_log(job, text), 0, 0)
     else:
         state = kernels.status(client, kernel.owner, kernel.slug, kernel.version)
-    job.echo(f"kernel: {name}: {state.status}" + (f" ({state.message})" if state.message else ""))
-    job.echo(f"kernel: see {kernel.url}; `make kernel` brings home what it leaves")
+    job.echo(f"kernel: {label}: {state.status}" + (f" ({state.message})" if state.message else ""))
+    job.echo(f"kernel: see {kernel.url}; `make kernel` imports its results")
 
 
 def kernel_of(job: Job, client: Client) -> KernelVersion:
-    """The version that is under way; where none is, the newest one (version 0) of this competition's kernel."""
-    state, how = job.path("kernel", "run.json"), job.params.kernel
+    """Return the version that is running, else version 0, which stands for the newest of this competition's kernel."""
+    state, settings = job.path("kernel", "run.json"), job.params.kernel
     if state.exists():
-        under_way = read_push_intent(state)
-        if under_way.version:
-            return under_way.pushed
-        job.echo(f"kernel: the push of run {under_way.run} was never answered; `make kernel` looks for it")
-        owner, slug = under_way.owner, under_way.slug
+        push = read_push_intent(state)
+        if push.version:
+            return push.pushed
+        job.echo(f"kernel: Kaggle never confirmed the push of run {push.run}; `make kernel` looks for it")
+        owner, slug = push.owner, push.slug
     else:
-        owner = how.owner or kernels.username(client)
-        slug = how.slug or kernels.default_slug(job.params.competition.name)
+        owner = settings.owner or kernels.username(client)
+        slug = settings.slug or kernels.default_slug(job.params.competition.name)
     return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
 
 
@@ -42,9 +41,5 @@ def print_log(job: Job, text: str) -> None:
         job.echo(f"kernel | {line}")
 
 
-def add_log(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log", action="store_true", help="print its log")
-
-
 if __name__ == "__main__":
-    main(run, add_log)
+    main("kernel-status")

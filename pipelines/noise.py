@@ -1,6 +1,5 @@
 """Train one member with several seeds and nothing else changed: a smaller change of its score may be chance."""
 
-import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,9 @@ from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.runner import Job, display_path, selected_members
 from pipelines.trainer import open_trainer
 
 
@@ -79,9 +79,5 @@ def train_seed(job: Job, prepared: Prepared, member: Member, folder: Path) -> tu
     return [folder / "oof.npz"], {}
 
 
-def add_seeds(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=3)
-
-
 if __name__ == "__main__":
-    main(run, add_selection, add_seeds)
+    main("noise")

@@ -1,6 +1,5 @@
-"""Hours, sessions and dollars before they are spent: by steps measured here, or by what preflight found for a TPU."""
+"""Estimate hours, sessions and cost, from steps measured on this machine or from the preflight for a TPU."""
 
-import argparse
 import json
 import time
 from dataclasses import replace
@@ -29,24 +28,25 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.runner import Job, display_path, selected_members
 
 PRICES = Path(__file__).with_name("prices.yaml")
-STEPS_MEASURED = 12  # of an epoch, where the member has more
+STEPS_MEASURED = 12  # per epoch, at most
 
 
 def run(job: Job) -> None:
-    """params.yaml, preflight/<topology>.json -> work/<competition>/plan.json, and what it says on the screen"""
+    """params.yaml, preflight/<topology>.json -> work/<competition>/plan.json, and a summary on the screen"""
     prices, sizes = read_yaml(PRICES), sizes_of(job.path("data"), job.params)
     folds = job.params.prepare.folds
     job.echo(f"plan: {sizes.train:,} images in {folds} folds, {sizes.test:,} to predict, {sizes.classes} classes")
-    plan = planned_for(job, sizes, prices) if job.options.topology else planned_here(job, sizes)
+    plan = plan_topology(job, sizes, prices) if job.options.topology else plan_this_machine(job, sizes)
     write_json(job.path("plan.json"), {"sizes": sizes, **plan})
-    job.echo(f"plan: {display_path(job.path('plan.json'))} holds it all")
+    job.echo(f"plan: full results in {display_path(job.path('plan.json'))}")
 
 
-def planned_here(job: Job, sizes: Sizes) -> dict[str, Any]:
+def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     started = time.monotonic()
     start_backend(job)
     from competition.training.device import open_device
@@ -56,19 +56,19 @@ def planned_here(job: Job, sizes: Sizes) -> dict[str, Any]:
     for name in selected_members(job):
         member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
         with progress_bar(None, f"plan {name}: measuring some steps"):
-            speed = measured(member, sizes, device, job.params.predict.batch, job.params.predict.views)
+            speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         costs[name] = cost_of(load_of(member, job.params, name, sizes, device.replicas), speed)
-    for line in told(costs):
+    for line in member_lines(costs):
         job.echo(line)
     total = sum(cost.seconds for cost in costs.values()) + 2 * starting  # train and predict each start TensorFlow
-    job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), by steps measured just now")
+    job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     return {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
 
 
-def measured(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
-    """A little of the real work, by the code that does it, on noise: an epoch until all is compiled, more for the time.
+def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
+    """Measure training and prediction with the real trainer on random images.
 
-    Two folds, so that half of the few images is trained on and half is scored.
+    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
     """
     from competition.data.batches import steps_per_epoch
     from competition.training.trainer import Images, Trainer
@@ -81,56 +81,62 @@ def measured(member: Member, sizes: Sizes, device: Any, predict_batch: int, view
     images = Images(
         numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
     )
-    alone = replace(member, weights="none", teacher=(), external=())
-    trainer = Trainer(alone, images, sizes.classes, "accuracy", device, predict_batch)
+    plain_member = replace(member, weights="none", teacher=(), external=())
+    trainer = Trainer(plain_member, images, sizes.classes, "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
-        begun = time.monotonic()
-        short = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
-        trainer.train(0, short, None, lambda *_: None, lambda: False, watch=False)
-        return time.monotonic() - begun
+        started = time.monotonic()
+        schedule = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
+        trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False)
+        return time.monotonic() - started
 
-    def predict(names: tuple[str, ...], some: np.ndarray) -> float:
-        begun = time.monotonic()
-        trainer.predict(trainer.engine.weights(), images, some, names)
-        return time.monotonic() - begun
+    def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
+        started = time.monotonic()
+        trainer.predict(trainer.engine.weights(), images, selected_rows, names)
+        return time.monotonic() - started
 
     train(1)
-    ready = time.monotonic() - started
-    learned, held_out = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
-    scored = predict(("identity",), held_out)
-    steps = steps_per_epoch(len(learned), trainer.engine.batch)
-    step = max(min((train(3) - scored) / (3 * steps) for _ in range(2)), 1e-9)
-    first = predict(views, held_out)
-    again = predict(views, held_out)
-    each = again / len(held_out) / len(views)
-    return Speed(ready - steps * step - scored, step, scored / len(held_out), each, max(first - again, 0.0))
+    startup = time.monotonic() - started
+    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
+    held_out_seconds = predict(("identity",), held_out_rows)
+    steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
+    step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
+    first = predict(views, held_out_rows)
+    cached = predict(views, held_out_rows)
+    view_seconds = cached / len(held_out_rows) / len(views)
+    return Speed(
+        startup - steps * step_seconds - held_out_seconds,
+        step_seconds,
+        held_out_seconds / len(held_out_rows),
+        view_seconds,
+        max(first - cached, 0.0),
+    )
 
 
-def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
+def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
-    found = preflighted(job, topology.name)
+    preflight = preflight_members(job, topology.name)
     utilisation = prices["utilisation"]
     plans: dict[str, Any] = {}
-    for how in ("high", "likely", "low"):
+    for case in ("high", "likely", "low"):
         costs = {}
         for name in selected_members(job):
             member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
-            steps = found.get(name, {})
+            steps = preflight.get(name, {})
             missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
             if missing:
                 raise UserError(
-                    f"member {name}: preflight for {topology.name} has no good answer for {' and '.join(missing)}; "
+                    f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
                     f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
                 )
             speed = speed_by_preflight(
-                steps["train"], steps["predict"], len(job.params.predict.views), utilisation[how]
+                steps["train"], steps["predict"], len(job.params.predict.views), utilisation[case]
             )
             costs[name] = cost_of(load_of(member, job.params, name, sizes, topology.devices), speed)
-        plans[how] = costs
-    for line in told(plans["likely"]):
+        plans[case] = costs
+    for line in member_lines(plans["likely"]):
         job.echo(line)
-    seconds = {how: sum(cost.seconds for cost in costs.values()) for how, costs in plans.items()}
+    seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
     job.echo(
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
         f"{duration(seconds['low'])}: nobody has measured how much of its peak this TPU reaches with these members)"
@@ -142,7 +148,7 @@ def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any
         "between": seconds,
     }
     if topology.name == prices["kaggle"]["topology"]:
-        result["kaggle"] = on_kaggle(job, seconds["likely"], prices["kaggle"])
+        result["kaggle"] = plan_kaggle_sessions(job, seconds["likely"], prices["kaggle"])
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
@@ -150,18 +156,21 @@ def planned_for(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any
     return result
 
 
-def on_kaggle(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
-    cut = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
-    sessions, weeks = ("session" if cut.sessions == 1 else "sessions"), ("week" if cut.weeks == 1 else "weeks")
+def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
+    estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
+    sessions, weeks = (
+        ("session" if estimate.sessions == 1 else "sessions"),
+        ("week" if estimate.weeks == 1 else "weeks"),
+    )
     job.echo(
-        f"plan: on Kaggle {cut.sessions} {sessions} of at most {kaggle['session_hours']} h, {cut.hours:.1f} h in all: "
-        f"{cut.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {cut.weeks} {weeks} "
+        f"plan: on Kaggle {estimate.sessions} {sessions} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
+        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {estimate.weeks} {weeks} "
         f"(limits of {kaggle['as_of']})"
     )
-    return cut
+    return estimate
 
 
-def preflighted(job: Job, topology: str) -> dict[str, Any]:
+def preflight_members(job: Job, topology: str) -> dict[str, Any]:
     file = job.path("preflight", f"{topology}.json")
     if not file.exists():
         raise UserError(
@@ -171,7 +180,7 @@ def preflighted(job: Job, topology: str) -> dict[str, Any]:
     return members
 
 
-def told(costs: dict[str, Cost]) -> list[str]:
+def member_lines(costs: dict[str, Cost]) -> list[str]:
     return [
         f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
         f"one compilation for all folds saves {duration(cost.saved)}"
@@ -179,11 +188,5 @@ def told(costs: dict[str, Cost]) -> list[str]:
     ]
 
 
-def add_topology(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topology", default="", help="plan for this TPU, from its preflight; without it, for this machine"
-    )
-
-
 if __name__ == "__main__":
-    main(run, add_selection, add_topology)
+    main("plan")

@@ -19,8 +19,9 @@ from competition.artifacts.manifest import changed_keys, is_current, read_manife
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.data.prepared import Prepared, load_prepared
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_partial, main
+from pipelines.runner import Job
 from pipelines.trainer import open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
@@ -124,4 +125,4 @@ def predict_fold(
 
 
 if __name__ == "__main__":
-    main(run, add_partial)
+    main("predict")

@@ -1,7 +1,8 @@
-"""Hours of GPU and TPU that Kaggle allows this account this week."""
+"""Show the hours of TPU and GPU that are left this week."""
 
 from competition.kernels import api as kernels
-from pipelines.runner import Job, kaggle_client, main
+from pipelines.cli import main
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:
@@ -16,4 +17,4 @@ def run(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    main("quota")

@@ -1,4 +1,4 @@
-"""Say where the records are for the device in use, and why, after looking that they are really there."""
+"""Choose where this machine reads records from, and check that they are readable."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -8,35 +8,40 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.storage import locations as storage
-from pipelines.runner import Job, bucket_of, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, bucket_of, display_path
 
 
 def run(job: Job) -> None:
     """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
     data = job.require(job.path("data", "manifest.json"), "download")
-    local, how = job.path("data", "records"), job.params.storage
+    local, settings = job.path("data", "records"), job.params.storage
 
-    def make() -> tuple[Iterable[Path], Mapping[str, Any]]:
+    def choose() -> tuple[Iterable[Path], Mapping[str, Any]]:
         slug = job.params.competition.slug
         # No inputs: Kaggle attaches raw files, the records made from them are on the machine's disk.
         view = storage.MachineView(os.environ, os.path.exists, lambda: storage.kaggle_gcs_path(slug), list)
-        bucket = f"{bucket_of(job)}/data/records" if how.bucket else ""
+        bucket = f"{bucket_of(job)}/data/records" if settings.bucket else ""
         place = storage.choose_location(view, str(local), bucket, slug)
         try:
-            tried = storage.try_place(place.path, os.environ, how.seconds)
+            listing = storage.try_place(place.path, os.environ, settings.seconds)
         except UserError as user_error:
-            mend = "`make bucket` copies the records there" if how.bucket else "`make download FORCE=1` makes them anew"
-            raise UserError(f"{str(user_error).rstrip('.')}; {mend}") from None
+            remedy = (
+                "`make bucket` copies the records there"
+                if settings.bucket
+                else "`make download FORCE=1` makes them anew"
+            )
+            raise UserError(f"{str(user_error).rstrip('.')}; {remedy}") from None
         path = place.path if "://" in place.path else display_path(local)
-        found = {"path": path, "reason": place.reason, "machine": place.machine}
-        write_json(job.path("resolve.json"), found)
-        job.echo(f"resolve: {path}: {place.reason}; {tried.files} entries, read in {tried.seconds:.1f} s")
-        return [job.path("resolve.json")], found
+        choice = {"path": path, "reason": place.reason, "machine": place.machine}
+        write_json(job.path("resolve.json"), choice)
+        job.echo(f"resolve: {path}: {place.reason}; {listing.files} entries, read in {listing.seconds:.1f} s")
+        return [job.path("resolve.json")], choice
 
-    depends = {"data": data.digest, "device": job.params.device, "bucket": how.bucket}
+    depends = {"data": data.digest, "device": job.params.device, "bucket": settings.bucket}
     depends["machine"] = storage.machine(os.environ, os.path.exists)
-    job.cached("resolve", job.path("resolve.manifest.json"), depends, make)
+    job.cached("resolve", job.path("resolve.manifest.json"), depends, choose)
 
 
 if __name__ == "__main__":
-    main(run)
+    main("resolve")

@@ -1,4 +1,4 @@
-"""Every submission: what was expected, what Kaggle said, and how far apart the two may be by chance."""
+"""List submissions with expected score, Kaggle score and the 95 % interval of their difference."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +10,11 @@ from competition.data.prepared import load_prepared
 from competition.kaggle import delivery, submit
 from competition.kaggle.client import Client
 from competition.kaggle.submit import Submission
+from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.runner import Job, display_path, kaggle_client, main, printable
+from pipelines.cli import main
+from pipelines.runner import Job, display_path, kaggle_client, printable
 
 
 def run(job: Job) -> None:
@@ -24,17 +26,17 @@ def run(job: Job) -> None:
         client = kaggle_client(job, tries=1)
         try:
             on_kaggle = submit.submissions(client, slug)
-            note_news(job, client, slug, on_kaggle)
+            update_ledger(job, client, slug, on_kaggle)
         except UserError as user_error:
-            notes.append(f"Kaggle's list is not known: {user_error}")
+            notes.append(f"could not read Kaggle's list: {user_error}")
         try:
             limits = submit.limits(client, slug)
             notes.append(f"{limits.left} left today, {limits.today} made")
         except UserError as user_error:
-            notes.append(f"how many are left today is not known: {user_error}")
-    table = all_lines(job, on_kaggle)
+            notes.append(f"could not read how many are left today: {user_error}")
+    table = table_rows(job, on_kaggle)
     if table:
-        for line in laid_out(table):
+        for line in table_lines(list(table[0]), [[row[name] for name in table[0]] for row in table], indent=0):
             job.echo(line)
         share = job.params.kaggle.public_share
         job.echo(
@@ -49,37 +51,37 @@ def run(job: Job) -> None:
             f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
         )
     if unreadable := ledger.read(path).unreadable:
-        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and are left where they are")
+        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and were left unchanged")
     for note in notes:
         job.echo(f"submissions: {note}")
 
 
-def own_rows(job: Job) -> list[ledger.Row]:
+def ledger_rows(job: Job) -> list[ledger.Row]:
     return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
 
 
 def slug_of(job: Job) -> str:
-    """Kaggle's name of the competition, once the data say that it is there; "" for a local one."""
+    """Name of the competition on Kaggle; "" = a local one, or nothing prepared yet."""
     described = job.path("data", "competition.json")
     return Competition.load(described).slug if described.exists() else ""
 
 
-def note_news(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:
-    """Add to the ledger what became of submissions: lost answers, scores and errors that came since."""
-    known = ledger.read(job.submissions / "ledger.jsonl")
+def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:
+    """Add new scores, errors and unrecorded submissions from Kaggle's list to the ledger."""
+    entries = ledger.read(job.submissions / "ledger.jsonl")
     by_ref = {submission.ref: submission for submission in on_kaggle}
-    for row in own_rows(job):
+    for row in ledger_rows(job):
         digest, ref = row.entry.digest, row.ref
-        if row.state == "sending" or not ref:  # it may be there all the same: a lost answer, or sent from elsewhere
-            refs = ledger.refs(known, digest)
-            lost = [s.ref for s in on_kaggle if submit.tag(digest) in s.message and s.ref not in refs]
-            if not lost:
+        if row.state == "sending" or not ref:  # Kaggle may have it: the response was lost, or another machine sent it
+            refs = ledger.refs(entries, digest)
+            unrecorded_refs = [s.ref for s in on_kaggle if submit.tag(digest) in s.message and s.ref not in refs]
+            if not unrecorded_refs:
                 continue
-            ref = str(max(lost))
+            ref = str(max(unrecorded_refs))
             record(job, digest, "submitted", Submission(int(ref), "", "", "PENDING", None, None, "", ""))
         submission = by_ref.get(int(ref))
         if row.state == "submitted" or ref != row.ref:
-            if submission is None:  # older than the list goes
+            if submission is None:  # older than the first page of the list
                 submission = delivery.follow(client, slug, int(ref), delivery.ScoreWait(0, 1, 1))
             if submission.status != "PENDING":
                 record(job, digest, delivery.outcome(submission), submission)
@@ -87,30 +89,34 @@ def note_news(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submissio
             record(job, digest, "scored", submission)  # the deadline is over
 
 
-def record(job: Job, digest: str, what: ledger.What, found: Submission) -> None:
+def record(job: Job, digest: str, what: ledger.What, submission: Submission) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    event = ledger.Event(digest, what, str(found.ref), found.public, found.private, found.error, now)
+    event = ledger.Event(
+        digest, what, str(submission.ref), submission.public, submission.private, submission.error, now
+    )
     ledger.append(job.submissions / "ledger.jsonl", event)
 
 
-def all_lines(job: Job, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
-    """One line for each submission of the ledger, each time it was sent, and one for each that is not from here."""
-    known, rows = ledger.read(job.submissions / "ledger.jsonl"), []
-    others = {submission.ref: submission for submission in reversed(on_kaggle)}  # the oldest first
-    for row in own_rows(job):
-        refs = ledger.refs(known, row.entry.digest) - {int(row.ref or 0)}
-        tagged = [ref for ref, s in others.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
-        others.pop(int(row.ref or 0), None)
-        rows += [as_row(row, others.pop(ref)) for ref in tagged if ref in others]
+def table_rows(job: Job, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
+    """One row for each time a ledger entry was submitted, and one for each submission made elsewhere."""
+    entries, rows = ledger.read(job.submissions / "ledger.jsonl"), []
+    by_ref = {submission.ref: submission for submission in reversed(on_kaggle)}  # the oldest first
+    for row in ledger_rows(job):
+        refs = ledger.refs(entries, row.entry.digest) - {int(row.ref or 0)}
+        refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
+        by_ref.pop(int(row.ref or 0), None)
+        rows += [with_submission(row, by_ref.pop(ref)) for ref in refs_of_digest if ref in by_ref]
         state = "sending: outcome unknown, `make submit` looks for it" if row.state == "sending" else row.state
         rows.append(replace(row, state=state))
     lines = ledger.table(rows, job.params.kaggle.public_share)
-    own = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in zip(rows, lines, strict=True)]
-    return own + [foreign_line(submission) for submission in others.values()]
+    ledger_lines = [
+        {"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in zip(rows, lines, strict=True)
+    ]
+    return ledger_lines + [foreign_line(submission) for submission in by_ref.values()]
 
 
-def as_row(row: ledger.Row, submission: Submission) -> ledger.Row:
-    """Another submission of the same file, with what Kaggle says of it."""
+def with_submission(row: ledger.Row, submission: Submission) -> ledger.Row:
+    """The ledger row with state and scores of another submission of the same file."""
     return replace(
         row,
         ref=str(submission.ref),
@@ -122,14 +128,14 @@ def as_row(row: ledger.Row, submission: Submission) -> ledger.Row:
 
 
 def foreign_line(submission: Submission) -> dict[str, str]:
-    """A submission of this team that was made elsewhere: nothing but what Kaggle says is known of it."""
+    """Row of a submission of this team that is not in the ledger; all values are from Kaggle."""
     scores = {"public": submission.public, "private": submission.private}
     error = f": {printable(submission.error)}" if submission.error else ""
     return {
         "digest": "-",
         "ref": str(submission.ref),
         "made": submission.date[:16],
-        "members": f"{printable(submission.file)} (not from here)",
+        "members": f"{printable(submission.file)} (made elsewhere)",
         "cv": "-",
         "honest": "-",
         **{name: "-" if score is None else f"{score:.5f}" for name, score in scores.items()},
@@ -143,12 +149,5 @@ def state_of(submission: Submission) -> str:
     return "submitted" if submission.status == "PENDING" else delivery.outcome(submission)
 
 
-def laid_out(table: Sequence[dict[str, str]]) -> list[str]:
-    """Columns as wide as their longest text."""
-    lines = [{name: name for name in table[0]}, *table]
-    width = {name: max(len(line[name]) for line in lines) for name in table[0]}
-    return ["  ".join(line[name].ljust(width[name]) for name in width).rstrip() for line in lines]
-
-
 if __name__ == "__main__":
-    main(run)
+    main("submissions")

@@ -1,6 +1,5 @@
-"""Check the newest submission as Kaggle would, hand it in once, and wait for its score."""
+"""Check the newest submission against the sample, submit it once and wait for its score."""
 
-import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,10 +11,11 @@ from competition.data.prepared import load_prepared
 from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, slug_of
 from competition.submission import format, ledger
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_file, display_path, kaggle_client, main, newest_submission
+from pipelines.runner import Job, display_path, kaggle_client, newest_submission
 
-LONGEST = 12  # pauses between two looks grow to so many times the first
+LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
 
 
 def run(job: Job) -> None:
@@ -29,90 +29,91 @@ def run(job: Job) -> None:
         job.echo(f"submit: {line}")
     if checked.digest != entry.digest:
         raise UserError(
-            f"{display_path(file)} holds other predictions than it was made with; remove it, `make predict` brings it back"
+            f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
-    job.echo(
-        f"submit: {display_path(file)} holds {checked.rows:,} rows in the order and with the columns of the sample"
-    )
-    job.echo(f"submit: {expected(entry)}")
+    job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
+    job.echo(f"submit: {expected_score(entry)}")
     if not prepared.competition.slug:
         job.echo("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
         return
     slug = slug_of(prepared.competition.slug)
     if job.params.kaggle.submit == "notebook":
-        made = made_by_a_kernel(job, entry)
-        way = submit.by_kernel(made)
+        output = output_of_kernel(job, entry)
+        upload = submit.by_kernel(output)
     else:
-        made, way = None, submit.by_file(uploaded(job, entry, checked.content), display_path(file))
-    job.echo(f"kaggle competitions submit {slug} {way.command} -m '{submit.tag(entry.digest)}'")
-    hand_in(job, slug, entry, way, made)
+        output, upload = None, submit.by_file(file_to_upload(job, entry, checked.content), display_path(file))
+    job.echo(f"kaggle competitions submit {slug} {upload.command} -m '{submit.tag(entry.digest)}'")
+    submit_once(job, slug, entry, upload, output)
 
 
-def made_by_a_kernel(job: Job, entry: ledger.Entry) -> submit.Made:
-    """What `make kernel` noted of the submission that its kernel left, when it is the one in hand."""
-    made = submit.read_made(job.path("kernel", "submission.json"))
-    if made is None:
+def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.Made:
+    """Return the kernel output that holds this submission. Raises UserError if there is none or it holds another one."""
+    output = submit.read_made(job.path("kernel", "submission.json"))
+    if output is None:
+        raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
+    if output.digest != entry.digest:
         raise UserError(
-            "kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` has one made"
+            f"kaggle.submit is notebook, and version {output.version} of {output.kernel} made {output.digest[:12]}, not "
+            f"{entry.digest[:12]}; FILE={output.digest[:12]} submits that one; `make kernel` makes another after a change"
         )
-    if made.digest != entry.digest:
-        raise UserError(
-            f"kaggle.submit is notebook, and version {made.version} of {made.kernel} made {made.digest[:12]}, not "
-            f"{entry.digest[:12]}; FILE={made.digest[:12]} hands that one in, after a change `make kernel` makes another"
-        )
-    return made
+    return output
 
 
-def expected(entry: ledger.Entry) -> str:
+def expected_score(entry: ledger.Entry) -> str:
     partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
     if entry.honest_score is None:
         return f"no honest score is known{partial}"
-    error = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
-    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{error}{partial}"
+    se_text = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
+    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{se_text}{partial}"
 
 
-def hand_in(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: submit.Made | None) -> None:
-    """Send the file, unless it was sent before, and follow it to its score. One process at a time."""
+def submit_once(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, output: submit.Made | None) -> None:
+    """Send the file unless it was sent before and wait for its score. One process at a time."""
     try:
-        held = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
+        submit_lock = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
     except Timeout:
         raise UserError(
-            f"another `make submit` of {entry.competition} is under way; nothing was sent, wait for it or stop it"
+            f"another `make submit` of {entry.competition} is running; nothing was sent, wait for it or stop it"
         ) from None
-    with held:
-        send_and_follow(job, slug, entry, way, made)
+    with submit_lock:
+        send_and_follow(job, slug, entry, upload, output)
 
 
-def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, made: submit.Made | None) -> None:
-    known, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
-    before = ledger.already_sent(known, entry.digest)
-    if before is not None and before.what in ("scored", "failed") and not again:
-        say_result(job, before)
+def send_and_follow(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, output: submit.Made | None) -> None:
+    entries, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
+    last_event = ledger.already_sent(entries, entry.digest)
+    if last_event is not None and last_event.what in ("scored", "failed") and not again:
+        print_result(job, last_event)
         return
-    client, how = kaggle_client(job), job.params.kaggle
-    unresolved = before is not None and before.what == "sending"
+    client, settings = kaggle_client(job), job.params.kaggle
+    unresolved = last_event is not None and last_event.what == "sending"
 
-    def note(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
+    def record_event(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
         record(job, entry.digest, what, ref, public, private, error)
 
     with progress_bar(None, "waiting for the score") as bar:
         score_wait = delivery.ScoreWait(
-            how.score_wait, how.score_pause, how.score_pause * LONGEST, lambda seconds: bar.update_to(int(seconds))
+            settings.score_wait,
+            settings.score_pause,
+            settings.score_pause * LONGEST_PAUSE,
+            lambda seconds: bar.update_to(int(seconds)),
         )
-        if before is not None and before.what == "submitted" and not again:
-            job.echo(f"submit: sent before as {before.ref}; looking for its score")
-            submission = delivery.follow(client, slug, int(before.ref), score_wait)
+        if last_event is not None and last_event.what == "submitted" and not again:
+            job.echo(f"submit: sent before as {last_event.ref}; looking for its score")
+            submission = delivery.follow(client, slug, int(last_event.ref), score_wait)
             if submission.status != "PENDING":
                 what = delivery.outcome(submission)
-                note(what, before.ref, submission.public, submission.private, submission.error)
+                record_event(what, last_event.ref, submission.public, submission.private, submission.error)
         else:
             if again or not unresolved:
-                ready(job, client, slug)
-                if made is not None:
-                    submit.refuse_another_output(client, made)
-            earlier = delivery.Earlier(ledger.refs(known, entry.digest), unresolved)
-            request = submit.SubmissionRequest(slug, way, entry.digest, expected(entry), again, how.listing_lag)
-            submission = delivery.deliver(client, request, earlier, note, score_wait)
+                require_accepting(job, client, slug)
+                if output is not None:
+                    submit.refuse_another_output(client, output)
+            earlier = delivery.Earlier(ledger.refs(entries, entry.digest), unresolved)
+            request = submit.SubmissionRequest(
+                slug, upload, entry.digest, expected_score(entry), again, settings.listing_lag
+            )
+            submission = delivery.deliver(client, request, earlier, record_event, score_wait)
     if submission.status == "PENDING":
         job.echo(
             f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"
@@ -121,25 +122,25 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, way: submit.Way, m
         raise not_scored(str(submission.ref), submission.error)
     else:
         job.echo(
-            f"submit: {submission.ref} scored {told(submission.public, '')}; `make submissions` compares it with the others"
+            f"submit: {submission.ref} scored {score_text(submission.public, '')}; `make submissions` compares it with the others"
         )
 
 
-def say_result(job: Job, event: ledger.Event) -> None:
-    """What became of a file that was sent before; an error of Kaggle is one each time."""
+def print_result(job: Job, event: ledger.Event) -> None:
+    """Print the result of an earlier submission of the same file. Raises UserError if Kaggle could not score it."""
     if event.what == "failed":
         raise not_scored(event.ref, event.error)
-    job.echo(f"submit: scored before as {event.ref} ({told(event.public_score, event.error)})")
+    job.echo(f"submit: scored before as {event.ref} ({score_text(event.public_score, event.error)})")
     job.echo("submit: AGAIN=1 sends the same file once more")
 
 
 def not_scored(ref: str, error: str) -> UserError:
-    words = error.rstrip(".") or "it gives no reason"
-    return UserError(f"Kaggle could not score submission {ref}: {words}; AGAIN=1 sends the same file once more")
+    reason = error.rstrip(".") or "it gives no reason"
+    return UserError(f"Kaggle could not score submission {ref}: {reason}; AGAIN=1 sends the same file once more")
 
 
-def ready(job: Job, client: Client, slug: str) -> None:
-    """Whatever would make Kaggle refuse, before anything is sent."""
+def require_accepting(job: Job, client: Client, slug: str) -> None:
+    """Raise UserError if Kaggle would reject a submission now."""
     state = download.preflight(client, slug)
     if state.closed:
         raise UserError(f"{slug} takes no submissions (any more); nothing was sent")
@@ -152,8 +153,8 @@ def ready(job: Job, client: Client, slug: str) -> None:
     job.echo(f"submit: {limits.left} submissions to {slug} are left today")
 
 
-def uploaded(job: Job, entry: ledger.Entry, content: bytes) -> Path:
-    """The file as Kaggle gets it: what was checked, byte for byte, whatever an editor did to the one in submissions/."""
+def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
+    """Write the checked bytes to the file that is uploaded; the one in submissions/ may have been edited since."""
     path = job.path("submit", entry.file)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
@@ -166,13 +167,9 @@ def record(job: Job, digest: str, what: str, ref: str, public: float | None, pri
     ledger.append(job.submissions / "ledger.jsonl", event)
 
 
-def told(public: float | None, error: str) -> str:
+def score_text(public: float | None, error: str) -> str:
     return error or (f"public {public:.5f}" if public is not None else "no public score")
 
 
-def add_again(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--again", action="store_true", help="send a file that Kaggle has already")
-
-
 if __name__ == "__main__":
-    main(run, add_file, add_again)
+    main("submit")

@@ -8,7 +8,8 @@ from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings, honest_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.report.terminal import markdown, seeds_line
-from pipelines.runner import Job, add_partial, display_path, main
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
 
 METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
 
@@ -53,4 +54,4 @@ def run(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_partial)
+    main("table")

@@ -29,9 +29,10 @@ from competition.config.params_file import ancestors, in_training_order
 from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared, load_prepared
 from pipelines.backend import start_backend
+from pipelines.cli import main
 from pipelines.fold_training import remove_checkpoints, train_fold
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, main, selected_folds, selected_members
+from pipelines.runner import Job, display_path, selected_folds, selected_members
 from pipelines.teachers import describe_fold, is_trained, update_soft_labels
 from pipelines.trainer import open_trainer, start_device
 
@@ -202,4 +203,4 @@ def print_summary(job: Job, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(run, add_selection)
+    main("train")

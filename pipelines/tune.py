@@ -15,8 +15,9 @@ from competition.artifacts.dependencies import folds_used_in_tuning, tuning_depe
 from competition.artifacts.manifest import digest_of, write_json
 from competition.data.prepared import Prepared, load_prepared
 from competition.training.tuning import Values, search
+from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, add_selection, display_path, main, selected_members
+from pipelines.runner import Job, display_path, selected_members
 from pipelines.trainer import open_trainer
 
 
@@ -92,4 +93,4 @@ def tune_member(
 
 
 if __name__ == "__main__":
-    main(run, add_selection)
+    main("tune")

@@ -1,4 +1,4 @@
-"""The stages as a user runs them: real processes on a small digits world in a folder of its own."""
+"""Run stages as a user does: real processes on a small digits competition in its own folder."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Place:
-    """A params file, work/ and submissions/."""
+    """A folder with params.yaml, work/ and submissions/."""
 
     folder: Path
 
@@ -53,22 +53,22 @@ class Place:
         return self.folder / "submissions"
 
     def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
-        places = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
-        return [sys.executable, "-m", f"pipelines.{stage}", *map(str, places), "--set", sets, *arguments]
+        folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
+        return [sys.executable, "-m", f"pipelines.{stage}", *map(str, folders), "--set", sets, *arguments]
 
     def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> Ran:
-        command, around = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
-        ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=around, timeout=600)
+        command, variables = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
+        ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, timeout=600)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:
-        """Run it and expect that it ends well. Returns what it said."""
+        """Run a stage, expect exit code 0 and return its stdout."""
         ran = self.run(stage, *arguments, sets=sets)
         assert ran.code == 0, f"{stage}: {ran.out}\n{ran.err}"
         return ran.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
-        """Run it and expect a user_error: one sentence, no traceback, exit code 1."""
+        """Run a stage, expect a UserError (one sentence, no traceback, exit code 1) and return its stderr."""
         ran = self.run(stage, *arguments, sets=sets)
         assert ran.code == 1 and ran.err.startswith("goldfold: ") and "Traceback" not in ran.err, (
             f"{ran.out}\n{ran.err}"
@@ -76,7 +76,7 @@ class Place:
         return ran.err
 
     def stopped(self, signal_number: int, wait_for: str, stage: str, *arguments: str) -> Ran:
-        """Start it, send a signal as soon as a file of that pattern is in work/, and wait for its end."""
+        """Start a stage, send a signal once a file matches `wait_for` below work/, and wait for its end."""
         process = subprocess.Popen(self.command(stage, *arguments), cwd=ROOT, stdout=-1, stderr=-1, text=True)
         end = time.monotonic() + 200
         while process.poll() is None and time.monotonic() < end:
@@ -99,9 +99,9 @@ class Place:
         }
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """path -> (inode, time of change) of every result: equal means not touched at all.
+        """Path -> (inode, modification time) of every result; equal values mean the file was not touched.
 
-        Locks are no results, and decoded pixels are a cache: that they were used is noted on them.
+        Locks and the image cache are excluded: reading the cache changes its files.
         """
         return {
             path.relative_to(self.folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)

@@ -38,6 +38,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer",),
     ("pipelines.teachers",),
+    ("pipelines.cli",),
     ("pipelines",),
 ]
 SHARED = {
@@ -48,6 +49,7 @@ SHARED = {
     "pipelines.fold_training",
     "pipelines.trainer",
     "pipelines.teachers",
+    "pipelines.cli",
 }  # by all stages
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files: no room of their own
 

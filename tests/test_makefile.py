@@ -1,53 +1,64 @@
-"""The verbs, their order, and what reaches the stages, with a program that only writes down how it was called."""
+"""The verbs of make, their order and the arguments of the stages, recorded by a fake `python`."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from world import ROOT
 
-NOTE = f"""#!{sys.executable}
+from pipelines.cli import COMMON, OPTIONS, VERBS, app
+from pipelines.runner import Options
+
+FAKE_PYTHON = f"""#!{sys.executable}
 import json, os, sys
 if "pip" not in sys.argv:
     with open(os.environ["CALLS"], "a") as file:
         file.write(json.dumps([*sys.argv[1:], os.environ.get("DEBUG", "")]) + "\\n")
-    sys.exit(int("pipelines." + os.environ.get("FAILS", "") in sys.argv))
+    sys.exit(int(sys.argv[3:4] == [os.environ.get("FAILS")]))
 """
 
 
 @pytest.fixture
 def called(tmp_path: Path):
-    """called("train", "FOLD=2") -> the stages make ran, each as its list of arguments."""
+    """called("train", "FOLD=2") returns the argument list of each stage that make started."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "python").write_text(NOTE)
+    (folder / "python").write_text(FAKE_PYTHON)
     (folder / "python").chmod(0o755)
     for ready in (".ready", ".ready-dev"):
         (folder / ready).touch()
 
-    def make(*arguments: str, fails: str = "") -> list[list[str]]:
+    def run(*arguments: str, fails: str = "") -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
         calls = tmp_path / "calls"
         calls.unlink(missing_ok=True)
-        around = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
         ran = subprocess.run(
             ["make", f"BIN={folder}", *arguments],
             cwd=ROOT,
-            env={**around, "CALLS": str(calls), "FAILS": fails},
+            env={**environment, "CALLS": str(calls), "FAILS": fails},
             capture_output=True,
             text=True,
         )
-        assert (ran.returncode == 0) == (not fails), ran.stderr
-        return [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+        return ran, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
+    def make(*arguments: str, fails: str = "") -> list[list[str]]:
+        ran, calls = run(*arguments, fails=fails)
+        assert (ran.returncode == 0) == (not fails), ran.stderr
+        return calls
+
+    make.run = run
     return make
 
 
 def stages(calls: list[list[str]]) -> list[str]:
-    return [call[1].removeprefix("pipelines.") for call in calls]
+    assert all(call[:2] == ["-m", "pipelines"] for call in calls)
+    return [call[2] for call in calls]
 
 
 def option(call: list[str], name: str) -> str | None:
@@ -89,20 +100,20 @@ def test_member_fold_and_force_reach_training(called) -> None:
     assert "--member" not in train and "--fold" not in train and "--force" not in train
 
 
-def test_the_verbs_that_only_ask_kaggle_reach_their_stages(called) -> None:
+def test_kaggle_status_verbs_reach_their_stages(called) -> None:
     calls = called("leaderboard", "kernel-status", "kernel-log", "quota", "TOP=50")
-    assert stages(calls) == ["leaderboard", "kernel_status", "kernel_status", "quota"]
+    assert stages(calls) == ["leaderboard", "kernel-status", "kernel-status", "quota"]
     assert option(calls[0], "--top") == "50"
     assert ["--log" in call for call in calls] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("verb", ["submit", "kernel"])
-def test_again_reaches_what_is_otherwise_done_once(called, verb) -> None:
+def test_again_reaches_submit_and_kernel(called, verb) -> None:
     assert ["--again" in call for call in called(verb, "AGAIN=1")] == [True]
     assert ["--again" in call for call in called(verb)] == [False]
 
 
-def test_partial_predictions_are_asked_for_in_both_stages(called) -> None:
+def test_allow_partial_reaches_both_stages_of_predict(called) -> None:
     assert all("--allow-partial" in call for call in called("predict", "ALLOW_PARTIAL=1"))
     assert not any("--allow-partial" in call for call in called("predict"))
 
@@ -114,16 +125,81 @@ def test_debug_reaches_every_stage(called) -> None:
 
 
 def test_help_names_every_verb_and_variable() -> None:
-    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for verb in ("download", "train", "predict", "tune", "blend", "submit", "test", "clean", "fresh", "help"):
-        assert f"\n  {verb} " in told
+        assert f"\n  {verb} " in output
     for verb in ("kernel", "kernel-status", "kernel-log", "quota", "leaderboard", "submissions"):
-        assert f"\n  {verb} " in told
+        assert f"\n  {verb} " in output
     for variable in ("PARAMS=", "SET=", "MEMBER=", "FOLD=", "FORCE=", "ALLOW_PARTIAL=", "DEBUG=", "EXTRA="):
-        assert variable in told
+        assert variable in output
 
 
-def test_every_stage_that_make_names_is_there() -> None:
-    named = set(re.findall(r"call STAGE,([a-z_]+)\)", (ROOT / "Makefile").read_text()))
-    assert "download" in named
-    assert [stage for stage in named if not (ROOT / "pipelines" / f"{stage}.py").exists()] == []
+def test_make_calls_only_verbs_of_the_command() -> None:
+    calls = re.findall(r"call STAGE,(\$\(if [^)]*\),[^)]*|[^)]*)\)", (ROOT / "Makefile").read_text())
+    stages = {name for call in calls for name in re.findall(r"[a-z-]{4,}", call)}
+    assert {"download", "debug", "train", "kernel-status"} <= stages
+    assert stages <= VERBS.keys()
+
+
+@pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("EPOCHS=3", 'did you mean SET="train.epochs=3"?'),
+        ("FOLDS=3", 'did you mean FOLD=3 or SET="prepare.folds=3"?'),
+        ("MEMBERS=cnn", "did you mean MEMBER=cnn"),
+        ("member=cnn", "did you mean MEMBER=cnn"),
+        ("TRAIN_EPOCHS=3", 'did you mean SET="train.epochs=3"?'),
+        ('ZZZZ=it\'s a "test"', 'ZZZZ=it\'s a "test": unknown variable; variables: A AGAIN'),
+    ],
+)
+def test_an_unknown_variable_is_an_error_with_a_suggestion_and_nothing_runs(called, variable, suggestion) -> None:
+    ran, calls = called.run("train", variable)
+    assert ran.returncode == 2 and calls == []
+    assert suggestion in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_checked(called, monkeypatch) -> None:
+    output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r"\b([A-Z][A-Z_]*)=", output)) - {"PYTHON", "BIN"}
+    assert {"MEMBER", "TOPOLOGY", "SEEDS", "EXPLAIN"} <= names
+    monkeypatch.setenv("EPOCHS", "3")
+    assert stages(called("quota", *(f"{name}=" for name in names))) == ["quota"]
+
+
+def test_variables_of_the_environment_reach_the_stages(called, monkeypatch) -> None:
+    monkeypatch.setenv("MEMBER", "cnn")
+    assert option(called("train")[-1], "--member") == "cnn"
+
+
+def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_a_module_and_shows_its_options(verb) -> None:
+    source = (ROOT / "pipelines" / f"{verb.replace('-', '_')}.py").read_text()
+    assert source.endswith(f'if __name__ == "__main__":\n    main("{verb}")\n')
+    output = CliRunner().invoke(app, [verb, "--help"]).stdout
+    for name in (*COMMON, *VERBS[verb].options):
+        assert OPTIONS[name].get("flag", f"--{name.replace('_', '-')}") in output
+
+
+def test_the_command_and_the_module_of_a_stage_are_the_same() -> None:
+    help_texts = {
+        command_line(*arguments, "--help").stdout for arguments in (["pipelines", "plan"], ["pipelines.plan"])
+    }
+    assert len(help_texts) == 1 and help_texts.pop().startswith("Usage: goldfold plan [OPTIONS]")
+
+
+def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
+    ran = command_line("pipelines", "preflight", "--mode", "fast")
+    assert ran.returncode == 2 and "'fast' is not one of compile, quick, ops" in ran.stderr
+    ran = command_line("pipelines", "train", "--epochs", "3")
+    assert ran.returncode == 2 and "No such option: --epochs" in ran.stderr
+    assert command_line("pipelines", "trian").returncode == 2
+
+
+def test_every_option_has_a_help_text_and_belongs_to_a_verb() -> None:
+    assert {f.name for f in fields(Options)} == OPTIONS.keys()
+    assert {*COMMON, *(name for verb in VERBS.values() for name in verb.options)} == OPTIONS.keys()
+    assert all(settings["help"] for settings in OPTIONS.values())

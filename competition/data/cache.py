@@ -84,7 +84,7 @@ def decode_images(
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
     """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
-    return _on_disk(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
+    return _open_cached(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
 
 
 def cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Path:

@@ -10,13 +10,13 @@ Which views are valid depends on the competition: a flipped digit is another dig
 """
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.suggestions import did_you_mean
 
 View = Callable[[Any], Any]  # (B, H, W, 3) -> (B, H, W, 3)
 
@@ -170,9 +170,7 @@ def _view(name: str) -> View:
     if name in GROUPS:
         raise UserError(f"'{name}' is a group of views and cannot be combined with '+'; name one of its views")
     names = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
-    close = get_close_matches(name, names, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"expected one of {', '.join(names)}"
-    raise UserError(f"view '{name}' is not known; {hint}")
+    raise UserError(f"view '{name}' is not known{did_you_mean(name, names)}")
 
 
 def _take(images: Any, indices: np.ndarray, axis: int) -> Any:

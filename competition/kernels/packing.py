@@ -41,6 +41,7 @@ NEEDS = {
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
     "tqdm": "tqdm",
+    "typer": "typer",
 }
 
 

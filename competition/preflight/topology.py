@@ -5,10 +5,10 @@ A device runs a program and holds a share of the batch: one core of v2 and v3, o
 
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from competition.config.errors import UserError
+from competition.config.suggestions import did_you_mean
 
 GIB = 2**30
 
@@ -91,9 +91,7 @@ def topology_named(name: str) -> Topology:
     topology = TOPOLOGIES.get(ALIASES.get(plain, plain))
     if topology:
         return topology
-    near = get_close_matches(plain, [*TOPOLOGIES, *ALIASES], n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"TOPOLOGY={name}: unknown; {hint}known are {', '.join(TOPOLOGIES)}")
+    raise UserError(f"TOPOLOGY={name}: unknown{did_you_mean(plain, [*TOPOLOGIES, *ALIASES])}")
 
 
 def devices_of(topology: Topology) -> list[Any]:

@@ -1,7 +1,5 @@
 """prepare.group_by through the stage itself, on a folder of photos with planted series."""
 
-from argparse import Namespace
-
 import pandas as pd
 import pytest
 from photos import retaken, scene
@@ -12,7 +10,7 @@ from competition.config.errors import UserError
 from competition.data.competition import Settings
 from competition.data.index import load
 from pipelines import download, prepare
-from pipelines.runner import Job
+from pipelines.runner import Job, Options
 
 CLASSES, ALONE, SERIES, PHOTOS, TESTS = 2, 14, 4, 4, 50
 
@@ -45,7 +43,7 @@ def stage(source, tmp_path):
             f"competition.adapter=folder competition.source={source} prepare.folds=3 "
             f"competition.label_column=label {overrides}"
         )
-        told = Namespace(force=False, debug=True, like=like, set="", params="", **options)
+        told = Options(force=False, debug=True, like=like, **options)
         job = Job(chosen, (), told, tmp_path, tmp_path)
         download.run(job)
         prepare.run(job)

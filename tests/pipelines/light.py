@@ -1,4 +1,4 @@
-"""What `make download predict` leaves, written by hand in no time: enough for the stages that only talk to Kaggle."""
+"""Handwritten results of `make download predict`, sufficient for the stages that only use Kaggle."""
 
 import hashlib
 import json
@@ -31,16 +31,16 @@ DIGEST = hashlib.sha256(CSV).hexdigest()
 
 @dataclass(frozen=True)
 class Desk:
-    """A Kaggle, and a place with one submission that is ready to be sent."""
+    """A fake Kaggle and a folder with one submission that is ready to be sent."""
 
     kaggle: FakeKaggle
     place: Place
     home: Path
 
     def start(self, stage: str, *arguments: str, sets: str = "") -> "subprocess.Popen[str]":
-        around = {**os.environ, **self.kaggle.environment(self.home)}
+        environment = {**os.environ, **self.kaggle.environment(self.home)}
         command = self.place.command(stage, *arguments, sets=sets)
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=around)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     def run(self, stage: str, *arguments: str, sets: str = "") -> Ran:
         process = self.start(stage, *arguments, sets=sets)

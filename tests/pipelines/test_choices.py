@@ -48,7 +48,7 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place
     assert "folds unknown" not in said and "other folds than ours" not in said
     (place.folder / "oof.csv").unlink()
     assert "members.torch.predictions.oof: " in place.refused("blend")
-    assert "there is no such member; params names slim, wide" in place.refused("train", "--member=torch")
+    assert "no such member; the members are slim, wide" in place.refused("train", "--member=torch")
 
 
 def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_reported(place: Place) -> None:

@@ -1,7 +1,6 @@
 """Promises of docs/kaggle_and_tpu.md that no other test shows."""
 
 import functools
-from argparse import Namespace
 
 from stages import Place
 from world import ROOT, params
@@ -11,7 +10,7 @@ from competition.artifacts.manifest import write_manifest
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
 from pipelines import download
-from pipelines.runner import Job
+from pipelines.runner import Job, Options
 
 
 def test_in_a_kaggle_notebook_the_attached_folder_is_taken_and_nothing_is_fetched(tmp_path, monkeypatch) -> None:
@@ -26,10 +25,10 @@ def test_in_a_kaggle_notebook_the_attached_folder_is_taken_and_nothing_is_fetche
     work = tmp_path / "work"
     work.mkdir()
     told = params("competition.name=x competition.adapter=flowers competition.slug=flowers")
-    job = Job(told, (), Namespace(force=False, debug=False), work, tmp_path)
+    job = Job(told, (), Options(force=False, debug=False), work, tmp_path)
     download.run(job)
     assert (work / "raw" / "sample_submission.csv").read_text() == "id,label\na,0\n"
-    assert f"download: {attached} is attached to this notebook; nothing need be fetched" in job.echoed
+    assert f"download: {attached} is attached to this notebook; no download needed" in job.echoed
 
 
 def test_an_unfinished_fold_model_goes_with_the_kernel_and_one_without_a_checkpoint_does_not(tmp_path) -> None:
@@ -52,7 +51,7 @@ def test_results_that_differ_from_the_buckets_stay_on_both_sides_until_they_are_
         (folder / "weights.npz").write_text(text)
         write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
     said = place.do("bucket", sets=sets)
-    assert "1 results differ and stayed as they are on both sides (members/cnn/fold0)" in said
+    assert "1 results differ and were left unchanged on both sides (members/cnn/fold0)" in said
     assert [(folder / "weights.npz").read_text() for folder in (here, there)] == ["mine", "theirs"]
     place.do("bucket", "--force", sets=sets)
     assert [(folder / "weights.npz").read_text() for folder in (here, there)] == ["mine", "mine"]

@@ -1,6 +1,5 @@
 """`make download` and `make doctor` against a Kaggle on loopback and its real client."""
 
-import argparse
 import random
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from competition.kaggle import download
 from competition.kaggle.client import Client, Patience
 from pipelines import doctor
 from pipelines.progress import Bar, ByteSteps
-from pipelines.runner import Job
+from pipelines.runner import Job, Options
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -103,9 +102,9 @@ def doctor_says(place, monkeypatch, environment):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(doctor, "LOOKS", {"kaggle": doctor.kaggle})
+    monkeypatch.setattr(doctor, "CHECKS", {"kaggle": doctor.kaggle})
     overrides = parse_overrides("")
-    options = argparse.Namespace(explain="", debug=False)
+    options = Options()
     job = Job(load_params(place.params, overrides), overrides, options, place.work, place.submissions)
     try:
         doctor.run(job)
@@ -140,15 +139,13 @@ def test_the_doctor_asks_about_the_competition(kaggle, place, monkeypatch, envir
     assert any(line.startswith("WRONG kaggle: ") for line in said)
     assert any(fix in line for line in said)
     assert "Kaggle answers; this week" in said[-1]  # the rest is still asked
-    assert end == "1 thing to mend, each with its fix above"
+    assert end == "1 error, each with its fix above"
 
 
 def test_a_quota_that_cannot_be_asked_is_a_note(kaggle, place, monkeypatch, environment):
     kaggle.faults["GetAcceleratorQuotaStatistics"] = ["500"]
     said, end = doctor_says(place, monkeypatch, environment)
-    assert said[-1].startswith(
-        "note  kaggle: the week's hours of GPU and TPU could not be asked: Kaggle's server failed"
-    )
+    assert said[-1].startswith("note  kaggle: could not read the weekly quota: Kaggle's server failed")
     assert end == ""
 
 

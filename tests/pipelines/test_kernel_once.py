@@ -43,7 +43,7 @@ def test_a_killed_push_is_attached_to_and_a_damaged_output_is_fetched_again(desk
     name = json.loads((desk.place.work / "kernel" / "run.json").read_text())["run"]
     about = {"run": name, "status": "done", "code": 0, "problem": "", "devices": "", "units": [], "seconds": 1}
     output.write_text(json.dumps(about))
-    assert f"going on with run {name}, version 1" in desk.do("kernel")
+    assert f"resuming run {name}, version 1" in desk.do("kernel")
     assert desk.kaggle.count("SaveKernel") == 1
 
 

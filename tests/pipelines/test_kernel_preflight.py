@@ -1,6 +1,5 @@
 """make kernel: what preflight has turned down is not pushed to a TPU."""
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ from competition.config.errors import UserError
 from competition.preflight.answers import PreflightResult, store_result
 from competition.preflight.results import question_of
 from competition.preflight.topology import GIB, topology_named
-from pipelines.kernel import heed_preflight
-from pipelines.runner import Job
+from pipelines.kernel import check_preflight
+from pipelines.runner import Job, Options
 
 
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:
@@ -20,7 +19,7 @@ def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job
     question = question_of(told.members["cnn"], told, topology_named("v5e-8"), "auto", 10)
     answer = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
     store_result(question, answer, folder / "preflight" / "answers")
-    return Job(told, (), Namespace(force=force, debug=False), folder, folder)
+    return Job(told, (), Options(force=force, debug=False), folder, folder)
 
 
 def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> None:
@@ -28,7 +27,7 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
     with pytest.raises(
         UserError, match=r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
     ):
-        heed_preflight(job, 10, job.params.members)
+        check_preflight(job, 10, job.params.members)
     assert job.echoed[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether mobilenet would run there"
 
 
@@ -47,5 +46,5 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
 )
 def test_what_fits_is_no_tpu_or_is_forced_is_not_in_the_way(tmp_path: Path, verdict, machine, force, said) -> None:
     job = job_on(tmp_path, machine, verdict, force)
-    heed_preflight(job, 10, {"cnn": job.params.members["cnn"]})
+    check_preflight(job, 10, {"cnn": job.params.members["cnn"]})
     assert [line.rpartition(":")[0] for line in job.echoed] == said

@@ -193,7 +193,7 @@ def test_two_processes_never_write_the_same_result(place: Place) -> None:
         (("--fold", "two"), "FOLD=two: folds are whole numbers"),
         (("--fold", "0,,1"), "FOLD=0,,1: folds are whole numbers"),
         (("--fold", "1.5"), "FOLD=1.5: folds are whole numbers"),
-        (("--member", "wid"), "MEMBER=wid: there is no such member; params names slim, wide"),
+        (("--member", "wid"), "MEMBER=wid: no such member; the members are slim, wide"),
     ],
 )
 def test_a_wrong_member_or_fold_is_an_error(finished: Place, arguments: tuple[str, str], message: str) -> None:

@@ -171,7 +171,7 @@ def test_a_file_changed_by_hand_is_not_sent(world) -> None:
     head, first, *rest = file.read_text().splitlines()
     file.write_text("\n".join([head, first.split(",")[0] + ",103", *rest]))
     before = len(world.kaggle.calls)
-    assert "holds other predictions than it was made with" in world.refused("submit", "--again")
+    assert "does not hold the predictions it was written with" in world.refused("submit", "--again")
     assert len(world.kaggle.calls) == before
 
 
@@ -186,7 +186,7 @@ def test_a_score_that_comes_late_is_found_by_the_table(world) -> None:
     row = [line for line in said.splitlines() if line.startswith(entry["digest"][:12])][-1]  # one for each time
     assert f"{public:.5f}" in row and f"{public - entry['honest_score']:+.4f}" in row and row.endswith("scored")
     assert "left today" in said
-    assert "is not known: Kaggle does not accept" in world.do("submissions", KAGGLE_KEY="wrong")
+    assert "could not read Kaggle's list: Kaggle does not accept" in world.do("submissions", KAGGLE_KEY="wrong")
 
 
 def test_two_submissions_are_compared_row_by_row(world) -> None:
@@ -227,7 +227,7 @@ def test_one_stale_fold_is_made_again_with_an_index_too_large_for_the_kernels_fi
     (request,) = (run.request for run in world.kaggle.kernels["ada/goldfold-small"][-1:])
     assert request["datasetDataSources"] == ["ada/goldfold-small-carried"]
     said = world.do("kernel", "--fold", "1", sets=sets)  # followed later
-    assert "kernel: going on with run" in said and world.kaggle.count("SaveKernel") == pushes + 1
+    assert "kernel: resuming run" in said and world.kaggle.count("SaveKernel") == pushes + 1
     assert "prepare: groups and folds as in work/small/kernel/index/index.csv" in said
     new = world.place.weights()
     assert new["slim/fold0"] == old["slim/fold0"] and new["slim/fold1"] != old["slim/fold1"]
@@ -269,7 +269,7 @@ def test_from_download_to_a_scored_line_through_a_notebook(downloaded, notebooks
 def test_after_another_choice_a_notebook_blends_again_from_predictions_that_are_here(world, notebooks_only) -> None:
     sets, before = "kaggle.submit=notebook honest.resamples=21", world.place.submission()
     said = world.do("kernel", sets=sets)
-    assert "2 folders of this machine go with it" in said and "pipelines.train" not in said
+    assert "2 folders of this machine are sent with it" in said and "pipelines.train" not in said
     packs = world.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
     assert packs == {f"work-small-members-slim-fold{fold}-views.pack" for fold in (0, 1)}
     assert world.place.submission() == before  # of the same predictions, by the same rules
@@ -296,8 +296,8 @@ def test_external_images_below_the_projects_folder_go_with_the_kernel(downloaded
     around = {"cwd": tmp_path, "PYTHONPATH": str(ROOT)}
     assert "6 external" in world.do("prepare", sets=sets, **around)
     said = world.do("kernel", "--fold", "0", sets=f"{sets} kaggle.submit=notebook", **around)
-    assert "1 folders of this machine go with it" in said and "WARNING" not in said
-    assert "it leaves no submission, for slim fold 1 would still be missing" in said
+    assert "1 folders of this machine are sent with it" in said and "WARNING" not in said
+    assert "no submission will be made: slim fold 1 would still be missing" in said
     assert "train slim: fold 0 current" in world.do("train", "--fold", "0", sets=sets, **around)
 
 
@@ -327,7 +327,7 @@ def test_the_doctor_says_what_is_here_and_what_errors_mean(world) -> None:
         assert f"{line}" in said, said
     assert "Kaggle does not accept the credential" in world.run("doctor", KAGGLE_KEY="wrong").out
     assert "accept them on the Rules page" in world.do("doctor", "--explain=You must accept this competition's rules")
-    assert "is not known here" in world.refused("doctor", "--explain=the cat sat on the keyboard")
+    assert "unknown error" in world.refused("doctor", "--explain=the cat sat on the keyboard")
 
 
 def test_results_live_in_a_bucket_and_records_are_read_there(world, tmp_path_factory) -> None:

@@ -49,7 +49,7 @@ def test_of_two_submits_at_once_one_refuses(desk) -> None:
     first = desk.start("submit")
     assert desk.kaggle.held.wait(300)
     told = desk.refused("submit")
-    assert "another `make submit` of small is under way; nothing was sent" in told
+    assert "another `make submit` of small is running; nothing was sent" in told
     desk.kaggle.released.set()
     first.communicate(timeout=300)
     assert (first.returncode, sent(desk)) == (0, [DIGEST])
@@ -94,8 +94,8 @@ def test_the_table_shows_everything_on_kaggle_and_keeps_scores_when_the_limits_f
     (own,) = [line for line in said.splitlines() if line.startswith(DIGEST[:12])]
     assert own.split()[1] == str(first) and "0.90000" in own and own.endswith("scored")
     (foreign,) = [line for line in said.splitlines() if str(second) in line]
-    assert "mine?[2J.csv (not from here)" in foreign and foreign.endswith("scored")
-    assert "how many are left today is not known: Kaggle's server failed" in said
+    assert "mine?[2J.csv (made elsewhere)" in foreign and foreign.endswith("scored")
+    assert "could not read how many are left today: Kaggle's server failed" in said
 
 
 def test_an_open_attempt_is_called_unknown_and_a_dead_kaggle_hides_no_line(desk) -> None:
@@ -103,4 +103,4 @@ def test_an_open_attempt_is_called_unknown_and_a_dead_kaggle_hides_no_line(desk)
     desk.kaggle.faults["ListSubmissions"] = ["500"] * 9
     said = desk.do("submissions")
     assert "sending: outcome unknown, `make submit` looks for it" in said
-    assert "Kaggle's list is not known" in said and "5 left today" in said
+    assert "could not read Kaggle's list" in said and "5 left today" in said

@@ -10,7 +10,7 @@ import pytest
 from competition.preflight.answers import PreflightResult
 from competition.preflight.topology import GIB, topology_named
 from pipelines.plan import duration
-from pipelines.preflight import advice, batch_key, said_at, table
+from pipelines.preflight import advice, batch_key, parameter_location, table
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """extends: base.yaml
@@ -34,13 +34,13 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_what_to_change_is_named_by_file_and_line(recipe: Path) -> None:
-    assert said_at(recipe, ("train", "batch")) == "recipe.yaml line 4: train.batch"
-    assert said_at(recipe, ("predict", "views", 1)) == "base.yaml line 5: predict.views.1"
+    assert parameter_location(recipe, ("train", "batch")) == "recipe.yaml line 4: train.batch"
+    assert parameter_location(recipe, ("predict", "views", 1)) == "base.yaml line 5: predict.views.1"
 
 
 def test_the_batch_is_changed_where_the_member_has_it_from(recipe: Path) -> None:
-    assert said_at(recipe, batch_key(recipe, "small")) == "recipe.yaml line 4: train.batch"
-    assert said_at(recipe, batch_key(recipe, "large")) == "recipe.yaml line 10: members.large.train.batch"
+    assert parameter_location(recipe, batch_key(recipe, "small")) == "recipe.yaml line 4: train.batch"
+    assert parameter_location(recipe, batch_key(recipe, "large")) == "recipe.yaml line 10: members.large.train.batch"
 
 
 def test_the_table_says_what_fits_and_how_full_the_memory_is() -> None:
@@ -58,7 +58,7 @@ def test_the_table_says_what_fits_and_how_full_the_memory_is() -> None:
 
 def test_a_batch_that_may_fit_is_told_as_a_guess_and_a_searched_one_as_a_fact() -> None:
     tpu, answer = topology_named("v5e-8"), PreflightResult("train", 256, "too_big", 32 * GIB, 16 * GIB)
-    assert advice(answer, None, tpu) == "about 128 images would fit (SEARCH=1 finds out)"
+    assert advice(answer, None, tpu) == "about 128 images would fit (SEARCH=1 finds the exact number)"
     assert advice(answer, PreflightResult("train", 64, "fits"), tpu) == "a batch of 64 is the largest that fits"
 
 

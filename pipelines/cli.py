@@ -1,0 +1,166 @@
+"""The `goldfold` command: one verb per stage, each with typed options.
+
+Every platform and every caller uses the same command line; `make` only adds the order of the verbs:
+
+    make train SET="train.epochs=3"                      Linux, macOS
+    goldfold train --set "train.epochs=3"                anywhere after `pip install -e ".[cpu]"`, Windows included
+    python -m pipelines train --set "train.epochs=3"     the same from the project's folder, without installation
+    !python -m pipelines train --set "train.epochs=3"    a notebook cell, after %cd to the project's folder
+
+What the make targets run: download = download, prepare; train = resolve, preflight --mode ops --if-tpu, tune, train;
+predict = predict, blend.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.runner import Options, run_stage
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a typer callback that accepts `choices` and the empty string."""
+
+    def check(value: str) -> str:
+        if value and value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check
+
+
+# Keyword arguments of typer.Option, by field of Options. Types and defaults are those of the field.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "params": {"help": "Parameter file; params.yaml by default.", "show_default": False},
+    "sets": {"flag": "--set", "help": 'Overrides of parameters: "train.epochs=3 members.cnn.image_size=32".'},
+    "work": {"help": "Folder of all results but submissions; work/ by default.", "show_default": False},
+    "submissions": {"help": "Folder of submissions and their ledger; submissions/ by default.", "show_default": False},
+    "force": {"help": "Compute again although the result is current."},
+    "debug": {"help": "Print full tracebacks and warnings of TensorFlow."},
+    "member": {"help": "Only this member.", "metavar": "NAME"},
+    "fold": {"help": "Only these folds, e.g. 0 or 0,2.", "metavar": "NUMBERS"},
+    "allow_partial": {"help": "Continue although fold models are missing."},
+    "debug_rows": {"help": "Largest number of rows to train on."},
+    "a": {"help": "First digits of a submission's name.", "metavar": "DIGEST"},
+    "b": {"help": "First digits of the other submission's name.", "metavar": "DIGEST"},
+    "file": {"help": "This submission instead of the newest.", "metavar": "NAME"},
+    "again": {"help": "Repeat what is otherwise done once: submit the same file, or push another kernel."},
+    "only": {"help": "Download only this file, folder or pattern, for inspection.", "metavar": "PATTERN"},
+    "like": {"help": "Take groups and folds from this index.csv.", "metavar": "FILE"},
+    "explain": {"help": "Explain this error message.", "metavar": "TEXT"},
+    "topology": {"help": "TPU: v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8.", "metavar": "NAME"},
+    "mode": {
+        "help": "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
+        "metavar": "[compile|quick|ops]",
+        "callback": one_of("compile", "quick", "ops"),
+    },
+    "backend": {
+        "help": "Overrides device.backend.",
+        "metavar": "[tensorflow|jax]",
+        "callback": one_of("tensorflow", "jax"),
+    },
+    "step": {"help": "Only this step.", "metavar": "[train|predict]", "callback": one_of("train", "predict")},
+    "search": {"help": "Find the largest training batch that fits."},
+    "most": {"help": "Largest batch to try."},
+    "classes": {"help": "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given."},
+    "limit": {"help": "Seconds that one member may take."},
+    "if_tpu": {"help": "Do nothing without an attached TPU."},
+    "log": {"help": "Print the kernel's log and follow it while the kernel runs."},
+    "inline": {"help": "Largest compressed index, in bytes, that is sent inside the kernel."},
+    "top": {"help": "Number of rows."},
+    "seeds": {"help": "Number of seeds."},
+}
+COMMON = ("params", "sets", "work", "submissions", "force", "debug")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ."""
+
+    help: str
+    options: Sequence[str] = ()
+    defaults: Sequence[tuple[str, Any]] = ()
+
+
+SELECTION = ("member", "fold")
+PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
+VERBS = {
+    "download": Verb("Download the competition and verify every file.", ("only",)),
+    "prepare": Verb("Index the images, assign folds and write records.", ("like",)),
+    "resolve": Verb("Choose where records are read from on this machine."),
+    "preflight": Verb(
+        "Compile the members for a TPU that need not be attached.",
+        (*SELECTION, *PREFLIGHT),
+        (("topology", "v5e-8"),),
+    ),
+    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology")),
+    "tune": Verb("Search hyperparameters.", SELECTION),
+    "train": Verb("Train every fold model that is not current.", SELECTION),
+    "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),
+    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial",)),
+    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
+    "submit": Verb("Submit once and wait for the score.", ("file", "again")),
+    "grade": Verb("Score a submission of a local competition.", ("file",)),
+    "submissions": Verb("List submissions with expected and public scores."),
+    "leaderboard": Verb("Show the top of the public leaderboard and the own rank.", ("top",)),
+    "kernel": Verb("Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again")),
+    "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
+    "quota": Verb("Show the hours of TPU and GPU that are left this week."),
+    "bucket": Verb("Synchronise results with storage.bucket."),
+    "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
+    "report": Verb("Write report.html."),
+    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",)),
+    "compare": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
+    "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
+    "bench": Verb("Measure images per second.", SELECTION),
+    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds")),
+    "issues-in-labels": Verb("List labels that are probably wrong."),
+}
+
+app = typer.Typer(
+    name="goldfold",
+    help="From a Kaggle image-classification competition to a submission. The main job: download, prepare, resolve, "
+    "tune, train, predict, blend. Parameters are in params.yaml.",
+    no_args_is_help=True,
+    context_settings={"max_content_width": 120},
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # run_stage decides which tracebacks are shown
+)
+
+
+def parameter(field_type: Any, name: str, default: Any) -> inspect.Parameter:
+    """One option as typer reads it from a signature."""
+    settings = dict(OPTIONS[name])
+    flag = settings.pop("flag", f"--{name.replace('_', '-')}")
+    if default == "":
+        settings["show_default"] = False
+    annotation = Annotated[field_type, typer.Option(flag, **settings)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def command(name: str, verb: Verb) -> Callable[..., None]:
+    """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
+
+    def call(**values: Any) -> None:
+        run_stage(f"pipelines.{name.replace('-', '_')}", Options(**values))
+
+    names, defaults = {*COMMON, *verb.options}, dict(verb.defaults)
+    parameters = [
+        parameter(f.type, f.name, defaults.get(f.name, f.default)) for f in fields(Options) if f.name in names
+    ]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
+
+
+for _name, _verb in VERBS.items():
+    app.command(_name, help=_verb.help)(command(_name, _verb))
+
+
+def main(*verb: str) -> None:
+    """Run the command line; `verb` is put before the arguments: main("train") runs `goldfold train ARGUMENTS`."""
+    app(args=[*verb, *sys.argv[1:]], prog_name="goldfold")
