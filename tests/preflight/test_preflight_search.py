@@ -124,7 +124,7 @@ def test_a_friendly_name_is_a_topology(name: str, libtpu: str, devices: int) -> 
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(UserError, match=r"TOPOLOGY=v5e8: unknown; did you mean v5e-8\? known are v2-8, .*v6e-8"):
+    with pytest.raises(UserError, match=r"TOPOLOGY=v5e8: unknown; did you mean 'v5e-8'\?"):
         topology_named("v5e8")
 
 
