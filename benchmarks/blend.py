@@ -63,7 +63,7 @@ def main() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ours, blend = seconds(fit_blend, "bagged", members, labels, metric, SETTINGS)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    gain = metric.score(labels, blend.mix(members)) - metric.score(labels, probs.mean(0))
+    gain = metric.evaluate(labels, blend.mix(members)) - metric.evaluate(labels, probs.mean(0))
     print(f"bagged greedy, {BAGS} bags x {ROUNDS} rounds: {ours:.1f} s, {peak / 2**20:.1f} GiB at the peak", end=" ")
     print(f"({(peak - before) / 2**20:.1f} of it added), {gain:+.4f} over equal weights on the rows it was chosen on")
 

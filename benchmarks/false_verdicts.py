@@ -54,7 +54,7 @@ def pair(setting: Setting, rng: np.random.Generator, better: float = 1.0) -> tup
     """(labels, before, after).  better: own mistakes (for log loss, own noise) of the second, relative to the first."""
     share, classes = np.array(setting.shares) / sum(setting.shares), len(setting.shares)
     labels = rng.choice(classes, setting.rows, p=share)
-    if METRICS[setting.metric].from_counts is None:
+    if not METRICS[setting.metric].needs_labels:
         evidence = rng.normal(size=(setting.rows, classes))
         evidence[np.arange(setting.rows), labels] += 2.5
         logits = [evidence + s * rng.normal(size=evidence.shape) for s in (0.7, 0.7 * better)]

@@ -18,7 +18,7 @@ from benchmarks.flowers_world import CLASSES, world
 from competition.ensemble.blend import BlendSettings, fit_blend
 from competition.ensemble.chain import ChainSettings, apply_chain, member_probs
 from competition.ensemble.decision import DecisionSettings, fit_decision
-from competition.ensemble.honest import HonestSettings, honest_chain
+from competition.ensemble.honest import HonestSettings, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
@@ -53,7 +53,7 @@ def one_world(seed: int, rows: int) -> dict[str, tuple[float, float]]:
     rng = np.random.default_rng(seed)
     folds = np.empty(rows, int)
     folds[np.argsort(oof_labels + rng.random(rows))] = np.arange(rows) % FOLDS  # stratified
-    result = honest_chain(oof, oof_labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(oof, oof_labels, folds, SETTINGS, HONEST)
     # The other methods get the same members, after the chain's temperature.
     oof_probs = {n: member_probs(result.chain, n, v) for n, v in oof.items()}
     fresh_probs = {n: member_probs(result.chain, n, v) for n, v in fresh.items()}
@@ -64,14 +64,14 @@ def one_world(seed: int, rows: int) -> dict[str, tuple[float, float]]:
         decision = fit_decision(name[1], mixed, oof_labels, MACRO_F1, DECISION)
         fresh_decided = decision.labels(blend.mix(fresh_probs))
         return (
-            MACRO_F1.score_labels(oof_labels, decision.labels(mixed), CLASSES),
-            MACRO_F1.score_labels(fresh_labels, fresh_decided, CLASSES),
+            MACRO_F1.evaluate(oof_labels, decision.labels(mixed), CLASSES),
+            MACRO_F1.evaluate(fresh_labels, fresh_decided, CLASSES),
         )
 
     equal = np.array(scores(("equal", "argmax")))
     gains = {f"{m} + {r}": tuple(np.array(scores((m, r))) - equal) for m, r in OTHERS}
     decided = apply_chain(result.chain, fresh)[1]
-    delivered = MACRO_F1.score_labels(fresh_labels, decided, CLASSES) - equal[1]
+    delivered = MACRO_F1.evaluate(fresh_labels, decided, CLASSES) - equal[1]
     gains["default, optimistic"] = (result.chosen_on - equal[0], delivered)
     gains[DEFAULT] = (result.over_equal.value, delivered)
     return gains

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.flowers_world import CLASSES, world
 from competition.ensemble.leaderboard import expected_scores, interval
-from competition.ensemble.metrics import METRICS, Metric, tally_of_counts
+from competition.ensemble.metrics import METRICS, Metric, label_counts_of_samples
 
 TEST_ROWS = (450, 2_214, 7_382)  # digits' size; 30 % and all of the flowers' test rows
 OOF_ROWS = (3_000, 12_753)
@@ -34,7 +34,7 @@ class Truth:
         """(boards,) scores of leaderboards of `rows` rows."""
         assert metric.from_counts is not None
         counts = rng.multinomial(rows, self.share, size=boards)
-        return metric.from_counts(tally_of_counts(*self.kinds.T, counts, CLASSES))
+        return metric.from_counts(label_counts_of_samples(*self.kinds.T, counts, CLASSES))
 
     def rows(self, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(labels, predictions) of rows drawn at random; every class has one, as in any competition's training rows."""

@@ -28,7 +28,7 @@ def main() -> None:
     predicted = np.where(rng.random(ROWS) < 0.95, labels, rng.integers(0, CLASSES, ROWS))
 
     def ours() -> float:
-        return METRICS["macro_f1"].score_labels(labels, predicted, CLASSES)
+        return METRICS["macro_f1"].evaluate(labels, predicted, CLASSES)
 
     def reference() -> float:
         return float(f1_score(labels, predicted, labels=range(CLASSES), average="macro", zero_division=0))

@@ -107,12 +107,10 @@ def member(name: str) -> str:
 
 def job_of(folder: Path, sets: str = "") -> Any:
     from competition.config.params_file import load_params, parse_overrides
-    from pipelines.runner import Job
+    from pipelines.runner import Job, Options
 
     overrides = tuple(parse_overrides(sets))
-    options = argparse.Namespace(
-        force=False, debug=False, member="", fold="", allow_partial=False, like="", file="", to="", params=None
-    )
+    options = Options(params=folder / "params.yaml")
     work = folder / "work" / "random_labels"
     work.mkdir(parents=True, exist_ok=True)
     return Job(load_params(folder / "params.yaml", overrides), overrides, options, work, folder / "submissions")

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.params_file import load_params
-from competition.ensemble.honest import honest_chain
+from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings, honest_settings
 
@@ -94,7 +94,7 @@ def run_case(folder: Path, folds: int) -> None:
             flush=True,
         )
 
-    result = honest_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
+    result = fit_and_score_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
     gigabytes = used.ru_maxrss * 1024 / 1e9

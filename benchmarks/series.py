@@ -72,7 +72,7 @@ def joined(thumbs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """(N,) bool: the row is proposed as part of a series."""
     rows = len(labels)
     index = pd.DataFrame({"id": np.arange(rows).astype(str), "label": labels, "part": "train", "problem": ""})
-    members = series.find(index.assign(group=np.arange(rows)), describe(thumbs))
+    members = series.find_series(index.assign(group=np.arange(rows)), describe(thumbs))
     return index["id"].isin(members["id"]).to_numpy()
 
 
@@ -119,7 +119,7 @@ def splits(embedding: np.ndarray, rows: int) -> None:
 def seconds(rows: int, rng: np.random.Generator) -> None:
     embedding = rng.normal(size=(rows, SIZE)).astype(np.float32)
     started = time.process_time()
-    series.pairs(embedding, rng.integers(0, 100, rows))
+    series.series_pairs(embedding, rng.integers(0, 100, rows))
     print(f"{rows:,} rows of 100 classes: {time.process_time() - started:.1f} s of CPU time")
 
 

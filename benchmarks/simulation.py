@@ -46,10 +46,9 @@ from benchmarks import flowers_simulation
 from benchmarks.worlds import SETTINGS, Setting, draw
 from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
-from competition.ensemble.bootstrap import score_of
 from competition.ensemble.chain import ChainSettings, chain_labels
 from competition.ensemble.decision import ARGMAX
-from competition.ensemble.honest import BASELINES, honest_chain
+from competition.ensemble.honest import BASELINES, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import HonestSettings
@@ -92,7 +91,7 @@ def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
 def one_world(setting: Setting, seed: int, settings: ChainSettings, honest: HonestSettings) -> Outcome:
     labels, probs, rows = draw(setting, seed, FRESH)
     oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
-    result = honest_chain(oof, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
+    result = fit_and_score_chain(oof, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
     chain = result.chain
     equal = replace(
         chain,
@@ -101,7 +100,7 @@ def one_world(setting: Setting, seed: int, settings: ChainSettings, honest: Hone
         decision=ARGMAX,
     )
     scores = [
-        score_of(labels[rows:], chain_labels(candidate, fresh), MACRO_F1, setting.classes)
+        MACRO_F1.evaluate(labels[rows:], chain_labels(candidate, fresh), setting.classes)
         for candidate in (equal, chain)
     ]
     departs = (chain.calibration, chain.blend.method, chain.decision.rule) != BASELINES[0]

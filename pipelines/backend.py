@@ -24,7 +24,7 @@ def start_tensorflow(job: Job) -> None:
 
 def start_backend(job: Job) -> None:
     """Select the Keras backend, print it with the reason, and start TensorFlow, which feeds the images on every backend."""
-    from competition.training.device import choose_backend, only_feeds
+    from competition.training.device import choose_backend, hide_gpus_from_tensorflow
 
     if "keras" not in sys.modules:
         backend, reason = choose_backend(job.params.device.backend, os.environ, os.path.exists, is_installed)
@@ -34,4 +34,4 @@ def start_backend(job: Job) -> None:
     if os.environ.get("KERAS_BACKEND") == "jax":
         import tensorflow
 
-        only_feeds(tensorflow)
+        hide_gpus_from_tensorflow(tensorflow)

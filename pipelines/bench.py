@@ -34,7 +34,7 @@ def run(job: Job) -> None:
 def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, Any]:
     """Images per second of each part, each printed as soon as it is measured."""
     device = start_device(job)
-    from competition.training.bench import parts
+    from competition.training.bench import time_parts
 
     speeds: dict[str, float] = {}
 
@@ -52,12 +52,12 @@ def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dic
     streamed = is_streamed(pixels)
     source = "decoded again: they fit no cache" if streamed else "from the decoded cache, in random order"
     record("read", len(shuffled), timed(lambda: pixels[shuffled]), source)
-    measured, batch = parts(trainer, selected_folds(job)[0]), trainer.engine.batch
+    measured, batch = time_parts(trainer, selected_folds(job)[0]), trainer.engine.batch
     record("augmented", batch, measured.batch, "read, augmented and batched: the speed of the input pipeline")
     step_only = f"trained on data already in memory, on {device.replicas} x {device.kind}"
-    record("step", batch, measured.waiting.alone, step_only)
+    record("step", batch, measured.waiting.in_memory, step_only)
     record("trained", batch, measured.waiting.step, "trained with the input pipeline, both together")
-    job.echo(f"bench {name}: {measured.waiting.told(member.train, streamed)}")
+    job.echo(f"bench {name}: {measured.waiting.describe(member.train, streamed)}")
     return {"images_per_second": speeds, "batch": batch, "waiting": measured.waiting.share}
 
 

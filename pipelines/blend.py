@@ -24,7 +24,7 @@ from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
-from competition.ensemble.honest import HonestResult, honest_chain
+from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import save_scores
@@ -126,7 +126,7 @@ def fit(
     params, metric = job.params, metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name), inputs.oof
     with progress_bar(None, "blend: fitting") as bar:
-        honest = honest_chain(
+        honest = fit_and_score_chain(
             oof,
             inputs.labels,
             inputs.folds,

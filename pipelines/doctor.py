@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from competition.artifacts.dependencies import fold_model_dependencies, fold_model_manifest, member_with_tuned_values
+from competition.artifacts.dependencies import fold_model_dependencies, fold_model_path, member_with_tuned_values
 from competition.artifacts.manifest import files_intact, is_current, read_manifest
 from competition.config.errors import UserError
 from competition.data.prepared import load_prepared
 from competition.kaggle import credentials, download
-from competition.kaggle.client import PASSING, Client, KaggleError, Patience, slug_of
+from competition.kaggle.client import RETRYABLE, Client, KaggleError, Patience, competition_slug
 from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
@@ -112,7 +112,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
     slug, settings = job.params.competition.slug, job.params.kaggle
     needed = bool(slug) and not job.params.competition.miniature
     try:
-        credential = credentials.find(os.environ)
+        credential = credentials.find_credential(os.environ)
     except UserError as user_error:
         yield Finding("no credential", str(user_error)) if needed else Finding("no credential, and none is needed")
         return
@@ -124,10 +124,10 @@ def kaggle(job: Job) -> Iterator[Finding]:
     client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
     if needed:
         try:
-            state = download.preflight(client, slug_of(slug))
+            state = download.require_access(client, competition_slug(slug))
         except UserError as user_error:
             yield Finding(f"the competition {slug}", str(user_error))
-            if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *PASSING}:
+            if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *RETRYABLE}:
                 return  # the next request would fail in the same way
         else:
             yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
@@ -181,7 +181,7 @@ def data(job: Job) -> Iterator[Finding]:
             fold
             for fold in folds
             if is_current(
-                fold_model_manifest(job.work, name, fold),
+                fold_model_path(job.work, name, fold),
                 fold_model_dependencies(job.work, prepared, job.params, member, fold),
             )
         ]

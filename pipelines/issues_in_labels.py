@@ -38,7 +38,7 @@ def run(job: Job) -> None:
         )
     ids, scores = ids[is_prepared], scores[is_prepared]
     labels = labels_by_id.loc[ids].to_numpy()
-    issues = label_issues.find(ids, labels, scores)
+    issues = label_issues.find_label_issues(ids, labels, scores)
     issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
     with atomic_write(job.path("label_issues.csv")) as temporary:
         issues.to_csv(temporary, index=False, lineterminator="\n")

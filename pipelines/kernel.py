@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from competition.artifacts.dependencies import member_with_tuned_values, model_manifest
+from competition.artifacts.dependencies import member_with_tuned_values, model_path
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.config.params import Member
@@ -20,11 +20,11 @@ from competition.data.adapters import ADAPTERS
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.kaggle import submit
-from competition.kaggle.client import Client, KaggleError, slug_of
+from competition.kaggle.client import Client, KaggleError, competition_slug
 from competition.kernels import api as kernels
 from competition.kernels import import_results, packing, request
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
-from competition.preflight.results import objections, question_of
+from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from pipelines.cli import main
 from pipelines.runner import Job, display_path, kaggle_client, lock, selected_folds, selected_members
@@ -57,7 +57,7 @@ def run(job: Job) -> None:
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:
             import_results.import_output(target, client, push)
-        except import_results.Failed:
+        except import_results.KernelFailed:
             state.unlink()  # the run cannot continue; the same command starts a new one
             raise
         state.unlink()
@@ -87,7 +87,7 @@ def needs_submission(job: Job) -> bool:
     """Return True if a notebook has to make the submission and none has made the current one."""
     if job.params.kaggle.submit == "file":
         return False
-    submission = submit.read_made(job.path("kernel", "submission.json"))
+    submission = submit.read_kernel_submission(job.path("kernel", "submission.json"))
     return (
         submission is None
         or job.options.force
@@ -124,10 +124,8 @@ def start(
     else:
         inputs[request.path_in_kernel(job.work, index.parent)] = (index.parent, [index])
     script = packing.pack(files, plan)
-    competition_slug = slug_of(prepared.competition.slug) if prepared.competition.slug else ""
-    kernel = kernels.Kernel(
-        owner, slug, settings.machine, settings.internet, competition_slug, settings.datasets, plan.seconds
-    )
+    attached = competition_slug(prepared.competition.slug) if prepared.competition.slug else ""
+    kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
     folder = job.path("kernel", "notebook")
     kernels.write_folder(kernel, script, folder, as_notebook=True)
     job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
@@ -177,7 +175,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
         return
     topology, unchecked, objections_found = topology_named(machine), [], []
     for name, member in members.items():
-        preflight_request = question_of(member, params, topology, params.device.backend, classes)
+        preflight_request = request_of(member, params, topology, params.device.backend, classes)
         objection_list = objections(preflight_request, job.path("preflight", "answers"))
         unchecked += [name] if objection_list is None else []
         objections_found += [f"{name} {sentence}" for sentence in objection_list or ()]
@@ -207,7 +205,7 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         collect=(
             *(f"{work}/members/{name}/fold{fold}" for name in missing for fold in missing[name]),
             *(
-                request.path_in_kernel(job.work, model_manifest(job.work, *model).parent)
+                request.path_in_kernel(job.work, model_path(job.work, *model).parent)
                 for model in request.nested_teachers(job.params, missing)
             ),
             f"{work}/tune/*",

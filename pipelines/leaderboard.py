@@ -1,7 +1,7 @@
 """Show the top of the public leaderboard and the rank of this team."""
 
 from competition.kaggle import leaderboard
-from competition.kaggle.client import slug_of
+from competition.kaggle.client import competition_slug
 from pipelines.cli import main
 from pipelines.runner import Job, kaggle_client, printable
 
@@ -12,7 +12,7 @@ def run(job: Job) -> None:
     if not url:
         job.echo(f"leaderboard: {job.params.competition.name} is not on Kaggle; `make grade` scores it here")
         return
-    slug = slug_of(url)
+    slug = competition_slug(url)
     board = leaderboard.read(kaggle_client(job), slug, job.options.top)
     for rank, row in enumerate(board.rows, 1):
         marker = "  <- this team" if board.team and row.team == board.team else ""

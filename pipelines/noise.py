@@ -40,7 +40,7 @@ def run(job: Job) -> None:
     ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
     labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
     probs = [predictions.at(ids).view("identity") for predictions in runs]
-    outputs = [p.argmax(1) for p in probs] if metric.from_counts else probs
+    outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
     path = seed_study_path(job.work, name)
     write_json(path, {"of": seed_study_digest(prepared, job.params, member), **to_plain(noise)})

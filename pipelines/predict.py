@@ -10,8 +10,8 @@ import numpy as np
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
-    fold_model_manifest,
-    fold_views_manifest,
+    fold_model_path,
+    fold_views_path,
     member_with_tuned_values,
     views_dependencies,
 )
@@ -39,7 +39,7 @@ def run(job: Job) -> None:
         stale = {
             fold: depends[fold]
             for fold in folds
-            if job.options.force or not is_current(fold_views_manifest(job.work, name, fold), depends[fold])
+            if job.options.force or not is_current(fold_views_path(job.work, name, fold), depends[fold])
         }
         if len(folds) > len(stale):
             job.echo(f"predict {name}: {len(folds) - len(stale)} of {len(folds)} fold models current")
@@ -55,7 +55,7 @@ def trained_folds(job: Job, prepared: Prepared, name: str, member: Member) -> li
     current, missing = [], []
     for fold in range(job.params.prepare.folds):
         path, depends = (
-            fold_model_manifest(job.work, name, fold),
+            fold_model_path(job.work, name, fold),
             fold_model_dependencies(job.work, prepared, job.params, member, fold),
         )
         if is_current(path, depends):
@@ -89,8 +89,8 @@ def predict_member(
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with progress_bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():
-            manifest = fold_views_manifest(job.work, name, fold)
-            folder = fold_model_manifest(job.work, name, fold).parent
+            manifest = fold_views_path(job.work, name, fold)
+            folder = fold_model_path(job.work, name, fold).parent
             make = partial(predict_fold, trainer, test, folder, fold, transforms)
             costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
             bar.update()

@@ -66,7 +66,7 @@ def run(job: Job) -> None:
 def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
     member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
-    return preflight_results.question_of(member, job.params, topology, backend, classes, job.options.mode)
+    return preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
 
 
 def preflight_member(

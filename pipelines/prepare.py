@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from competition.artifacts.manifest import atomic_write, sha256, write_json
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 from competition.data import caveats, duplicates, embedding, folds, images, index, leaks, records, series, shift
 from competition.data.adapters import ADAPTERS
 from competition.data.adapters.folder import external_rows
@@ -154,7 +154,7 @@ def build_index(
         _, skipped_folders = external_rows(external_folder(name, folder), competition)
         if skipped_folders:
             job.echo(
-                f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first(skipped_folders)}"
+                f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
             )
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(
@@ -164,21 +164,21 @@ def build_index(
     if job.options.like:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")
         table = index.like(table, Path(job.options.like))
-        return table, {"series.csv": series.find(table, descriptors_of(descriptors, table))}, descriptors
-    pairs = duplicates.pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
-    table["group"] = duplicates.groups(pairs, len(table))
+        return table, {"series.csv": series.find_series(table, descriptors_of(descriptors, table))}, descriptors
+    pairs = duplicates.duplicate_pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
+    table["group"] = duplicates.group_duplicates(pairs, len(table))
     ids = table["id"].to_numpy()
     tables = {
         "duplicates.csv": pairs.assign(a=ids[pairs["a"]], b=ids[pairs["b"]]),
         "conflicts.csv": duplicates.conflicts(table),
-        "leaks.csv": leaks.find(table),
+        "leaks.csv": leaks.find_leaks(table),
     }
     inflation = leaks.inflation(table, tables["leaks.csv"], len(competition.classes))
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
     table = duplicates.without_conflicts(table, params.label_conflicts)
     table, unreadable = index.without_bad_images(table, params.bad_images)
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
-    tables["series.csv"] = series_table = series.find(table, descriptors_of(descriptors, table))
+    tables["series.csv"] = series_table = series.find_series(table, descriptors_of(descriptors, table))
     if params.group_by == "column" and not column_values:
         raise UserError(
             f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "

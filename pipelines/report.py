@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from competition.artifacts.dependencies import fold_views_manifest
+from competition.artifacts.dependencies import fold_views_path
 from competition.artifacts.ensemble_inputs import prediction_digests, seed_spreads
 from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest, to_plain
 from competition.data.caveats import load_caveats
@@ -116,7 +116,7 @@ def stale_warnings(job: Job, prepared: Prepared, blend: Manifest | None) -> list
         if name not in job.params.members:
             continue
         manifests = {
-            fold: read_manifest(fold_views_manifest(job.work, name, fold)) for fold in range(job.params.prepare.folds)
+            fold: read_manifest(fold_views_path(job.work, name, fold)) for fold in range(job.params.prepare.folds)
         }
         if prediction_digests(manifests) != folds:
             warnings.append(

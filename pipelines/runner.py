@@ -133,7 +133,7 @@ def lock(path: Path) -> Any:
 
 def kaggle_client(job: Job, tries: int = 0) -> Client:
     """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.tries."""
-    credential, settings = credentials.find(os.environ), job.params.kaggle
+    credential, settings = credentials.find_credential(os.environ), job.params.kaggle
     job.echo(
         f"kaggle: {credential.kind} from {credential.source}"
         + (f" ({credential.username})" if credential.username else "")

@@ -22,7 +22,7 @@ def run(job: Job) -> None:
     path = job.submissions / "ledger.jsonl"
     on_kaggle: list[Submission] = []
     notes: list[str] = []
-    if slug := slug_of(job):
+    if slug := slug_of_job(job):
         client = kaggle_client(job, tries=1)
         try:
             on_kaggle = submit.submissions(client, slug)
@@ -60,7 +60,7 @@ def ledger_rows(job: Job) -> list[ledger.Row]:
     return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
 
 
-def slug_of(job: Job) -> str:
+def slug_of_job(job: Job) -> str:
     """Name of the competition on Kaggle; "" = a local one, or nothing prepared yet."""
     described = job.path("data", "competition.json")
     return Competition.load(described).slug if described.exists() else ""

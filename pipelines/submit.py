@@ -9,7 +9,7 @@ from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.data.prepared import load_prepared
 from competition.kaggle import delivery, download, submit
-from competition.kaggle.client import Client, slug_of
+from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
 from pipelines.cli import main
 from pipelines.progress import progress_bar
@@ -36,7 +36,7 @@ def run(job: Job) -> None:
     if not prepared.competition.slug:
         job.echo("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
         return
-    slug = slug_of(prepared.competition.slug)
+    slug = competition_slug(prepared.competition.slug)
     if job.params.kaggle.submit == "notebook":
         output = output_of_kernel(job, entry)
         upload = submit.by_kernel(output)
@@ -46,9 +46,9 @@ def run(job: Job) -> None:
     submit_once(job, slug, entry, upload, output)
 
 
-def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.Made:
+def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
     """Return the kernel output that holds this submission. Raises UserError if there is none or it holds another one."""
-    output = submit.read_made(job.path("kernel", "submission.json"))
+    output = submit.read_kernel_submission(job.path("kernel", "submission.json"))
     if output is None:
         raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
     if output.digest != entry.digest:
@@ -67,7 +67,9 @@ def expected_score(entry: ledger.Entry) -> str:
     return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{se_text}{partial}"
 
 
-def submit_once(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, output: submit.Made | None) -> None:
+def submit_once(
+    job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
+) -> None:
     """Send the file unless it was sent before and wait for its score. One process at a time."""
     try:
         submit_lock = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
@@ -79,7 +81,9 @@ def submit_once(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, ou
         send_and_follow(job, slug, entry, upload, output)
 
 
-def send_and_follow(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way, output: submit.Made | None) -> None:
+def send_and_follow(
+    job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
+) -> None:
     entries, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
     last_event = ledger.already_sent(entries, entry.digest)
     if last_event is not None and last_event.what in ("scored", "failed") and not again:
@@ -109,7 +113,7 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, upload: submit.Way
                 require_accepting(job, client, slug)
                 if output is not None:
                     submit.refuse_another_output(client, output)
-            earlier = delivery.Earlier(ledger.refs(entries, entry.digest), unresolved)
+            earlier = delivery.EarlierSubmissions(ledger.refs(entries, entry.digest), unresolved)
             request = submit.SubmissionRequest(
                 slug, upload, entry.digest, expected_score(entry), again, settings.listing_lag
             )
@@ -141,7 +145,7 @@ def not_scored(ref: str, error: str) -> UserError:
 
 def require_accepting(job: Job, client: Client, slug: str) -> None:
     """Raise UserError if Kaggle would reject a submission now."""
-    state = download.preflight(client, slug)
+    state = download.require_access(client, slug)
     if state.closed:
         raise UserError(f"{slug} takes no submissions (any more); nothing was sent")
     if state.kernels_only and job.params.kaggle.submit == "file":

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
     member_with_tuned_values,
-    model_manifest,
+    model_path,
     soft_labels_dependencies,
-    soft_labels_manifest,
+    soft_labels_path,
 )
 from competition.artifacts.manifest import is_current
 from competition.artifacts.soft_labels import predict_soft_labels
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def is_trained(job: Job, prepared: Prepared, name: str, member: Member, fold: ExcludedFolds) -> bool:
     """Return True if the model of `member` without `fold` is complete and current."""
     depends = fold_model_dependencies(job.work, prepared, job.params, member, fold)
-    return is_current(model_manifest(job.work, name, fold), depends)
+    return is_current(model_path(job.work, name, fold), depends)
 
 
 def describe_fold(fold: ExcludedFolds) -> str:
@@ -57,13 +57,13 @@ def update_soft_labels(
                 f"member {student} learns from {teacher}, whose model {describe_fold(fold)} is missing or was trained with "
                 f"other parameters; train it with `make train MEMBER={teacher}`"
             )
-        manifest = soft_labels_manifest(job.work, teacher, fold)
+        manifest = soft_labels_path(job.work, teacher, fold)
         depends = soft_labels_dependencies(job.work, prepared, job.params, teacher, fold)
         if is_current(manifest, depends):
             continue
         if trainer is None:
             trainer = open_trainer(job, prepared, member, teacher, device=device, parts=("train",), alive=alive)
-        make = partial(save_soft_labels, trainer, model_manifest(job.work, teacher, fold).parent, fold)
+        make = partial(save_soft_labels, trainer, model_path(job.work, teacher, fold).parent, fold)
         job.cached(f"train {student}: soft labels by {teacher} {describe_fold(fold)}", manifest, depends, make)
 
 

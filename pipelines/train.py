@@ -13,10 +13,10 @@ import numpy as np
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
-    fold_model_manifest,
+    fold_model_path,
     is_nested,
     member_with_tuned_values,
-    model_manifest,
+    model_path,
     study_differences,
     teacher_models,
     tuning_result_path,
@@ -37,7 +37,7 @@ from pipelines.teachers import describe_fold, is_trained, update_soft_labels
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:
-    from competition.training.input_stall import Waiting
+    from competition.training.input_stall import StepTimes
 
 HUNG_EXIT = 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
@@ -57,7 +57,7 @@ def run(job: Job) -> None:
         if current:
             job.echo(f"train {name}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
         for fold in current:
-            remove_checkpoints(model_manifest(job.work, name, fold).parent)
+            remove_checkpoints(model_path(job.work, name, fold).parent)
         if stale:
             train_with_retries(job, name, partial(train_member, job, prepared, name, member, stale))
     print_summary(job, names)
@@ -155,13 +155,13 @@ def train_member(
         )
     with progress_bar(None, name) as bar:
 
-        def report_stall(waiting: "Waiting") -> None:
+        def report_stall(times: "StepTimes") -> None:
             bar.clear()
-            job.echo(f"train {name}: {waiting.told(member.train, streamed)}")
+            job.echo(f"train {name}: {times.describe(member.train, streamed)}")
 
         stall_detector, total = InputStallDetector(report_stall), len(pending)
         for position, fold in enumerate(tuple(pending)):
-            manifest_path = model_manifest(job.work, name, fold)
+            manifest_path = model_path(job.work, name, fold)
             depends = fold_model_dependencies(job.work, prepared, job.params, member, fold)
 
             def progress(step: int, steps: int, text: str, fold: ExcludedFolds = fold, n: int = position) -> None:
@@ -192,7 +192,7 @@ def result_line(metric: str, manifest: Manifest) -> str:
 def print_summary(job: Job, names: Sequence[str]) -> None:
     """Print mean and range of the held-out scores of each member with at least two trained folds."""
     for name in names:
-        manifests = [read_manifest(fold_model_manifest(job.work, name, f)) for f in range(job.params.prepare.folds)]
+        manifests = [read_manifest(fold_model_path(job.work, name, f)) for f in range(job.params.prepare.folds)]
         scores = np.array([manifest.result["held_out"] for manifest in manifests if manifest])
         if len(scores) > 1:
             # The spread over folds, not a standard error: folds share their training rows.

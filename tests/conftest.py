@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from filelock import FileLock
-from stages import MAIN_JOB, Place, new_place
+from stages import MAIN_JOB, Workspace, new_workspace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 LOGICAL_DEVICES = 4
@@ -25,7 +25,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """The whole main job done, once for all workers. Not to be changed."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what the workers have in common
@@ -33,8 +33,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
     with FileLock(base / "finished.lock"):
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            place = new_place(folder)
+            place = new_workspace(folder)
             for stage in MAIN_JOB:
                 place.do(stage)
             done.touch()
-    return Place(folder)
+    return Workspace(folder)

@@ -35,7 +35,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """A folder with params.yaml, work/ and submissions/."""
 
     folder: Path
@@ -87,9 +87,9 @@ class Place:
         out, err = process.communicate(timeout=60)
         return Ran(process.returncode, out, err)
 
-    def copy_to(self, folder: Path) -> "Place":
+    def copy_to(self, folder: Path) -> "Workspace":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return Place(folder)
+        return Workspace(folder)
 
     def weights(self) -> dict[str, str]:
         """member/fold -> sha256 of its weights."""
@@ -114,7 +114,7 @@ class Place:
         return file.read_bytes()
 
 
-def new_place(folder: Path) -> Place:
+def new_workspace(folder: Path) -> Workspace:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "params.yaml").write_text(PARAMS)
-    return Place(folder)
+    return Workspace(folder)

@@ -21,24 +21,24 @@ def tuning_result_path(work: Path, name: str) -> Path:
     return work / "tune" / name / "best.json"
 
 
-def fold_model_manifest(work: Path, name: str, fold: int) -> Path:
+def fold_model_path(work: Path, name: str, fold: int) -> Path:
     """Path of the manifest of one fold model, beside weights.npz, history.csv and oof.npz (identity view)."""
     return work / "members" / name / f"fold{fold}" / "manifest.json"
 
 
-def model_manifest(work: Path, name: str, fold: ExcludedFolds) -> Path:
+def model_path(work: Path, name: str, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a fold model, or of a nested teacher: a model trained without two folds."""
     if isinstance(fold, int):
-        return fold_model_manifest(work, name, fold)
+        return fold_model_path(work, name, fold)
     return work / "members" / name / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
 
 
-def soft_labels_manifest(work: Path, name: str, fold: ExcludedFolds) -> Path:
+def soft_labels_path(work: Path, name: str, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
-    return model_manifest(work, name, fold).parent / "soft" / "manifest.json"
+    return model_path(work, name, fold).parent / "soft" / "manifest.json"
 
 
-def fold_views_manifest(work: Path, name: str, fold: int) -> Path:
+def fold_views_path(work: Path, name: str, fold: int) -> Path:
     """Path of the manifest of one fold model's predictions, beside oof.npz and test.npz."""
     return work / "members" / name / f"fold{fold}" / "views" / "manifest.json"
 
@@ -129,7 +129,7 @@ def fold_model_dependencies(
     """
     excluded = teacher_models(member, params.prepare.folds, fold)
     manifests = {
-        teacher: {str(model): read_manifest(model_manifest(work, teacher, model)) for model in excluded}
+        teacher: {str(model): read_manifest(model_path(work, teacher, model)) for model in excluded}
         for teacher in member.teacher
     }
     teacher_folds = {
@@ -173,7 +173,7 @@ def teacher_models(member: Member, folds: int, fold: ExcludedFolds) -> list[Excl
 
 def views_dependencies(work: Path, prepared: Prepared, params: Params, name: str, fold: int) -> dict[str, Any]:
     """What the predictions of a fold model depend on: its weights by their digest, however they were trained."""
-    manifest = read_manifest(fold_model_manifest(work, name, fold))
+    manifest = read_manifest(fold_model_path(work, name, fold))
     return {
         "data": prepared.digest,
         "fit": params.prepare.fit,
@@ -187,7 +187,7 @@ def soft_labels_dependencies(
     work: Path, prepared: Prepared, params: Params, name: str, fold: ExcludedFolds
 ) -> dict[str, Any]:
     """What the soft labels of one teacher model depend on."""
-    manifest = read_manifest(model_manifest(work, name, fold))
+    manifest = read_manifest(model_path(work, name, fold))
     weights = manifest.files["weights.npz"] if manifest else "none"
     return {"data": prepared.digest, "fit": params.prepare.fit, "model": weights}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.dependencies import fold_views_manifest, member_with_tuned_values
+from competition.artifacts.dependencies import fold_views_path, member_with_tuned_values
 from competition.artifacts.manifest import Manifest, digest_of, read_manifest, sha256
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
@@ -79,7 +79,7 @@ def prediction_digests(manifests: Mapping[int, Manifest | None]) -> dict[str, An
 
 def _views_manifests(work: Path, params: Params, name: str) -> dict[int, Manifest | None]:
     """Fold -> manifest of the predictions of a member's fold model; None = missing."""
-    return {fold: read_manifest(fold_views_manifest(work, name, fold)) for fold in range(params.prepare.folds)}
+    return {fold: read_manifest(fold_views_path(work, name, fold)) for fold in range(params.prepare.folds)}
 
 
 def _is_usable(manifest: Manifest, prepared: Prepared) -> bool:
@@ -105,7 +105,7 @@ def load_predictions(
 
     def load(name: str, folds: Iterable[int], part: str) -> list[ViewPredictions]:
         return [
-            ViewPredictions.load(fold_views_manifest(work, name, fold).with_name(f"{part}.npz"), mapped=True)
+            ViewPredictions.load(fold_views_path(work, name, fold).with_name(f"{part}.npz"), mapped=True)
             for fold in folds
         ]
 
@@ -170,7 +170,7 @@ def model_digests(work: Path, params: Params, sources: Mapping[str, Mapping[str,
     digests = {}
     for name, source in sources.items():
         if name in params.members:
-            manifests = {fold: read_manifest(fold_views_manifest(work, name, int(fold))) for fold in source}
+            manifests = {fold: read_manifest(fold_views_path(work, name, int(fold))) for fold in source}
             digests[name] = digest_of({fold: m.depends["model"] for fold, m in manifests.items() if m})
         else:
             digests[name] = digest_of(source)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.dependencies import is_nested, model_manifest, soft_labels_manifest, teacher_models
+from competition.artifacts.dependencies import is_nested, model_path, soft_labels_path, teacher_models
 from competition.config.params import ExcludedFolds, Member
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
@@ -31,12 +31,12 @@ def _teacher_predictions(
 ) -> ViewPredictions:
     """Predictions of teacher `name` for the training rows of the student's model."""
     if not is_nested(member, fold):
-        return ViewPredictions.load(soft_labels_manifest(work, name, fold).with_name("soft.npz"))
+        return ViewPredictions.load(soft_labels_path(work, name, fold).with_name("soft.npz"))
     train = prepared.part("train")
     fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
     parts = []
     for pair in teacher_models(member, folds, fold):
-        held_out = ViewPredictions.load(model_manifest(work, name, pair).with_name("oof.npz"))
+        held_out = ViewPredictions.load(model_path(work, name, pair).with_name("oof.npz"))
         parts.append(held_out.at(np.array([id_ for id_ in held_out.ids if fold_by_id[id_] != fold], str)))
     return concatenate_folds(parts)
 

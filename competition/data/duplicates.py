@@ -7,14 +7,14 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 
 BLOCK = 256  # rows of the distance matrix in memory at once
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 Progress = Callable[[int, int], None]
 
 
-def pairs(
+def duplicate_pairs(
     index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixels: float, progress: Progress | None = None
 ) -> pd.DataFrame:
     """Return a table of all pairs of readable images of the same photo: a, b (row numbers, a < b), exact, bits, pixels.
@@ -55,7 +55,7 @@ def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> n
     return distance
 
 
-def groups(pairs: pd.DataFrame, rows: int) -> np.ndarray:
+def group_duplicates(pairs: pd.DataFrame, rows: int) -> np.ndarray:
     """Return the group of each row, (rows,) int: the first row of its connected component in the graph of pairs."""
     return _components(pairs["a"].to_numpy(), pairs["b"].to_numpy(), rows)
 
@@ -85,7 +85,7 @@ def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
     found = conflicts(index)
     if policy == "error" and len(found):
         raise UserError(
-            f"{found['group'].nunique():,} photos appear under more than one label, {first(found['id'], 4)}; "
+            f"{found['group'].nunique():,} photos appear under more than one label, {first_few(found['id'], 4)}; "
             "correct them, or set prepare.label_conflicts to drop or keep"
         )
     if policy != "drop":

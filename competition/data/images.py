@@ -61,7 +61,7 @@ def size_of(data: bytes) -> tuple[int, int]:
     return (image.height, image.width) if _orientation(image) >= 5 else (image.width, image.height)
 
 
-def plain(data: bytes) -> bytes:
+def normalized(data: bytes) -> bytes:
     """Return an equal image that all decoders read alike: 8-bit RGB or grey, JPEG or PNG, upright.
 
     Most images are returned unchanged; the others (EXIF orientation, alpha, palette, CMYK, 16 bits, GIF, BMP, WEBP) become

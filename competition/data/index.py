@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.fft import dctn
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 from competition.data import images
 from competition.data.competition import Row
 
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -> tuple[pd.DataFrame, np.ndarray]:
     """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
-    `group` is the row's own number and `fold` is -1; duplicates.groups and folds.assign replace them. Decoding uses
+    `group` is the row's own number and `fold` is -1; duplicates.group_duplicates and folds.assign replace them. Decoding uses
     threads, because Pillow and hashlib release the GIL. `progress` gets (rows so far, 0): the total is unknown.
     """
     entries: list[dict[str, object]] = []
@@ -100,7 +100,7 @@ def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
     absent = [row_id for row_id in saved["id"] if row_id not in by_id.index]
     if absent:
         raise UserError(
-            f"{len(absent)} of {len(saved)} images of {path.name} are not in the raw files: {first(absent)}"
+            f"{len(absent)} of {len(saved)} images of {path.name} are not in the raw files: {first_few(absent)}"
         )
     rows = by_id.loc[saved["id"]]
     changed = (rows["bytes"].to_numpy() != saved["bytes"].to_numpy()) | (
@@ -108,7 +108,7 @@ def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
     )
     if changed.any():
         raise UserError(
-            f"{int(changed.sum())} of {len(saved)} images differ from those of {path.name}: {first(saved['id'][changed])}"
+            f"{int(changed.sum())} of {len(saved)} images differ from those of {path.name}: {first_few(saved['id'][changed])}"
         )
     return saved.assign(sha256=rows["sha256"].to_numpy())[list(COLUMNS)]
 
@@ -149,13 +149,13 @@ def _check(index: pd.DataFrame, classes: int) -> None:
     unwritable = ids[[bool(UNWRITABLE.search(row_id)) for row_id in ids]]
     if len(unwritable):
         raise UserError(
-            f"{len(unwritable):,} ids contain control or surrogate characters, {first(unwritable, 3)}; CSV files cannot hold them"
+            f"{len(unwritable):,} ids contain control or surrogate characters, {first_few(unwritable, 3)}; CSV files cannot hold them"
         )
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):
         parts = index[ids == doubled[0]]["part"].tolist()
         raise UserError(
-            f"{len(doubled):,} ids appear more than once, {first(doubled)} ({' and '.join(parts)}); ids must differ"
+            f"{len(doubled):,} ids appear more than once, {first_few(doubled)} ({' and '.join(parts)}); ids must differ"
         )
     labelled = index["part"] != "test"
     outside = labelled & ~index["label"].between(0, classes - 1)

@@ -6,7 +6,7 @@ import pandas as pd
 from competition.config.errors import UserError
 
 
-def find(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
+def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
     """Return id, label, suggested, label_probability and suggested_probability of suspicious rows, the worst first.
 
     ids: (N,) str.  labels: (N,) int.  probs: (N, C) out-of-fold, because a model confirms wrong labels that it was trained on.

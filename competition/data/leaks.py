@@ -27,7 +27,7 @@ class Inflation:
     macro_recall: float  # mean over classes of min(1, t_c / n_c); macro-F1 moves about as much
 
 
-def find(index: pd.DataFrame) -> pd.DataFrame:
+def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
     """Return kind, id, match, label, exact of each affected row; match is the id of the row of its group that leaks it.
 
     index: with `group` filled in.  label is that of the match.  exact: identical bytes, else a near duplicate.

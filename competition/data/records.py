@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 from competition.data import images
 from competition.data.competition import Row
 
@@ -42,7 +42,7 @@ def read_shard(path: str, labelled: bool) -> Iterator[Record]:
         yield _parsed(serialized, labelled, where)
 
 
-def places(path: str) -> Iterator[tuple[str, int, int]]:
+def image_offsets(path: str) -> Iterator[tuple[str, int, int]]:
     """Yield (id, byte offset in the file, number of bytes) of the encoded image of each record of a local, labelled shard."""
     offset = 0
     for serialized, where in _serialized(path):
@@ -175,14 +175,14 @@ def write(
     if remaining.any():
         missing = index["id"][remaining[shard_of] > 0]
         raise UserError(
-            f"{remaining.sum():,} images of the index were not found in the raw files, among {first(missing)}"
+            f"{remaining.sum():,} images of the index were not found in the raw files, among {first_few(missing)}"
         )
     return names
 
 
 def _readable(row: Row) -> bytes:
     try:
-        return images.plain(row.data)
+        return images.normalized(row.data)
     except images.BadImage:
         return images.blank()
 

@@ -29,7 +29,7 @@ BLOCK = 512  # rows of a table of distances in memory at once
 COLUMNS = ["series", "id", "label", "nearest", "distance"]
 
 
-def find(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
+def find_series(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
     """Return series, id, label, nearest (id of the nearest row of the series) and distance of all training rows in a series.
 
     index: with `group` of the duplicates.  embedding: (N, F) float32, by row of the index.
@@ -38,7 +38,7 @@ def find(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
     table = index.reset_index(drop=True)
     rows = np.flatnonzero((table["part"] == "train") & (table["problem"] == ""))
     labels, groups = table["label"].to_numpy()[rows], table["group"].to_numpy()[rows]
-    a, b, distance = pairs(embedding[rows], labels)
+    a, b, distance = series_pairs(embedding[rows], labels)
     across_groups = groups[a] != groups[b]
     a, b, distance = a[across_groups], b[across_groups], distance[across_groups]
     series = merged(groups, a, b)
@@ -57,7 +57,7 @@ def find(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
     return table[inside].sort_values(["series", "id"], ignore_index=True)
 
 
-def pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def series_pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (a, b, distance): row numbers a < b of all pairs of rows that look like one series.  labels: (N,) int."""
     other_class = _nearest_of_other_classes(embedding, labels)
     found_pairs = [(np.zeros(0, int), np.zeros(0, int), np.zeros(0))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 from competition.data import records
 from competition.data.images import BadImage, Fit, decode
 
@@ -27,7 +27,7 @@ class Stream:
         self._locations = np.zeros((len(ids), 3), np.int64)
         row_of = {str(name): row for row, name in enumerate(ids)}
         for number, file in enumerate(files):
-            for name, start, length in records.places(file):
+            for name, start, length in records.image_offsets(file):
                 if name in row_of:
                     self._locations[row_of[name]] = number, start, length
         is_missing = (self._locations[:, 2] == 0) & ~unreadable
@@ -67,4 +67,6 @@ def check_rows(rows: np.ndarray, count: int) -> list[int]:
 
 def missing_images_message(ids: np.ndarray, count: int) -> str:
     """Error message for images that are in no record file.  ids: (n,) str.  count: number of images expected."""
-    return f"{len(ids)} of {count} images are not in the record files, among {first(ids)}; run `make download FORCE=1`"
+    return (
+        f"{len(ids)} of {count} images are not in the record files, among {first_few(ids)}; run `make download FORCE=1`"
+    )

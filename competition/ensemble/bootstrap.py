@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.metrics import Metric, tally_of_counts
+from competition.ensemble.metrics import Metric, label_counts_of_samples
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
@@ -103,7 +103,7 @@ def resampled(
 def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
     """(R,) scores of R resamples.  labels, output: of U kinds of rows.  counts: (R, U)."""
     if metric.needs_labels:
-        return metric.evaluate_counts(tally_of_counts(labels, output, counts, classes))
+        return metric.evaluate_counts(label_counts_of_samples(labels, output, counts, classes))
     assert metric.from_probs is not None
     return metric.from_probs(labels, output, counts)
 
@@ -132,11 +132,6 @@ def _draw(
         drawn = max(size - 1, 1)
         parts.append(rng.multinomial(drawn, count[a:b] / count[a:b].sum(), size=resamples) * (size / drawn))
     return np.concatenate(parts, axis=1)
-
-
-def score_of(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:
-    """Former name of `Metric.evaluate`, still used by a benchmark."""
-    return metric.evaluate(labels, output, classes)
 
 
 def predicted_labels(output: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
 from competition.ensemble.selection import HonestSettings
 from competition.ensemble.significance import Difference
 
-__all__ = ["BASELINES", "HonestResult", "HonestSettings", "honest_chain"]
+__all__ = ["BASELINES", "HonestResult", "HonestSettings", "fit_and_score_chain"]
 
 EQUAL_WEIGHTS: CandidateKey = ("none", "equal", "argmax")
 BEST_MEMBER: CandidateKey = ("none", "best", "argmax")
@@ -42,7 +42,7 @@ class HonestResult:
     blocks: int  # number of blocks that the folds were merged into
 
 
-def honest_chain(
+def fit_and_score_chain(
     members: MemberViews,
     labels: np.ndarray,
     folds: np.ndarray,

@@ -73,8 +73,6 @@ class Metric:
         predicted = output.argmax(1) if output.ndim == 2 else output
         return float(self.evaluate_counts(count_labels(labels, predicted, classes)))
 
-    score = score_labels = evaluate  # former names, still used outside competition/ensemble
-
     def evaluate_counts(self, counts: LabelCounts) -> np.ndarray:
         """(...) scores of a metric of labels, greater is better."""
         if self.from_counts is None:
@@ -99,7 +97,7 @@ def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> Lab
     )
 
 
-def tally_of_counts(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray, classes: int) -> LabelCounts:
+def label_counts_of_samples(labels: np.ndarray, predicted: np.ndarray, counts: np.ndarray, classes: int) -> LabelCounts:
     """Label counts of many samples of the same kinds of rows.
 
     labels, predicted: (U,) int, one per kind of row.  counts: (R, U) float, rows of each kind in each sample.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import LabelCounts, Metric, tally_of_counts
+from competition.ensemble.metrics import LabelCounts, Metric, label_counts_of_samples
 
 LEVEL = 0.05  # two-sided: the rate of false verdicts
 CHOICE_LEVEL = 0.16  # one-sided: a normal variable exceeds one standard deviation in 15.9 % of cases
@@ -94,7 +94,7 @@ def swap_test(
         corrected, corrupted = (int(np.count_nonzero((one == labels) & changed)) for one in (after, before))
         return mcnemar_mid_p(corrected, corrupted), math.sqrt(corrected + corrupted) / len(labels)
     unchanged = np.flatnonzero(~changed)
-    base = tally_of_counts(labels[unchanged], before[unchanged], np.ones((1, len(unchanged))), classes)
+    base = label_counts_of_samples(labels[unchanged], before[unchanged], np.ones((1, len(unchanged))), classes)
     rows = np.stack([labels, before, after], axis=1)[changed]
     if len(rows) <= FEW_SWAPS:
         kinds, count = rows, np.ones(len(rows), np.int64)
@@ -120,6 +120,6 @@ def _gaps(
     labels, before, after = kinds.T
     both = np.concatenate([labels, labels]), np.concatenate([before, after])
     unswapped = count - swapped
-    first = tally_of_counts(*both, np.concatenate([unswapped, swapped], axis=1), classes)
-    second = tally_of_counts(*both, np.concatenate([swapped, unswapped], axis=1), classes)
+    first = label_counts_of_samples(*both, np.concatenate([unswapped, swapped], axis=1), classes)
+    second = label_counts_of_samples(*both, np.concatenate([swapped, unswapped], axis=1), classes)
     return metric.evaluate_counts(second + base) - metric.evaluate_counts(first + base)

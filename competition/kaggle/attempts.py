@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from competition.config.errors import UserError
-from competition.kaggle.client import PASSING, KaggleError, Patience, pause
+from competition.kaggle.client import RETRYABLE, KaggleError, Patience, pause
 from competition.kaggle.errors import retry_time_text
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def lost_reason(error: KaggleError) -> str:
 
 def pause_before_retry(patience: Patience, error: KaggleError, attempt: int) -> float | None:
     """Seconds to wait after failed attempt number `attempt` of a request without effect; None to give up."""
-    return pause(patience, attempt, error.retry_after) if error.kind in PASSING | {"upload"} else None
+    return pause(patience, attempt, error.retry_after) if error.kind in RETRYABLE | {"upload"} else None
 
 
 def with_time_to_return(error: KaggleError, command: str) -> KaggleError:
@@ -62,7 +62,7 @@ def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> T
         try:
             value = query()
         except KaggleError as error:
-            if error.kind not in PASSING:
+            if error.kind not in RETRYABLE:
                 raise
             value = None
         remaining = until - time.monotonic()

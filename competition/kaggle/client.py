@@ -1,7 +1,7 @@
 """Client for Kaggle: each call runs the `kaggle` package in a child process with a clean environment.
 
 Retries of every call, downloads included, are decided here: `ask` repeats a call after the failures in
-errors.PASSING, `pause` gives the wait before the next attempt, `Patience` (kaggle.* in params.yaml) the limits.
+errors.RETRYABLE, `pause` gives the wait before the next attempt, `Patience` (kaggle.* in params.yaml) the limits.
 A child without progress is killed; every other failure becomes one sentence for the user. Exit codes are ignored:
 answers and files are checked instead.
 """
@@ -32,10 +32,18 @@ from typing import IO, Any
 from competition.config.errors import UserError
 from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
-from competition.kaggle.errors import PASSING, SITE, Failure, KaggleError, error_from_failure, failure_from, retry_line
+from competition.kaggle.errors import (
+    RETRYABLE,
+    SITE,
+    Failure,
+    KaggleError,
+    error_from_failure,
+    failure_from,
+    retry_line,
+)
 from competition.kaggle.redaction import redact
 
-__all__ = ["PASSING", "SITE", "Client", "KaggleError", "Patience", "ask", "pause", "progress_of", "slug_of"]
+__all__ = ["RETRYABLE", "SITE", "Client", "KaggleError", "Patience", "ask", "competition_slug", "pause", "progress_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +67,7 @@ class Client:
     say: Callable[[str], None]  # shows a line to the user, e.g. about a retry
 
 
-def slug_of(text: str) -> str:
+def competition_slug(text: str) -> str:
     """The slug of a competition, from the slug itself or any link to the competition."""
     match = re.search(r"kaggle\.com/(?:competitions|c)/([^/?#\s]+)", text)
     slug = match.group(1) if match else text.strip().strip("/")
@@ -83,7 +91,7 @@ def ask(
     slug: the competition, dataset or kernel, for error messages.
     once: do not retry, for a call that may have taken effect although it failed.
     """
-    credential, patience = credentials.find(client.environment), client.patience
+    credential, patience = credentials.find_credential(client.environment), client.patience
     max_done, previous_max_done, attempt = 0, 0, 0
 
     def record_progress(event: dict[str, Any]) -> None:
@@ -100,7 +108,7 @@ def ask(
         attempt = 1 if max_done > previous_max_done else attempt + 1
         previous_max_done = max_done
         wait = pause(patience, attempt, failure.retry_after)
-        if once or wait is None or failure.kind not in PASSING:
+        if once or wait is None or failure.kind not in RETRYABLE:
             raise error_from_failure(failure, action, slug, credential, attempt)
         client.say(retry_line(failure.message, attempt + 1, patience.tries, wait))
         time.sleep(wait)

@@ -33,7 +33,7 @@ class Credential:
     warnings: tuple[str, ...] = ()
 
 
-def find(environment: Mapping[str, str]) -> Credential:
+def find_credential(environment: Mapping[str, str]) -> Credential:
     """Find the first credential in the kaggle package's own order: token, key, OAuth. UserError if there is none.
 
     environment: of the process (HOME and the KAGGLE_ variables are read).

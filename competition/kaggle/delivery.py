@@ -24,7 +24,7 @@ class ScoreWait:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierSubmissions:
     """Earlier submissions of the same file, from the ledger."""
 
     refs: frozenset[int]
@@ -32,7 +32,7 @@ class Earlier:
 
 
 def deliver(
-    client: Client, request: SubmissionRequest, earlier: Earlier, record: Record, score_wait: ScoreWait
+    client: Client, request: SubmissionRequest, earlier: EarlierSubmissions, record: Record, score_wait: ScoreWait
 ) -> Submission:
     """Submit and wait for the score; record each step before and after it happens.
 

@@ -1,6 +1,6 @@
 """Download a competition's files: check access, download one archive, verify it, unpack it.
 
-Retries of requests, and of an interrupted download, are decided in client.py (`ask`, `pause`, errors.PASSING); the
+Retries of requests, and of an interrupted download, are decided in client.py (`ask`, `pause`, errors.RETRYABLE); the
 download is resumed in child_download.py (`save`). Decided here (`_download`): an archive that fails verification is
 downloaded once more.
 """
@@ -18,7 +18,7 @@ from competition.artifacts.manifest import sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, Progress, Verified
-from competition.kaggle.client import SITE, Client, KaggleError, ask, progress_of, slug_of
+from competition.kaggle.client import SITE, Client, KaggleError, ask, competition_slug, progress_of
 
 StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, checking, unpacking; in bytes
 
@@ -54,7 +54,7 @@ def state(client: Client, slug: str) -> State:
     return State(**ask(client, "competition", {"slug": slug}, slug))
 
 
-def preflight(client: Client, slug: str) -> State:
+def require_access(client: Client, slug: str) -> State:
     """Return the competition's state; KaggleError if this account may not download its files."""
     competition = state(client, slug)
     if not competition.entered:
@@ -80,9 +80,9 @@ def fetch(
     cache: folder that keeps the archive between runs.  max_ratio: unpacked to packed bytes.
     unlisted: also unpack files that are missing from Kaggle's listing.
     """
-    slug = slug_of(slug)
+    slug = competition_slug(slug)
     if _verified_earlier(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # else Kaggle is not needed
-        competition = preflight(client, slug)
+        competition = require_access(client, slug)
         until = f" until {competition.deadline[:10]}" if competition.deadline else ""
         client.say(f"Kaggle: {competition.title}: rules accepted; {competition.daily} submissions a day{until}")
     downloaded = download(client, slug, cache, max_ratio, progress, unlisted)

@@ -13,7 +13,7 @@ from competition.kaggle.redaction import redact
 
 SITE = "https://www.kaggle.com"
 # Kinds of failures that may be temporary: client.ask repeats the call.
-PASSING = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}
+RETRYABLE = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}
 # Messages that repeat their status code only.
 STANDARD = {
     "bad request",

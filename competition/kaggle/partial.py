@@ -11,8 +11,15 @@ from competition.artifacts.manifest import sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal
-from competition.kaggle.client import Client, KaggleError, ask, progress_of, slug_of
-from competition.kaggle.download import StepProgress, exclusive_download, listing, preflight, require_disk_space, step
+from competition.kaggle.client import Client, KaggleError, ask, competition_slug, progress_of
+from competition.kaggle.download import (
+    StepProgress,
+    exclusive_download,
+    listing,
+    require_access,
+    require_disk_space,
+    step,
+)
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
 
@@ -35,9 +42,9 @@ def fetch_some(
     Checks the size that Kaggle lists and the MD5 of the storage, if it sends one. `.files.json` in `folder`, written
     last, holds their SHA-256.
     """
-    slug = slug_of(slug)
+    slug = competition_slug(slug)
     with exclusive_download(slug, folder):
-        preflight(client, slug)
+        require_access(client, slug)
         listed = listing(client, slug)
         selected = matching(listed.files, pattern)
         if not selected:

@@ -26,7 +26,7 @@ from competition.kaggle.errors import retry_line
 
 
 @dataclass(frozen=True)
-class Made:
+class KernelSubmission:
     """A submission file among the outputs of a kernel."""
 
     kernel: str  # owner/slug
@@ -36,16 +36,16 @@ class Made:
     asked: str  # digest of the request (models and parameters) that the file was made for
 
 
-def read_made(path: Path) -> Made | None:
+def read_kernel_submission(path: Path) -> KernelSubmission | None:
     """Read the record of a kernel's submission; None if it is missing or damaged."""
     try:
-        return Made(**json.loads(path.read_text(encoding="utf-8")))
+        return KernelSubmission(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
 @dataclass(frozen=True)
-class Way:
+class SubmissionMethod:
     """How a submission is sent: an action of child.py and its arguments."""
 
     action: str
@@ -53,13 +53,13 @@ class Way:
     command: str  # the equivalent options of `kaggle competitions submit SLUG`
 
 
-def by_file(path: Path, display_name: str) -> Way:
-    return Way("submit", {"path": str(path)}, f"-f {display_name}")
+def by_file(path: Path, display_name: str) -> SubmissionMethod:
+    return SubmissionMethod("submit", {"path": str(path)}, f"-f {display_name}")
 
 
-def by_kernel(output: Made) -> Way:
+def by_kernel(output: KernelSubmission) -> SubmissionMethod:
     arguments = {"kernel": output.kernel, "version": output.version, "file": output.file}
-    return Way("submit_kernel", arguments, f"-k {output.kernel} -v {output.version} -f {output.file}")
+    return SubmissionMethod("submit_kernel", arguments, f"-k {output.kernel} -v {output.version} -f {output.file}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class SubmissionRequest:
     """A submission to send."""
 
     slug: str  # of the competition
-    way: Way
+    method: SubmissionMethod
     digest: str  # sha256 of the file
     note: str  # description for people, followed by the tag
     resend: bool  # send the file although Kaggle has it already
@@ -130,16 +130,16 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
     it. After a lost answer the list of submissions is polled; raise UnknownOutcome if the submission is not in it.
     on_send: called immediately before the file is sent.
     """
-    slug, way = request.slug, request.way
+    slug, method = request.slug, request.method
     earlier_refs = _refs(client, request)
     if earlier_refs and not request.resend:
         return max(earlier_refs)
     on_send()
-    arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **way.arguments}
+    arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **method.arguments}
     for attempt in range(1, client.patience.tries + 1):
-        events: list[str] = [] if way.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
+        events: list[str] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
         try:
-            answer = ask(client, way.action, arguments, slug, _append_names_to(events), once=True)
+            answer = ask(client, method.action, arguments, slug, _append_names_to(events), once=True)
             if answer["ref"]:
                 return int(answer["ref"])
             error = KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
@@ -190,7 +190,7 @@ def _refs(client: Client, request: SubmissionRequest) -> set[int]:
     return {entry.ref for entry in submissions(client, request.slug) if tag(request.digest) in entry.message}
 
 
-def refuse_another_output(client: Client, output: Made) -> None:
+def refuse_another_output(client: Client, output: KernelSubmission) -> None:
     """UserError unless the kernel's output on Kaggle, which Kaggle would score, has the digest of `output`."""
     owner, slug = output.kernel.split("/")
     with tempfile.TemporaryDirectory() as folder:

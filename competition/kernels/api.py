@@ -16,7 +16,7 @@ from typing import Any
 from competition.artifacts.manifest import atomic_write, write_json
 from competition.config.errors import UserError
 from competition.kaggle import credentials
-from competition.kaggle.client import PASSING, Client, KaggleError, ask
+from competition.kaggle.client import RETRYABLE, Client, KaggleError, ask
 from competition.kernels.packing import notebook
 
 RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}  # name -> actual machine
@@ -69,7 +69,10 @@ def default_slug(competition_name: str) -> str:
 
 def username(client: Client) -> str:
     """User name of the credential; the owner of kernels if kernel.owner is empty."""
-    name = credentials.find(client.environment).username or ask(client, "whoami", {}, "this account")["username"]
+    name = (
+        credentials.find_credential(client.environment).username
+        or ask(client, "whoami", {}, "this account")["username"]
+    )
     if not name:
         raise UserError('Kaggle does not return the user of this credential: name it with SET="kernel.owner=..."')
     return str(name)
@@ -168,7 +171,7 @@ def follow(
                 ask(client, "kernel_log", {**kernel, "skip": log_lines}, name, on_event, once=True)
             except KaggleError as error:
                 # Besides temporary failures: Kaggle answers so while there is no log yet.
-                if error.kind not in PASSING | {"access", "missing", "client"}:
+                if error.kind not in RETRYABLE | {"access", "missing", "client"}:
                     raise
         if ended or time.monotonic() > until:
             return KernelOutcome(ended or answer["status"], answer["message"])

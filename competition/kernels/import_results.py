@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from competition.artifacts.dependencies import fold_model_dependencies, member_with_tuned_values, model_manifest
+from competition.artifacts.dependencies import fold_model_dependencies, member_with_tuned_values, model_path
 from competition.artifacts.manifest import atomic_write, changed_keys, read_manifest, sha256, write_json
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member, Params
@@ -24,7 +24,7 @@ SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # file names in 
 HOUR = 3600
 
 
-class Failed(UserError):
+class KernelFailed(UserError):
     """The kernel ended with an error; the results that it had finished were imported."""
 
 
@@ -55,7 +55,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     if output.status == "done" and (output.folder / SUBMISSION).exists():
         import_submission(target, pushed, output.folder)
     if output.status == "failed":
-        raise Failed(
+        raise KernelFailed(
             f"the kernel failed: {output.problem}; its finished results were imported, see its log: {pushed.url}"
         )
     if output.status == "cut":
@@ -81,7 +81,7 @@ def remove_replaced_model(target: ImportTarget, unit: str, force: bool) -> None:
     if fold_model := fold_model_of_unit(target, unit):
         name, member, fold = fold_model
         if force or kernel_request.stale_folds(target.work, target.params, target.prepared, name, member, [fold]):
-            model_manifest(target.work, name, fold).unlink(missing_ok=True)
+            model_path(target.work, name, fold).unlink(missing_ok=True)
 
 
 def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
@@ -92,7 +92,7 @@ def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
     for unit in merged.taken:
         if fold_model := fold_model_of_unit(target, unit):
             name, member, fold = fold_model
-            manifest = read_manifest(model_manifest(target.work, name, fold))
+            manifest = read_manifest(model_path(target.work, name, fold))
             expected = fold_model_dependencies(target.work, target.prepared, target.params, member, fold)
             if manifest and (changes := changed_keys(manifest.depends, expected)):
                 target.say(
@@ -126,6 +126,6 @@ def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folde
     ledger.append(target.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
     name = f"{pushed.owner}/{pushed.slug}"
     request_digest = kernel_request.submission_request_digest(target.work, target.params)
-    output = submit.Made(name, pushed.version, SUBMISSION, digest, request_digest)
+    output = submit.KernelSubmission(name, pushed.version, SUBMISSION, digest, request_digest)
     write_json(target.work / "kernel" / "submission.json", output)
     target.say(f"submission: {file.name}, made by version {pushed.version} of {name}; `make submit` submits it")

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
-    fold_model_manifest,
-    fold_views_manifest,
+    fold_model_path,
+    fold_views_path,
     is_nested,
-    model_manifest,
+    model_path,
     teacher_models,
     views_dependencies,
 )
@@ -39,9 +39,7 @@ def stale_folds(
     """Folds whose fold model is missing or was trained from other inputs or parameters."""
 
     def current(fold: ExcludedFolds) -> bool:
-        return is_current(
-            model_manifest(work, name, fold), fold_model_dependencies(work, prepared, params, member, fold)
-        )
+        return is_current(model_path(work, name, fold), fold_model_dependencies(work, prepared, params, member, fold))
 
     return [fold for fold in folds if not current(fold)]
 
@@ -53,12 +51,12 @@ def units_to_resume(
 
     missing: member -> folds that the kernel trains.
     """
-    parts = [fold_model_manifest(work, name, fold).parent for name, folds in missing.items() for fold in folds]
+    parts = [fold_model_path(work, name, fold).parent for name, folds in missing.items() for fold in folds]
     units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
     for teacher in sorted({teacher for name in missing for teacher in ancestors(params, name)}):
         folds = sorted(set(range(params.prepare.folds)) - set(missing.get(teacher, ())))
-        units += [fold_model_manifest(work, teacher, fold).parent for fold in folds]
-    units += [model_manifest(work, *each).parent for each in nested_teachers(params, missing)]
+        units += [fold_model_path(work, teacher, fold).parent for fold in folds]
+    units += [model_path(work, *each).parent for each in nested_teachers(params, missing)]
     return _packed(work, units)
 
 
@@ -85,9 +83,9 @@ def units_to_blend(
     units = [work / "noise"]
     for name in params.members:
         for fold in sorted(set(range(params.prepare.folds)) - set(missing.get(name, ()))):
-            views = fold_views_manifest(work, name, fold)
+            views = fold_views_path(work, name, fold)
             predicted = is_current(views, views_dependencies(work, prepared, params, name, fold))
-            folder = fold_model_manifest(work, name, fold).parent
+            folder = fold_model_path(work, name, fold).parent
             if path_in_kernel(work, folder) not in excluded:
                 units.append(views.parent if predicted else folder)
     return _packed(work, units)
@@ -101,7 +99,7 @@ def submission_request_digest(work: Path, params: Params) -> str:
             "cannot use; remove the member, or set kaggle.submit to file"
         )
     models = {
-        name: [_weights(fold_model_manifest(work, name, fold)) for fold in range(params.prepare.folds)]
+        name: [_weights(fold_model_path(work, name, fold)) for fold in range(params.prepare.folds)]
         for name in params.members
     }
     choices = [asdict(getattr(params, block)) for block in ("predict", "policy", "blend", "decision", "honest")]

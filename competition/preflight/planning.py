@@ -10,7 +10,7 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.params_file import nested_teachers
 from competition.data.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
-from competition.training.device import whole_batch
+from competition.training.device import round_up_batch
 
 HOUR = 3600.0
 
@@ -59,7 +59,7 @@ class Load:
 def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: int) -> Load:
     train, folds = member.train, params.prepare.folds
     held_out = sizes.train / folds
-    batch = whole_batch(train.batch, replicas * train.accumulate)
+    batch = round_up_batch(train.batch, replicas * train.accumulate)
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
     is_tuned = not params.tune.members or name in params.tune.members
     within = params.tune.trained_on == "tune_folds"  # trials then use the rows of these folds only

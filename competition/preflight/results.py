@@ -7,7 +7,7 @@ from competition.config.params import Member, Params
 from competition.preflight.answers import PreflightRequest, PreflightResult, cached_results
 from competition.preflight.lowering import Shapes
 from competition.preflight.topology import GIB, Topology
-from competition.training.device import whole_batch
+from competition.training.device import round_up_batch
 
 STEPS = ("train", "predict")
 VERDICTS = {  # as shown to the user
@@ -21,7 +21,7 @@ COLUMNS = ("member", "step", "batch", "verdict", "memory per device", "used", "m
 NOTE = "the minimum step time is a lower bound from published peak rates, not a measurement"
 
 
-def question_of(
+def request_of(
     member: Member, params: Params, topology: Topology, backend: str, classes: int, mode: str = "compile"
 ) -> PreflightRequest:
     """The request for a member.
@@ -29,7 +29,7 @@ def question_of(
     member: with tuned values.  backend: "auto" means jax, which TPU images use.
     """
     parts = topology.devices * member.train.accumulate
-    batch, predict = whole_batch(member.train.batch, parts), whole_batch(params.predict.batch, topology.devices)
+    batch, predict = round_up_batch(member.train.batch, parts), round_up_batch(params.predict.batch, topology.devices)
     shapes = Shapes(classes, topology.devices, batch, predict, tuple(params.predict.views))
     return PreflightRequest(member, shapes, topology, "jax" if backend == "auto" else backend, mode)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.dependencies import fold_model_manifest, fold_views_manifest, tuning_result_path
+from competition.artifacts.dependencies import fold_model_path, fold_views_path, tuning_result_path
 from competition.artifacts.manifest import Manifest, read_manifest
 from competition.report.charts import curves, legend
 from competition.report.page import Block, Charts, Section, Table, Text
@@ -31,7 +31,7 @@ def trained(work: Path, name: str, folds: int) -> list[FoldModel]:
     """The finished fold models of a member."""
     models = []
     for fold in range(folds):
-        path = fold_model_manifest(work, name, fold)
+        path = fold_model_path(work, name, fold)
         manifest = read_manifest(path)
         weights, history = path.with_name("weights.npz"), path.with_name("history.csv")
         if manifest is not None and weights.is_file() and history.is_file():
@@ -76,7 +76,7 @@ def effort_table(work: Path, models_of: dict[str, list[FoldModel]], spreads: Map
     for name, models in models_of.items():
         member: dict[str, Any] = models[0].manifest.depends.get("member", {})
         seconds = sum(float(model.manifest.result.get("seconds", 0)) for model in models)
-        views = [read_manifest(fold_views_manifest(work, name, model.fold)) for model in models]
+        views = [read_manifest(fold_views_path(work, name, model.fold)) for model in models]
         predicting = sum(float(manifest.result.get("seconds", 0)) for manifest in views if manifest)
         epochs = sorted({int(model.manifest.result.get("epoch", len(model.history))) for model in models})
         rows.append(

@@ -64,13 +64,13 @@ def _score(
         return float("nan")
     labels = np.array([solution_rows[name][0] for name in names])
     if competition.predicts == "probabilities":
-        return metric.display(metric.score(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
+        return metric.display(metric.evaluate(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
     numbers = {value: number for number, value in enumerate(competition.label_values)}
     unknown = [predicted[name][0] for name in names if predicted[name][0] not in numbers]
     if unknown:
         raise UserError(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
     decided = np.array([numbers[predicted[name][0]] for name in names])
-    return metric.display(metric.score_labels(labels, decided, len(competition.classes)))
+    return metric.display(metric.evaluate(labels, decided, len(competition.classes)))
 
 
 def _solution(path: Path) -> dict[str, tuple[int, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from competition.data.batches import steps_per_epoch
-from competition.training.input_stall import MEASURED_SECONDS, Waiting, seconds_in_memory
+from competition.training.input_stall import MEASURED_SECONDS, StepTimes, seconds_in_memory
 from competition.training.loop import step_values
 from competition.training.trainer import Trainer
 
@@ -18,14 +18,14 @@ WARM_UP = 8  # batches: more than are prefetched, so that the measured batches a
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartTimes:
     """Seconds of one batch."""
 
     batch: float  # reading, augmenting and batching it, without training on it
-    waiting: Waiting
+    waiting: StepTimes
 
 
-def parts(trainer: Trainer, fold: int) -> Parts:
+def time_parts(trainer: Trainer, fold: int) -> PartTimes:
     """Train for some seconds from the initial weights on every fold but `fold`. The weights are meaningless afterwards."""
     train, engine = trainer.member.train, trainer.engine
     source, plan = trainer.training_batches(train, trainer.member.image_size), trainer.plan(fold, train)
@@ -47,7 +47,7 @@ def parts(trainer: Trainer, fold: int) -> Parts:
     for _ in islice(training, math.ceil(WARM_UP / len(rates))):
         pass
     step_seconds = seconds_per_item(training) / len(rates)
-    return Parts(batch_seconds, Waiting(step_seconds, seconds_in_memory(engine, source, rates, values)))
+    return PartTimes(batch_seconds, StepTimes(step_seconds, seconds_in_memory(engine, source, rates, values)))
 
 
 def seconds_per_item(items: Iterator[Any]) -> float:

@@ -84,13 +84,13 @@ def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
     return device
 
 
-def only_feeds(tensorflow: Any) -> None:
+def hide_gpus_from_tensorflow(tensorflow: Any) -> None:
     """Hide the GPUs from TensorFlow, which would take memory that JAX needs. Call it before TensorFlow computes anything."""
     with suppress(RuntimeError):  # TensorFlow has already initialised its devices
         tensorflow.config.set_visible_devices([], "GPU")
 
 
-def whole_batch(batch: int, parts: int) -> int:
+def round_up_batch(batch: int, parts: int) -> int:
     """`batch` rounded up to a multiple of `parts`."""
     return -(-batch // parts) * parts
 
@@ -164,7 +164,7 @@ def _jax(logical: int, cache: Path | None) -> Device:
     import jax
     import tensorflow as tf
 
-    only_feeds(tf)
+    hide_gpus_from_tensorflow(tf)
     tf.config.experimental.enable_op_determinism()
     if logical > 1:
         _split_cpu(jax, logical)

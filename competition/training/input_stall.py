@@ -17,18 +17,18 @@ MEASURED_SECONDS = 3.0  # seconds of steps to measure, after the first call, whi
 
 
 @dataclass(frozen=True)
-class Waiting:
+class StepTimes:
     """Seconds of one step in training, and of the same step on a batch that is already in memory."""
 
     step: float
-    alone: float
+    in_memory: float
 
     @property
     def share(self) -> float:
         """Share of the time in which the device waits for data."""
-        return max(0.0, 1 - self.alone / self.step)
+        return max(0.0, 1 - self.in_memory / self.step)
 
-    def told(self, train: Train, streamed: bool) -> str:
+    def describe(self, train: Train, streamed: bool) -> str:
         """The share in words, and the remedy.  streamed: images are decoded each time they are read."""
         if self.share <= STALL_SHARE:
             return "the device hardly waits for data; more images per second need a faster device or a smaller member"
@@ -42,7 +42,7 @@ class Waiting:
             remedy = "fewer augmentations (train.rotate, zoom, shift: 0) or a host with more cores; `make bench` measures both"
         return (
             f"the device waits for data in {self.share:.0%} of the time ({self.step * 1000:.0f} ms per step, "
-            f"{self.alone * 1000:.0f} ms on a batch in memory); {remedy}"
+            f"{self.in_memory * 1000:.0f} ms on a batch in memory); {remedy}"
         )
 
 
@@ -52,7 +52,7 @@ class InputStallDetector:
     The input pipeline itself is not timed: tf.data reorders and overlaps its stages, so clocks in it measure nothing real.
     """
 
-    def __init__(self, report: Callable[[Waiting], None]) -> None:
+    def __init__(self, report: Callable[[StepTimes], None]) -> None:
         self._report = report
         self._has_compiled = self._is_done = False
         self._steps, self._seconds = 0, 0.0
@@ -73,7 +73,7 @@ class InputStallDetector:
         if self._seconds < MEASURED_SECONDS:
             return
         self._is_done = True
-        waiting = Waiting(self._seconds / self._steps, seconds_in_memory(engine, source, rates, values))
+        waiting = StepTimes(self._seconds / self._steps, seconds_in_memory(engine, source, rates, values))
         if waiting.share > STALL_SHARE:
             self._report(waiting)
 

@@ -19,7 +19,7 @@ from competition.ensemble.predictions import Predictions, ViewPredictions
 from competition.ensemble.views import get_views
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, whole_batch
+from competition.training.device import Device, round_up_batch
 from competition.training.engine import CompiledIn, State
 from competition.training.engines import make_engine
 from competition.training.input_stall import InputStallDetector
@@ -89,14 +89,14 @@ class Trainer:
         self.member, self.images, self.metric = member, images, metric_named(metric)
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
         train = member.train
-        batch = whole_batch(train.batch, device.replicas * train.accumulate)
+        batch = round_up_batch(train.batch, device.replicas * train.accumulate)
         auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
         precision = auto if train.precision == "auto" else train.precision
         resolved = replace(member, train=replace(train, precision=precision))
         self.engine = make_engine(
             lambda: build(resolved, classes),
             batch,
-            whole_batch(predict_batch, device.replicas),
+            round_up_batch(predict_batch, device.replicas),
             device,
             CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit"),
         )
@@ -135,7 +135,7 @@ class Trainer:
 
         def inner_score() -> float:
             probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
-            return self.metric.display(self.metric.score(self.images.labels[inner_rows], probs))
+            return self.metric.display(self.metric.evaluate(self.images.labels[inner_rows], probs))
 
         self._scored = {}
         plan, inner_rows = self.plan(fold, train), self.inner_validation_rows(fold, train)
@@ -203,7 +203,7 @@ class Trainer:
 
     def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
         labels = self.images.labels[self._held_out_rows(fold)]
-        return self.metric.display(self.metric.score(labels, probs.view("identity")))
+        return self.metric.display(self.metric.evaluate(labels, probs.view("identity")))
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""

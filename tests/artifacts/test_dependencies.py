@@ -9,9 +9,9 @@ from world import ROOT, params
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
-    fold_model_manifest,
+    fold_model_path,
     member_with_tuned_values,
-    model_manifest,
+    model_path,
     study_differences,
     teacher_models,
     tuning_dependencies,
@@ -85,7 +85,7 @@ def test_every_fold_has_its_own_model(tmp_path: Path) -> None:
 
 def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_path: Path) -> None:
     previous = {digests(tmp_path)["views"]}
-    manifest = fold_model_manifest(tmp_path, "cnn", 0)
+    manifest = fold_model_path(tmp_path, "cnn", 0)
     for content in (b"one", b"two"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         manifest.with_name("weights.npz").write_bytes(content)
@@ -183,7 +183,7 @@ def test_values_that_are_all_overridden_do_not_count_as_tuned(tmp_path: Path) ->
 
 def train(work: Path, name: str, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
     """Write the files of a fold model that other results depend on, like `make train`."""
-    manifest = model_manifest(work, name, fold)
+    manifest = model_path(work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})

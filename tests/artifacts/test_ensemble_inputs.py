@@ -10,8 +10,8 @@ from world import params
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
-    fold_model_manifest,
-    fold_views_manifest,
+    fold_model_path,
+    fold_views_path,
     views_dependencies,
 )
 from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
@@ -39,13 +39,13 @@ SETTINGS = params("prepare.folds=3 predict.views=[identity]")
 
 def write_model(work: Path, settings: Params, name: str, fold: int, tuned_folds: tuple[int, ...] = ()) -> None:
     """Write the files of a fold model and its predictions, like `make train predict`."""
-    manifest = fold_model_manifest(work, name, fold)
+    manifest = fold_model_path(work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
     member = replace(settings.members[name], tuned_folds=tuned_folds)
     depends = fold_model_dependencies(work, PREPARED, settings, member, fold)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
-    views = fold_views_manifest(work, name, fold)
+    views = fold_views_path(work, name, fold)
     files = [views.with_name("oof.npz"), views.with_name("test.npz")]
     for file, rows in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
         ids = INDEX.loc[rows, "id"].to_numpy(str)
@@ -83,7 +83,7 @@ def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(wor
 
 def test_the_tuned_folds_are_those_of_the_model_that_predicted(work: Path) -> None:
     write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
-    manifest = fold_model_manifest(
+    manifest = fold_model_path(
         work, "cnn", 1
     )  # trained again without tuning, but its predictions are still the old ones
     untuned = fold_model_dependencies(work, PREPARED, SETTINGS, SETTINGS.members["cnn"], 1)
@@ -92,7 +92,7 @@ def test_the_tuned_folds_are_those_of_the_model_that_predicted(work: Path) -> No
 
 
 def test_predictions_without_tuned_folds_are_an_error(work: Path) -> None:
-    views = fold_views_manifest(work, "cnn", 1)
+    views = fold_views_path(work, "cnn", 1)
     depends = views_dependencies(work, PREPARED, SETTINGS, "cnn", 1)
     del depends["tuned_folds"]
     write_manifest(views, depends, [views.with_name("oof.npz"), views.with_name("test.npz")], {}, {})

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from world import params
 
-from competition.artifacts.dependencies import model_manifest, soft_labels_manifest
+from competition.artifacts.dependencies import model_path, soft_labels_path
 from competition.artifacts.soft_labels import load_soft_labels
 from competition.config.params import ExcludedFolds, Params
 from competition.config.params_file import ancestors
@@ -50,9 +50,9 @@ def probability_of(model: ExcludedFolds) -> float:
 def work(tmp_path: Path) -> Path:
     folds = INDEX["fold"].to_numpy()
     for fold in range(FOLDS):
-        save(soft_labels_manifest(tmp_path, "cnn", fold).with_name("soft.npz"), folds != fold, probability_of(fold))
+        save(soft_labels_path(tmp_path, "cnn", fold).with_name("soft.npz"), folds != fold, probability_of(fold))
     for pair in ((0, 1), (0, 2), (1, 2)):
-        save(model_manifest(tmp_path, "cnn", pair).with_name("oof.npz"), np.isin(folds, pair), probability_of(pair))
+        save(model_path(tmp_path, "cnn", pair).with_name("oof.npz"), np.isin(folds, pair), probability_of(pair))
     return tmp_path
 
 
@@ -81,7 +81,7 @@ def test_nested_takes_the_label_of_a_row_from_the_model_without_its_fold_and_the
 
 def test_several_teachers_are_averaged_by_id(work: Path) -> None:
     rows = INDEX["fold"].to_numpy() != 1
-    save(soft_labels_manifest(work, "wide", 1).with_name("soft.npz"), rows, 0.8)
+    save(soft_labels_path(work, "wide", 1).with_name("soft.npz"), rows, 0.8)
     settings = params(
         "prepare.folds=3 members.wide='{architecture: cnn, image_size: 32, alpha: 1.0, weights: none}' "
         "members.mobilenet.teacher='[cnn, wide]'"

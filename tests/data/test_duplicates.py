@@ -13,8 +13,8 @@ BITS, PIXELS = 10, 18.0
 
 def indexed(rows, classes=9):
     made, thumbs = index.build(rows, classes)
-    same = duplicates.pairs(made, thumbs, bits=BITS, pixels=PIXELS)
-    made["group"] = duplicates.groups(same, len(made))
+    same = duplicates.duplicate_pairs(made, thumbs, bits=BITS, pixels=PIXELS)
+    made["group"] = duplicates.group_duplicates(same, len(made))
     return made, thumbs, same
 
 
@@ -64,7 +64,7 @@ def test_exactly_the_planted_groups_are_found(world):
 def test_blocks_find_what_comparing_every_pair_finds(world, monkeypatch):
     monkeypatch.setattr(duplicates, "BLOCK", 7)
     made, thumbs = index.build([world.row(f"i{n}", n % 12, data=_jittered(world, n)) for n in range(40)], 1)
-    same = duplicates.pairs(made, thumbs, bits=20, pixels=255)
+    same = duplicates.duplicate_pairs(made, thumbs, bits=20, pixels=255)
     hashes = [int(text, 16) for text in made["phash"]]
     digests = made["sha256"].tolist()
     wanted = {(a, b) for a, b in itertools.combinations(range(40), 2) if (hashes[a] ^ hashes[b]).bit_count() <= 20}
@@ -80,8 +80,8 @@ def _jittered(world, n):
 
 def test_a_chain_of_pairs_is_one_group():
     chain = pd.DataFrame({"a": [1, 2, 5], "b": [2, 3, 6]})
-    assert duplicates.groups(chain, 7).tolist() == [0, 1, 1, 1, 4, 5, 5]
-    assert duplicates.groups(chain[:0], 3).tolist() == [0, 1, 2]
+    assert duplicates.group_duplicates(chain, 7).tolist() == [0, 1, 1, 1, 4, 5, 5]
+    assert duplicates.group_duplicates(chain[:0], 3).tolist() == [0, 1, 2]
 
 
 def test_unreadable_images_are_nobodys_duplicates(world):
@@ -119,5 +119,5 @@ def test_the_known_duplicates_of_a_real_set_are_found(real_data, tmp_path, setti
         made["group"].value_counts().max() <= 8
     )  # photos of one flower in a row, no group that swallows its neighbours
     assert set(duplicates.conflicts(made)["label"]) == {4, 35}
-    found = leaks.find(made)
+    found = leaks.find_leaks(made)
     assert leaks.inflation(made, found, 102).touched >= 8

@@ -52,7 +52,7 @@ def test_every_awkward_file_is_read_or_named(real_data, name):
         return
     pixels = images.decode(data, 64, "squash")
     assert pixels.shape == (64, 64, 3) and pixels.dtype == np.uint8
-    plain = images.plain(data)
+    plain = images.normalized(data)
     assert (plain == data) == (written == "as it is")
     assert np.abs(images.decode(plain, 64, "squash").astype(int) - pixels).mean() < 2  # the same picture
 
@@ -70,7 +70,7 @@ def test_tensorflow_reads_plain_bytes_as_pillow_does(real_data):
 
     for name, (_, problem, _) in AWKWARD.items():
         if not problem:
-            plain = images.plain((real_data / "awkward_images" / name).read_bytes())
+            plain = images.normalized((real_data / "awkward_images" / name).read_bytes())
             theirs = tf.io.decode_jpeg(plain, channels=3).numpy()
             assert theirs.shape == (*images.size_of(plain)[::-1], 3), name
 
@@ -87,7 +87,7 @@ def test_orientation_turns_the_picture_upright(world, orientation):
     assert images.size_of(data) == (40, 20)
     pixels = images.decode(data, 16, "squash")
     assert pixels[2, 2].tolist() == [255, 0, 0] and pixels[2, 13].tolist() == pixels[13, 2].tolist() == [255, 255, 255]
-    assert images.size_of(images.plain(data)) == (40, 20)
+    assert images.size_of(images.normalized(data)) == (40, 20)
 
 
 def test_sixteen_bits_are_scaled_and_not_clipped(world):

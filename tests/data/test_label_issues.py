@@ -19,7 +19,7 @@ def test_planted_wrong_labels_are_listed_the_worst_first():
     labels = truth.copy()
     wrong = rng.choice(400, 20, replace=False)
     labels[wrong] = (truth[wrong] + 1) % 4
-    found = label_issues.find(np.array([f"i{n}" for n in range(400)]), labels, probs)
+    found = label_issues.find_label_issues(np.array([f"i{n}" for n in range(400)]), labels, probs)
     assert set(found["id"]) <= {f"i{n}" for n in wrong}
     assert len(found) >= 10
     assert found["label_probability"].is_monotonic_increasing
@@ -29,7 +29,7 @@ def test_planted_wrong_labels_are_listed_the_worst_first():
 @with_cleanlab
 def test_float16_probabilities_and_a_class_without_rows_are_fine():
     probs = np.tile(np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], np.float16), (10, 1))
-    found = label_issues.find(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
+    found = label_issues.find_label_issues(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
     assert list(found) == ["id", "label", "suggested", "label_probability", "suggested_probability"]
     assert len(found) == 0
 
@@ -37,10 +37,10 @@ def test_float16_probabilities_and_a_class_without_rows_are_fine():
 @with_cleanlab
 def test_lengths_that_do_not_match_are_refused():
     with pytest.raises(UserError, match="2 ids, 3 labels"):
-        label_issues.find(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
+        label_issues.find_label_issues(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
 
 
 def test_without_cleanlab_the_way_to_get_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "cleanlab.filter", None)
     with pytest.raises(UserError, match=r"pip install 'goldfold\[labels\]'"):
-        label_issues.find(np.array(["a"]), np.zeros(1, int), np.ones((1, 2)) / 2)
+        label_issues.find_label_issues(np.array(["a"]), np.zeros(1, int), np.ones((1, 2)) / 2)

@@ -22,7 +22,7 @@ SMALL = [
 
 
 def test_every_meeting_of_two_parts_is_listed_once():
-    found = leaks.find(table(SMALL))
+    found = leaks.find_leaks(table(SMALL))
     assert found[["kind", "id", "match", "label", "exact"]].to_numpy().tolist() == [
         ["test in train", "t1", "a", 0, True],
         ["test in train", "t2", "a", 0, False],
@@ -34,12 +34,12 @@ def test_every_meeting_of_two_parts_is_listed_once():
 
 def test_a_row_that_meets_several_is_listed_once_with_its_exact_copy_if_there_is_one():
     rows = [("a", "train", 0, 0), ("b", "train", 1, 0), ("t@b", "test", -1, 0)]
-    assert leaks.find(table(rows))[["id", "match", "label", "exact"]].to_numpy().tolist() == [["t", "b", 1, True]]
+    assert leaks.find_leaks(table(rows))[["id", "match", "label", "exact"]].to_numpy().tolist() == [["t", "b", 1, True]]
 
 
 def test_inflation_is_counted_per_row_and_per_class():
     index = table(SMALL)
-    told = leaks.inflation(index, leaks.find(index), classes=2)
+    told = leaks.inflation(index, leaks.find_leaks(index), classes=2)
     assert (told.touched, told.rows, told.accuracy) == (3, 4, 0.75)
     # Class 0 is half of train, so 2 of 4 test rows; all are touched. Class 1: none.
     assert told.macro_recall == pytest.approx((1 + 0) / 2)
@@ -47,7 +47,7 @@ def test_inflation_is_counted_per_row_and_per_class():
 
 def test_no_leak_is_no_inflation():
     index = table([("a", "train", 0, 0), ("b", "train", 1, 1), ("t", "test", -1, 2)])
-    found = leaks.find(index)
+    found = leaks.find_leaks(index)
     told = leaks.inflation(index, found, classes=2)
     assert len(found) == 0 and (told.accuracy, told.macro_recall) == (0, 0)
 
@@ -61,7 +61,7 @@ def test_a_memorising_model_never_gains_more_than_the_bound():
         rows = [(f"a{n}", "train", int(label), n) for n, label in enumerate(truth)]
         rows += [(f"t{n}", "test", -1, n if leaked[n] else 1000 + n) for n in range(120)]
         index = table(rows)
-        told = leaks.inflation(index, leaks.find(index), classes=3)
+        told = leaks.inflation(index, leaks.find_leaks(index), classes=3)
         guess = rng.integers(0, 3, 120)
         right, knowing = guess == truth, (guess == truth) | leaked
         recall = [np.mean([hit[truth == c].mean() for c in range(3)]) for hit in (right, knowing)]

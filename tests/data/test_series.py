@@ -32,7 +32,7 @@ def planted():
 
 def test_planted_series_are_proposed_and_nothing_else_is(planted):
     index, thumbs, objects = planted
-    members = series.find(index, describe(thumbs))
+    members = series.find_series(index, describe(thumbs))
     object_of = dict(zip(index["id"], objects.tolist()))
     assert (members.assign(object=members["id"].map(object_of)).groupby("series")["object"].nunique() == 1).all()
     assert len(members) >= 0.9 * CLASSES * SERIES * PHOTOS
@@ -41,7 +41,7 @@ def test_planted_series_are_proposed_and_nothing_else_is(planted):
 
 def test_series_that_hash_folds_tear_apart_are_kept_in_one_fold(planted):
     index, thumbs, _ = planted
-    members = series.find(index, describe(thumbs))
+    members = series.find_series(index, describe(thumbs))
     number = index["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     by_hash = folds.assign(index, 5, seed=0)
     assert series.crossing(number, by_hash).sum() > 0.5 * len(members)
@@ -55,47 +55,51 @@ def test_series_that_hash_folds_tear_apart_are_kept_in_one_fold(planted):
 def test_without_series_almost_nothing_is_joined_though_classes_are_far_apart(rows):
     thumbs, labels = digit_thumbs()
     chosen = np.random.default_rng(0).choice(len(labels), rows, replace=False)
-    members = series.find(index_of(labels[chosen]), describe(thumbs[chosen]))
+    members = series.find_series(index_of(labels[chosen]), describe(thumbs[chosen]))
     assert len(members) <= 0.004 * rows
 
 
 def test_scenes_alone_are_not_joined():
     thumbs = np.stack([thumb(scene(n)) for n in range(400)])
-    assert len(series.find(index_of(np.arange(400) % 4), describe(thumbs))) <= 2
+    assert len(series.find_series(index_of(np.arange(400) % 4), describe(thumbs))) <= 2
 
 
 def test_a_series_is_of_one_class_and_of_training_rows():
     thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(retaken(scene(0), n)) for n in range(4)])
     labels = np.r_[np.arange(40) % 2, [0, 0, 1, 1]]
-    members = series.find(index_of(labels), describe(thumbs))
+    members = series.find_series(index_of(labels), describe(thumbs))
     assert len(members) and (members.groupby("series")["label"].nunique() == 1).all()
     part = np.where(np.arange(44) < 40, "train", "test")
-    assert len(series.find(index_of(labels, part=part), describe(thumbs))) == 0
+    assert len(series.find_series(index_of(labels, part=part), describe(thumbs))) == 0
 
 
 def test_duplicates_alone_are_no_series_but_belong_to_one():
     thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(scene(0)), thumb(retaken(scene(1), 5))])
     groups = np.r_[np.arange(40), 0, 41]
-    assert series.find(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == ["i0001", "i0041"]
+    assert series.find_series(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == ["i0001", "i0041"]
     groups[2] = 1  # a duplicate by its hash, whatever its descriptor
-    assert series.find(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == ["i0001", "i0002", "i0041"]
+    assert series.find_series(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == [
+        "i0001",
+        "i0002",
+        "i0041",
+    ]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_a_class_of_a_few_rows_proposes_nothing(rows):
     thumbs = np.zeros((rows, 16, 16, 3), np.uint8)
-    assert len(series.find(index_of(np.zeros(rows, int)), describe(thumbs))) == 0
+    assert len(series.find_series(index_of(np.zeros(rows, int)), describe(thumbs))) == 0
 
 
 def test_equal_pictures_everywhere_are_no_error():
-    assert len(series.find(index_of([0, 1] * 20), describe(np.zeros((40, 16, 16, 3), np.uint8)))) == 0
+    assert len(series.find_series(index_of([0, 1] * 20), describe(np.zeros((40, 16, 16, 3), np.uint8)))) == 0
 
 
 def test_blocks_and_samples_change_nothing_for_a_small_set(planted, monkeypatch):
     index, thumbs, _ = planted
-    whole = series.find(index, describe(thumbs))
+    whole = series.find_series(index, describe(thumbs))
     monkeypatch.setattr(series, "BLOCK", 7)
-    pd.testing.assert_frame_equal(series.find(index, describe(thumbs)), whole)
+    pd.testing.assert_frame_equal(series.find_series(index, describe(thumbs)), whole)
 
 
 def test_a_descriptor_has_three_bounded_parts_and_ignores_brightness_in_its_layout():

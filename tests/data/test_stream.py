@@ -33,7 +33,7 @@ NONE = np.zeros(N, bool)
 def test_the_position_of_an_image_is_exact(shard, encoded) -> None:
     with open(shard, "rb") as file:  # noqa: PTH123
         data = file.read()
-    locations = list(records.places(shard))
+    locations = list(records.image_offsets(shard))
     assert [name for name, _, _ in locations] == IDS.tolist()
     assert [data[start : start + length] for _, start, length in locations] == encoded
 

@@ -79,7 +79,7 @@ def test_stacking_finds_the_offsets_of_members_that_prefer_one_class():
     stacked = fit_blend("stacking", named(biased), labels, F1, BLEND)
     assert stacked.offsets[0] < min(stacked.offsets[1:])
     log_loss = METRICS["log_loss"]
-    assert log_loss.score(labels, stacked.mix(named(biased))) > log_loss.score(labels, biased.mean(0))
+    assert log_loss.evaluate(labels, stacked.mix(named(biased))) > log_loss.evaluate(labels, biased.mean(0))
 
 
 def test_a_strong_ridge_keeps_stacking_at_the_equal_geometric_mean():
@@ -99,7 +99,7 @@ def test_a_rank_mean_does_not_depend_on_a_members_scale():
     labels, probs = draw([1.0, 1.5], rows=200)
     timid = 0.2 + 0.001 * probs[1]  # the same order, all but equal
     auc, half = METRICS["mean_column_auc"], np.array([0.5, 0.5])
-    one, two = (auc.score(labels, mix(np.stack([probs[0], p]), half, "rank")) for p in (probs[1], timid))
+    one, two = (auc.evaluate(labels, mix(np.stack([probs[0], p]), half, "rank")) for p in (probs[1], timid))
     assert one == pytest.approx(two, abs=2e-3)
     with pytest.raises(UserError, match="mixing 'median' is not known"):
         mix(probs, half, "median")

@@ -22,7 +22,9 @@ def test_it_is_the_lowest_log_loss():
     best = fit_temperature(probs, labels)
     loss = METRICS["log_loss"]
     for other in (best * 0.9, best * 1.1):
-        assert loss.score(labels, apply_temperature(probs, best)) > loss.score(labels, apply_temperature(probs, other))
+        assert loss.evaluate(labels, apply_temperature(probs, best)) > loss.evaluate(
+            labels, apply_temperature(probs, other)
+        )
 
 
 def test_the_order_of_classes_stays_and_rows_sum_to_one():

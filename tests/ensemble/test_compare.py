@@ -101,5 +101,5 @@ def test_without_a_member_the_others_take_over_its_weight():
     labels, (a, b) = draw([1.5, 2.5])
     loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6}, ())
     table = diversity({"a": a, "b": b}, labels, pool, loss)
-    whole = loss.score(labels, pool.mix({"a": a, "b": b}))
-    assert np.allclose(table.worth, [whole - loss.score(labels, b), whole - loss.score(labels, a)], atol=1e-5)
+    whole = loss.evaluate(labels, pool.mix({"a": a, "b": b}))
+    assert np.allclose(table.worth, [whole - loss.evaluate(labels, b), whole - loss.evaluate(labels, a)], atol=1e-5)

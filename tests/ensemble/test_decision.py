@@ -71,7 +71,7 @@ def test_thresholds_raise_kappa_of_ordered_classes():
     probs = softmax(-0.7 * (seen[:, None] - np.arange(5)) ** 2)
     rule = fit_decision("thresholds", probs, grade, KAPPA, replace(DECISION, passes=2))
     assert list(rule.thresholds) == sorted(rule.thresholds) and len(rule.thresholds) == 4
-    assert KAPPA.evaluate(grade, rule.labels(probs), 5) > KAPPA.score(grade, probs) + 0.005
+    assert KAPPA.evaluate(grade, rule.labels(probs), 5) > KAPPA.evaluate(grade, probs) + 0.005
 
 
 def test_a_threshold_up_to_the_expected_class_number_counts():

@@ -6,7 +6,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, honest_chain
+from competition.ensemble.honest import HonestSettings, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, blocks_of
 from competition.ensemble.outputs import mix_views
@@ -51,7 +51,7 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 4, 300)
         views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # nobody knows anything
-        result = honest_chain(views, labels, folds_of(300), greedy, HONEST)
+        result = fit_and_score_chain(views, labels, folds_of(300), greedy, HONEST)
         claimed.append(result.chosen_on - 0.25)
         honest.append((result.honest.value - 0.25) / result.honest.error)
     assert min(claimed) > 0.04
@@ -68,17 +68,17 @@ def test_a_member_that_memorised_its_training_rows_gets_its_weight_by_unseen_row
     in_sample[np.arange(600), labels] = 0.996
     out_of_fold = rng.dirichlet(np.ones(5) * 0.1, 600).astype(np.float32)
     oof = as_members(np.stack([*probs, out_of_fold]))
-    result = honest_chain(oof, labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(oof, labels, folds, SETTINGS, HONEST)
     assert result.chain.blend.weights["m2"] < 0.5 * min(result.chain.blend.weights[n] for n in rivals)
     # Had its in-sample predictions been used, it would have had all the weight.
-    leaky = honest_chain(as_members(np.stack([*probs, in_sample])), labels, folds, SETTINGS, HONEST)
+    leaky = fit_and_score_chain(as_members(np.stack([*probs, in_sample])), labels, folds, SETTINGS, HONEST)
     assert leaky.chain.blend.weights["m2"] > max(leaky.chain.blend.weights[n] for n in rivals)
 
 
 def test_the_honest_score_is_that_of_unseen_rows_and_the_chain_is_fitted_on_all():
     labels, probs = draw([1.0, 1.5, 2.5], rows=500)
     views, folds = as_members(probs), folds_of(500)
-    result = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST)
     crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
     assert result.honest.value == F1.evaluate(labels, crossed.decided, 5)
     assert result.chain.digest() == fit_chain(views, labels, folds, SETTINGS, HONEST).digest()
@@ -109,7 +109,7 @@ def test_near_equal_members_are_blended_equally():
 
 def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
-    result = honest_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
+    result = fit_and_score_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
     assert result.chain.blend.method == "bagged"
     assert result.over_equal.is_better
     assert result.chain.used_views().keys() <= {f"m{n}" for n in range(5)} and "m0" in result.chain.used_views()
@@ -234,16 +234,16 @@ def test_missing_predictions_are_an_error_only_for_members_with_weight():
 def test_two_folds_are_enough_and_one_is_not():
     labels, probs = draw([1.0, 1.5], rows=200)
     views = as_members(probs)
-    result = honest_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
+    result = fit_and_score_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
     assert 0 < result.honest.value < 1
     with pytest.raises(UserError, match=r"two folds or more, numbered from 0; found \[0\]"):
-        honest_chain(views, labels, np.zeros(200, int), SETTINGS, HONEST)
+        fit_and_score_chain(views, labels, np.zeros(200, int), SETTINGS, HONEST)
 
 
 @pytest.mark.parametrize("name", ["log_loss", "mean_column_auc", "top_5"])
 def test_metrics_of_probabilities_are_cross_fitted_too(name):
     labels, probs = draw([1.0, 1.5], rows=200, classes=6)
-    result = honest_chain(as_members(probs), labels, folds_of(200), replace(SETTINGS, metric=name), HONEST)
+    result = fit_and_score_chain(as_members(probs), labels, folds_of(200), replace(SETTINGS, metric=name), HONEST)
     assert result.chain.decision.rule == "argmax"
     assert result.honest.error > 0
 
@@ -251,7 +251,9 @@ def test_metrics_of_probabilities_are_cross_fitted_too(name):
 def test_progress_reaches_its_end():
     labels, probs = draw([1.0, 1.5], rows=200)
     seen = []
-    honest_chain(as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: seen.append(at))
+    fit_and_score_chain(
+        as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: seen.append(at)
+    )
     assert seen[0] == (1, 16) and seen[-1] == (16, 16)
 
 
@@ -267,7 +269,7 @@ def with_views(rows=400, **more):
 def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     labels, views = with_views()
     folds = folds_of(400)
-    effect = honest_chain(views, labels, folds, BAGGED, HONEST).view_effects["m0"]
+    effect = fit_and_score_chain(views, labels, folds, BAGGED, HONEST).view_effects["m0"]
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
         rest = np.flatnonzero(folds != k)
@@ -283,7 +285,7 @@ def test_without_a_policy_views_change_nothing_whatever_the_metric():
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
         settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, calibrations=("temperature",)))
-        effect = honest_chain(views, labels, folds_of(400), settings, HONEST).view_effects["m0"]
+        effect = fit_and_score_chain(views, labels, folds_of(400), settings, HONEST).view_effects["m0"]
         assert (effect.value, effect.changed) == (0, 0)
 
 
@@ -306,8 +308,8 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
 def test_a_measured_spread_over_seeds_widens_the_gain_over_a_single_member():
     labels, probs = draw([1.5, 1.5], rows=500)
     views, folds = as_members(probs), folds_of(500)
-    plain = honest_chain(views, labels, folds, SETTINGS, HONEST)
-    judged = honest_chain(views, labels, folds, SETTINGS, HONEST, spreads={"m0": 0.01, "m1": 0.01})
+    plain = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST)
+    judged = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST, spreads={"m0": 0.01, "m1": 0.01})
     assert plain.over_best.seeds == 0 and judged.over_best.seeds == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
     assert judged.over_best.error == plain.over_best.error and judged.chain.digest() == plain.chain.digest()
 
@@ -360,7 +362,7 @@ def test_no_score_is_of_rows_that_chose_hyperparameters():
     labels, probs = draw([2.0, 2.5], rows=500)
     folds = folds_of(500)
     views = as_members(with_leaking_folds(folds, [0], labels, probs))
-    result = honest_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
+    result = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
     others = folds != 0
     assert np.array_equal(result.scored, others) and not result.is_optimistic
     predicted = result.cross_fitted.decided
@@ -372,15 +374,15 @@ def test_no_score_is_of_rows_that_chose_hyperparameters():
     assert result.over_equal.value == pytest.approx(result.honest.value - result.equal.value)
     for difference in (result.over_equal, result.over_best, *result.view_effects.values()):
         assert difference.changed <= others.sum()
-    every = honest_chain(views, labels, folds, SETTINGS, HONEST)
+    every = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST)
     assert every.honest.value > result.honest.value + 0.05 and every.equal.value > result.equal.value + 0.05
 
 
 def test_if_every_fold_chose_hyperparameters_all_rows_are_scored_as_optimistic():
     labels, probs = draw([2.0, 2.5], rows=300)
     folds = folds_of(300, 3)
-    result = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
-    plain = honest_chain(as_members(probs), labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
+    plain = fit_and_score_chain(as_members(probs), labels, folds, SETTINGS, HONEST)
     assert result.is_optimistic and result.scored.all() and result.honest == plain.honest
 
 
@@ -388,7 +390,7 @@ def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
     views, folds, seen = as_members(probs), folds_of(300, 30), []
     settings = replace(HONEST, blocks=3)
-    result = honest_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
+    result = fit_and_score_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
     assert result.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
     changed_labels = np.where(folds == 4, (labels + 1) % 5, labels)
     again = cross_fit(views, changed_labels, folds, SETTINGS, settings)

@@ -36,7 +36,9 @@ def test_a_view_that_helps_is_taken_and_one_that_harms_is_not(by):
     assert policy.keys() == {"identity", "flip_lr"}
     assert sum(policy.values()) == pytest.approx(1)
     log_loss = METRICS["log_loss"]
-    assert log_loss.score(labels, mix_views(views, policy, "mean")) > log_loss.score(labels, views.view("identity"))
+    assert log_loss.evaluate(labels, mix_views(views, policy, "mean")) > log_loss.evaluate(
+        labels, views.view("identity")
+    )
 
 
 def test_a_view_that_changes_nothing_is_ignored():
@@ -61,7 +63,7 @@ def test_lower_confidence_alone_does_not_select_a_view():
     ids = np.arange(2000).astype(str)
     views = ViewPredictions(ids, ("identity", "blur"), np.stack([sure, blurred], 1).astype(np.float16))
     log_loss = METRICS["log_loss"]
-    assert log_loss.score(labels, blurred) > log_loss.score(labels, sure)  # and yet it knows nothing more
+    assert log_loss.evaluate(labels, blurred) > log_loss.evaluate(labels, sure)  # and yet it knows nothing more
     assert fit(labels, views, POLICY).get("blur", 0) < 0.5
 
 

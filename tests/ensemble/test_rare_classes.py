@@ -56,7 +56,7 @@ def test_a_result_without_a_mistake_has_an_error_of_one_row(name):
     labels = np.arange(200) % 4
     metric, probs = METRICS[name], np.full((200, 8), 0.01)
     probs[np.arange(200), labels] = 0.93
-    score = score_with_error(labels, labels if metric.from_counts else probs, metric, 8, 100, seed=0)
+    score = score_with_error(labels, labels if metric.needs_labels else probs, metric, 8, 100, seed=0)
     assert score.error > 0
     if name in ("accuracy", "top_5"):
         assert score.error == pytest.approx(1 / 200)

@@ -25,7 +25,7 @@ def test_equal_weights_give_the_score_itself_for_every_metric(name):
     probs = rng.dirichlet(np.ones(6), 900)
     probs[np.arange(900), labels] += 0.4
     probs /= probs.sum(1, keepdims=True)
-    output = probs.argmax(1) if metric.from_counts else probs
+    output = probs.argmax(1) if metric.needs_labels else probs
     scored = weighted_score(labels, output, metric, 6, np.ones(900), seed=0)
     assert scored.value == pytest.approx(metric.evaluate(labels, probs), abs=max(scored.error, 0.005))
     assert scored.effective_rows == pytest.approx(900)

@@ -14,7 +14,7 @@ from fake_kaggle.parts import Contest, zip_of
 from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle import download
-from competition.kaggle.client import KaggleError, slug_of
+from competition.kaggle.client import KaggleError, competition_slug
 
 ROOT = Path(__file__).parents[2]
 
@@ -313,10 +313,10 @@ def _alive(pid):
     "text", ["flowers", "https://www.kaggle.com/c/flowers", "kaggle.com/competitions/flowers/overview?x=1"]
 )
 def test_a_link_is_as_good_as_a_slug(text):
-    assert slug_of(text) == "flowers"
+    assert competition_slug(text) == "flowers"
 
 
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
 def test_what_is_no_slug_is_refused(text):
     with pytest.raises(UserError, match="is not a competition: expected its slug"):
-        slug_of(text)
+        competition_slug(text)

@@ -68,7 +68,7 @@ def test_the_clients_environment_has_one_credential_and_no_strays(tmp_path):
         "KAGGLE_API_ENVIRONMENT": "TEST",
         "PYTHONPATH": "/evil",
     }
-    found = credentials.find(environment)
+    found = credentials.find_credential(environment)
     assert (found.kind, found.source, found.username) == ("key", "KAGGLE_USERNAME and KAGGLE_KEY", "ada")
     clean = credentials.child_environment(environment, found)
     assert clean.keys() == {"PATH", "HOME", "KAGGLE_USERNAME", "KAGGLE_KEY", "PYTHONIOENCODING", "PYTHONUNBUFFERED"}
@@ -82,7 +82,7 @@ def test_a_token_decides_alone_and_says_so(tmp_path):
         "KAGGLE_USERNAME": "ada",
         "KAGGLE_KEY": "k-1234",
     }
-    found = credentials.find(environment)
+    found = credentials.find_credential(environment)
     assert (found.source, found.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is ignored because of it",))
     assert "KAGGLE_KEY" not in credentials.child_environment(environment, found)
 
@@ -97,18 +97,21 @@ def test_every_place_of_a_credential_is_known_in_the_clients_order(tmp_path):
 
     environment = {"HOME": str(tmp_path)}
     with pytest.raises(UserError, match="no Kaggle credential was found: make a token"):
-        credentials.find(environment)
+        credentials.find_credential(environment)
     xdg = put(".config/kaggle/kaggle.json", json.dumps({"username": "ada", "key": "k-1"}))
-    assert credentials.find(environment).source == xdg
+    assert credentials.find_credential(environment).source == xdg
     oauth = put(".kaggle/credentials.json", json.dumps({"username": "ada", "refresh_token": "r"}))
-    assert credentials.find(environment).source == oauth  # ~/.kaggle now hides the folder under .config
+    assert credentials.find_credential(environment).source == oauth  # ~/.kaggle now hides the folder under .config
     key = put(".kaggle/kaggle.json", json.dumps({"username": "ada", "key": "k-2"}))
-    assert credentials.find(environment).source == key
+    assert credentials.find_credential(environment).source == key
     token = put(".kaggle/access_token", "KGAT_abcdefgh\n")
-    assert credentials.find(environment).source == token
-    assert credentials.find({**environment, "KAGGLE_API_TOKEN": token}).source == f"KAGGLE_API_TOKEN (the file {token})"
+    assert credentials.find_credential(environment).source == token
+    assert (
+        credentials.find_credential({**environment, "KAGGLE_API_TOKEN": token}).source
+        == f"KAGGLE_API_TOKEN (the file {token})"
+    )
     Path(token).chmod(0o644)
-    assert credentials.find(environment).warnings == (
+    assert credentials.find_credential(environment).warnings == (
         f"{token} is readable by other users of this machine: chmod 600 {token}",
     )
 
@@ -116,7 +119,7 @@ def test_every_place_of_a_credential_is_known_in_the_clients_order(tmp_path):
 def test_a_kaggle_json_that_is_none_is_refused_by_name(tmp_path):
     (tmp_path / "kaggle.json").write_text("{}")
     with pytest.raises(UserError, match=r"kaggle.json is not \{\"username\""):
-        credentials.find({"HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(tmp_path)})
+        credentials.find_credential({"HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(tmp_path)})
 
 
 CODE = """

@@ -166,7 +166,7 @@ def deliver(client, file, ledger, again=False, lag=LAG):
         append(ledger, Event(DIGEST, what, ref, public, private, error, "2026-01-01T00:00:00Z"))
 
     before = already_sent(read(ledger), DIGEST)
-    earlier = delivery.Earlier(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
+    earlier = delivery.EarlierSubmissions(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
     request = request_for(submit.by_file(file, file.name), again, lag, note="")
     return delivery.deliver(client, request, earlier, record, delivery.ScoreWait(20, 0.01, 0.05))
 
@@ -232,7 +232,7 @@ def left(kaggle):
         (folder / "working" / "weights.pack").write_bytes(b"large")
         kaggle.kernels["ada/goldfold-flowers"].append(Run({}, folder, "COMPLETE"))
     kaggle.contests["flowers"].kernels_only = True
-    return submit.Made("ada/goldfold-flowers", 2, "submission.csv", DIGEST, "")
+    return submit.KernelSubmission("ada/goldfold-flowers", 2, "submission.csv", DIGEST, "")
 
 
 def hand_in(client, made, again=False):
@@ -280,6 +280,6 @@ def test_another_output_than_the_one_in_hand_is_refused(kaggle, client, left, ch
 
 
 def test_a_record_that_is_damaged_is_none(tmp_path):
-    assert submit.read_made(tmp_path / "absent.json") is None
+    assert submit.read_kernel_submission(tmp_path / "absent.json") is None
     (tmp_path / "torn.json").write_text('{"kernel": "a/b"')
-    assert submit.read_made(tmp_path / "torn.json") is None
+    assert submit.read_kernel_submission(tmp_path / "torn.json") is None

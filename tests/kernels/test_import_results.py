@@ -5,10 +5,10 @@ import hashlib
 import pytest
 from world import params
 
-from competition.artifacts.dependencies import fold_model_manifest
+from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest
 from competition.config.errors import UserError
-from competition.kaggle.submit import read_made
+from competition.kaggle.submit import read_kernel_submission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
 from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, import_submission
@@ -19,7 +19,7 @@ PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code
 
 
 def train(work, name, fold, weights):
-    manifest = fold_model_manifest(work, name, fold)
+    manifest = fold_model_path(work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})
@@ -53,7 +53,7 @@ def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp
     import_submission(home(tmp_path), PUSHED, tmp_path / "output")
     (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
     assert (tmp_path / "submissions" / entry.file).read_bytes() == CSV
-    made = read_made(tmp_path / "work/digits/kernel/submission.json")
+    made = read_kernel_submission(tmp_path / "work/digits/kernel/submission.json")
     assert (made.kernel, made.version, made.file) == ("ada/goldfold-digits", 3, "submission.csv")
     assert made.digest == entry.digest == hashlib.sha256(CSV).hexdigest()
 

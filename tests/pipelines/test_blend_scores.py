@@ -8,7 +8,7 @@ from world import ROOT
 from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import score_with_error
-from competition.ensemble.honest import HonestResult, HonestSettings, honest_chain
+from competition.ensemble.honest import HonestResult, HonestSettings, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
@@ -49,7 +49,7 @@ def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Ho
     settings = chain_settings(params, "macro_f1")
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
     of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
-    result = honest_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
+    result = fit_and_score_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
     rows = EnsembleInputs(IDS, LABELS, of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
     return result, rows
 

@@ -5,7 +5,7 @@ import functools
 from stages import Place
 from world import ROOT, params
 
-from competition.artifacts.dependencies import fold_model_manifest
+from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
@@ -34,7 +34,7 @@ def test_in_a_kaggle_notebook_the_attached_folder_is_taken_and_nothing_is_fetche
 def test_an_unfinished_fold_model_goes_with_the_kernel_and_one_without_a_checkpoint_does_not(tmp_path) -> None:
     told = params("prepare.folds=2")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
-        file = fold_model_manifest(tmp_path, "cnn", fold).parent / name
+        file = fold_model_path(tmp_path, "cnn", fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
     units = kernel_work.units_to_resume(tmp_path, told, told.members, {"cnn": [0, 1]})

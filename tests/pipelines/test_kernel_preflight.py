@@ -7,7 +7,7 @@ from world import params
 
 from competition.config.errors import UserError
 from competition.preflight.answers import PreflightResult, store_result
-from competition.preflight.results import question_of
+from competition.preflight.results import request_of
 from competition.preflight.topology import GIB, topology_named
 from pipelines.kernel import check_preflight
 from pipelines.runner import Job, Options
@@ -16,7 +16,7 @@ from pipelines.runner import Job, Options
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:
     """A job for `machine`, after preflight has answered `verdict` about training the member cnn on a v5e-8."""
     told = params(f"kernel.machine={machine}")
-    question = question_of(told.members["cnn"], told, topology_named("v5e-8"), "auto", 10)
+    question = request_of(told.members["cnn"], told, topology_named("v5e-8"), "auto", 10)
     answer = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
     store_result(question, answer, folder / "preflight" / "answers")
     return Job(told, (), Options(force=force, debug=False), folder, folder)

@@ -14,8 +14,8 @@ from world import ROOT
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
-    fold_model_manifest,
-    fold_views_manifest,
+    fold_model_path,
+    fold_views_path,
     tuning_result_path,
     views_dependencies,
 )
@@ -90,7 +90,7 @@ def invent(garden: Garden) -> None:
             test_predictions = invented_predictions(
                 rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test))
             )
-            manifest = fold_model_manifest(garden.work, name, fold)
+            manifest = fold_model_path(garden.work, name, fold)
             manifest.parent.mkdir(parents=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
@@ -117,7 +117,7 @@ def fill_cache(garden: Garden) -> None:
 def seal_views(
     garden: Garden, prepared: Prepared, name: str, fold: int, oof: ViewPredictions, test_predictions: ViewPredictions
 ) -> None:
-    params, manifest = load_params(garden.params), fold_views_manifest(garden.work, name, fold)
+    params, manifest = load_params(garden.params), fold_views_path(garden.work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     oof.save(manifest.with_name("oof.npz"))
     test_predictions.save(manifest.with_name("test.npz"))
@@ -252,7 +252,7 @@ def test_a_blend_of_other_parameters_is_reported(garden: Garden) -> None:
 
 def test_a_member_predicted_after_the_blend_is_reported(garden: Garden) -> None:
     prepared = load_prepared(garden.work / "data")
-    one = fold_views_manifest(garden.work, "wide", 1)
+    one = fold_views_path(garden.work, "wide", 1)
     oof, test_predictions = (ViewPredictions.load(one.with_name(name)) for name in ("oof.npz", "test.npz"))
     seal_views(
         garden, prepared, "wide", 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), test_predictions

@@ -6,14 +6,14 @@ from pathlib import Path
 from world import member, params
 
 from competition.preflight.answers import PreflightResult, store_result
-from competition.preflight.results import cells, objections, question_of
+from competition.preflight.results import cells, objections, request_of
 from competition.preflight.topology import GIB, topology_named
 
 BIG = PreflightResult("train", 64, "too_big", 32 * GIB, 16 * GIB, remedy="lower train.batch")
 
 
 def request(batch: int = 64):
-    return question_of(member(batch=batch), params(), topology_named("v5e-8"), "auto", 10)
+    return request_of(member(batch=batch), params(), topology_named("v5e-8"), "auto", 10)
 
 
 def test_a_missing_result_differs_from_no_objection(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_quick_result_is_marked_in_the_table() -> None:
 def test_other_epochs_are_the_same_question(tmp_path: Path) -> None:
     store_result(request(), BIG, tmp_path)
     longer = member(batch=64, epochs=99, learning_rate=0.5)
-    assert objections(question_of(longer, params(), topology_named("v5e-8"), "jax", 10), tmp_path)
+    assert objections(request_of(longer, params(), topology_named("v5e-8"), "jax", 10), tmp_path)
 
 
 def test_a_line_of_the_table_says_how_full_the_memory_is() -> None:

@@ -14,7 +14,7 @@ import pytest
 from small_engines import PARAMS, TRAIN, engine_of, held_out
 
 from competition.config.errors import UserError
-from competition.training.device import choose_backend, open_device, whole_batch
+from competition.training.device import choose_backend, open_device, round_up_batch
 
 pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
 
@@ -175,7 +175,7 @@ def test_a_device_below_the_required_one_is_an_error(changes: dict[str, Any], me
 
 @pytest.mark.parametrize(("batch", "parts", "whole"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
 def test_a_batch_is_rounded_up_to_a_multiple_of_its_parts(batch: int, parts: int, whole: int) -> None:
-    assert whole_batch(batch, parts) == whole
+    assert round_up_batch(batch, parts) == whole
 
 
 def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:

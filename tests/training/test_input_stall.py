@@ -10,7 +10,7 @@ from world import CLASSES, member, params, pixels_of
 
 from competition.training import bench, input_stall
 from competition.training.device import open_device
-from competition.training.input_stall import InputStallDetector, Waiting
+from competition.training.input_stall import InputStallDetector, StepTimes
 from competition.training.trainer import Images, Trainer
 
 LABELS = np.arange(48) % CLASSES
@@ -18,16 +18,18 @@ TRAIN = member().train
 
 
 def test_the_share_of_waiting_is_the_time_of_a_step_beyond_one_on_a_batch_in_memory() -> None:
-    assert Waiting(step=0.4, alone=0.1).share == pytest.approx(0.75)
-    assert Waiting(step=0.1, alone=0.11).share == 0.0
+    assert StepTimes(step=0.4, alone=0.1).share == pytest.approx(0.75)
+    assert StepTimes(step=0.1, alone=0.11).share == 0.0
 
 
 def test_the_remedy_depends_on_where_the_time_goes() -> None:
-    slow = Waiting(step=0.4, alone=0.1)
-    assert "waits for data in 75%" in slow.told(TRAIN, False) and "fewer augmentations" in slow.told(TRAIN, False)
-    assert "cache.ram_gigabytes" in slow.told(TRAIN, True)
-    assert "train.rand_augment: 0" in slow.told(replace(TRAIN, rand_augment=9), False)
-    assert "hardly waits" in Waiting(step=0.1, alone=0.09).told(TRAIN, False)
+    slow = StepTimes(step=0.4, alone=0.1)
+    assert "waits for data in 75%" in slow.describe(TRAIN, False) and "fewer augmentations" in slow.describe(
+        TRAIN, False
+    )
+    assert "cache.ram_gigabytes" in slow.describe(TRAIN, True)
+    assert "train.rand_augment: 0" in slow.describe(replace(TRAIN, rand_augment=9), False)
+    assert "hardly waits" in StepTimes(step=0.1, alone=0.09).describe(TRAIN, False)
 
 
 class SlowPixels:
@@ -52,16 +54,16 @@ def trainer_on(pixels: np.ndarray | SlowPixels, **train: object) -> Trainer:
 @pytest.mark.parametrize("loop", ["auto", "fit"])
 def test_a_slow_source_is_attributed_to_the_input_and_not_to_the_step(monkeypatch, loop) -> None:
     monkeypatch.setattr(bench, "MEASURED_SECONDS", 0.5)
-    parts = bench.parts(trainer_on(SlowPixels(pixels_of(LABELS), 0.2), loop=loop), 0)
+    parts = bench.time_parts(trainer_on(SlowPixels(pixels_of(LABELS), 0.2), loop=loop), 0)
     # Compared with each other, not in seconds, because a slow machine has no fixed speed.
-    assert parts.batch > parts.waiting.alone and parts.waiting.share > 0.2
+    assert parts.batch > parts.waiting.in_memory and parts.waiting.share > 0.2
 
 
 def test_a_training_that_waits_for_data_is_reported_once_and_ends_with_the_same_weights(monkeypatch) -> None:
     monkeypatch.setattr(input_stall, "MEASURED_SECONDS", 0.5)
     options = {"epochs": 5, "steps_per_call": 1, "dropout": 0.3}
     slow, fast = trainer_on(SlowPixels(pixels_of(LABELS), 0.2), **options), trainer_on(pixels_of(LABELS), **options)
-    reports: list[Waiting] = []
+    reports: list[StepTimes] = []
     for trainer, detector in ((slow, InputStallDetector(reports.append)), (fast, None)):
         trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False, False, detector)
     assert len(reports) == 1 and reports[0].share > 0.2

@@ -207,7 +207,7 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     inner_rows, training_rows = trainer.inner_validation_rows(0, train), trainer.plan(0, train).rows
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
     best = trainer.engine.probabilities(_batches(inner_rows), inner_rows, _views("identity"))[:, 0]
-    assert trainer.metric.score(LABELS[inner_rows], best) == pytest.approx(max(scores))
+    assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
     assert trainer.score(0) == pytest.approx(result.kept.held_out) == pytest.approx(trainer.kept_score(0, result))
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 from competition.data.competition import Part, Row
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"}
@@ -48,11 +48,11 @@ class ImageFiles:
             folded = {name.casefold() for name in self._by_name}
             near = [row_id for row_id in missing if row_id.casefold() in folded]
             hint = f"; {len(near):,} of them differ from a file name only in letter case" if near else ""
-            raise UserError(f"{len(missing):,} {part} images are listed but do not exist, {first(missing)}{hint}")
+            raise UserError(f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}")
         if ambiguous:
-            files = first(self._by_name[ambiguous[0]], 2)
+            files = first_few(self._by_name[ambiguous[0]], 2)
             raise UserError(
-                f"{len(ambiguous):,} {part} ids match more than one file, {first(ambiguous, 3)} (e.g. {files})"
+                f"{len(ambiguous):,} {part} ids match more than one file, {first_few(ambiguous, 3)} (e.g. {files})"
             )
         return path_of
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 from competition.data.adapters.files import ImageFiles, image_paths
 from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
@@ -75,8 +75,8 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     skipped = sorted({named[path] for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise UserError(
-            f"{source}: none of its folders ({first(skipped)}) is a class; "
-            f"names like {first(competition.classes, 3)} were expected"
+            f"{source}: none of its folders ({first_few(skipped)}) is a class; "
+            f"names like {first_few(competition.classes, 3)} were expected"
         )
 
     def matched_rows() -> Iterator[Row]:
@@ -117,7 +117,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
     id_column = _id_column(train.columns.tolist(), test.columns.tolist(), settings.id_column)
     targets = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     label_columns = _label_columns(train.columns.tolist(), id_column, targets, settings.label_column)
-    notes = [f"ids are in column {id_column!r}, labels in {first(label_columns)} of train.csv"]
+    notes = [f"ids are in column {id_column!r}, labels in {first_few(label_columns)} of train.csv"]
 
     if len(label_columns) > 1:
         values, names = label_columns, label_columns
@@ -127,7 +127,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
         bare = train[id_column][column == ""]
         if len(bare):
             raise UserError(
-                f"train.csv: {len(bare):,} rows have no {label_columns[0]}, {first(bare)}; every row needs one"
+                f"train.csv: {len(bare):,} rows have no {label_columns[0]}, {first_few(bare)}; every row needs one"
             )
         listed = read_csv(raw / "classes.csv") if (raw / "classes.csv").exists() else None
         name_of = {} if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
@@ -157,7 +157,7 @@ def _from_tables(raw: Path, settings: Settings) -> Layout:
 
 def _groups(train: pd.DataFrame, column: str) -> list[str]:
     if column and column not in train:
-        raise UserError(f"prepare.group_column: train.csv has no column {column!r}, it has {first(train.columns)}")
+        raise UserError(f"prepare.group_column: train.csv has no column {column!r}, it has {first_few(train.columns)}")
     return list(train[column]) if column else [""] * len(train)
 
 
@@ -165,12 +165,14 @@ def _id_column(train: list[str], test: list[str], configured: str) -> str:
     if configured:
         for name, columns in (("train.csv", train), ("test.csv", test)):
             if configured not in columns:
-                raise UserError(f"competition.id_column: {name} has no column {configured!r}, it has {first(columns)}")
+                raise UserError(
+                    f"competition.id_column: {name} has no column {configured!r}, it has {first_few(columns)}"
+                )
         return configured
     shared = [name for name in test if name in train]
     if not shared:
         raise UserError(
-            f"train.csv ({first(train)}) and test.csv ({first(test)}) share no column; set competition.id_column"
+            f"train.csv ({first_few(train)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
         )
     return shared[0]
 
@@ -178,7 +180,7 @@ def _id_column(train: list[str], test: list[str], configured: str) -> str:
 def _label_columns(train: list[str], id_column: str, targets: list[str], wanted: str) -> list[str]:
     if wanted:
         if wanted not in train:
-            raise UserError(f"competition.label_column: train.csv has no column {wanted!r}, it has {first(train)}")
+            raise UserError(f"competition.label_column: train.csv has no column {wanted!r}, it has {first_few(train)}")
         return [wanted]
     if targets and all(name in train for name in targets):
         return targets
@@ -186,7 +188,7 @@ def _label_columns(train: list[str], id_column: str, targets: list[str], wanted:
     if len(others) == 1 or (others and not targets):
         return others
     raise UserError(
-        f"train.csv has columns {first(others, 8)}: set competition.label_column to the one that is the label"
+        f"train.csv has columns {first_few(others, 8)}: set competition.label_column to the one that is the label"
     )
 
 
@@ -199,13 +201,13 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
     train = [path for path in inside if (path.parts[0] == "train" if "train" in top else path.parts[0] != "test")]
     if not test:
         raise UserError(
-            f"class folders {first(sorted(top))} were found but no images under test/; "
+            f"class folders {first_few(sorted(top))} were found but no images under test/; "
             "put the images to be predicted there, or give train.csv and test.csv"
         )
     loose = [str(path) for path in train if len(path.parts) < (3 if "train" in top else 2)]
     if loose:
         raise UserError(
-            f"{len(loose):,} images lie outside the class folders, {first(loose)}; move each into train/<class>/"
+            f"{len(loose):,} images lie outside the class folders, {first_few(loose)}; move each into train/<class>/"
         )
     if settings.group_column:
         raise UserError(

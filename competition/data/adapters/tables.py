@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from competition.config.errors import UserError, first
+from competition.config.errors import UserError, first_few
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -58,12 +58,12 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
     try:
         values = table[list(columns)].astype(float)
     except ValueError as error:
-        raise UserError(f"{name}: {error}; columns {first(columns)} should hold 0 and 1") from None
+        raise UserError(f"{name}: {error}; columns {first_few(columns)} should hold 0 and 1") from None
     wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
     if wrong.any():
         raise UserError(
-            f"{name}: {wrong.sum():,} rows are not one-hot over {first(columns)}, "
-            f"{first(table[id_column][wrong])}; every row needs exactly one 1, the rest 0"
+            f"{name}: {wrong.sum():,} rows are not one-hot over {first_few(columns)}, "
+            f"{first_few(table[id_column][wrong])}; every row needs exactly one 1, the rest 0"
         )
     return [int(number) for number in values.to_numpy().argmax(axis=1)]
 
@@ -75,7 +75,7 @@ def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> l
     if unknown.any():
         raise UserError(
             f"{name}: {unknown.sum():,} rows have a label outside the {len(numbers)} classes, "
-            f"{first(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
+            f"{first_few(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
         )
     return [numbers[value] for value in values]
 
