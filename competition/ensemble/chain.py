@@ -123,14 +123,16 @@ def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = No
     parts = list(_apply_in_chunks(chain, members, rows))
     if len(parts) == 1:
         return parts[0]
-    total = sum(len(labels) for _, labels in parts)
-    probs = np.empty((total, parts[0][0].shape[1]), np.float32)
+    labels = np.concatenate([part_labels for _, part_labels in parts])
+    chunks = [chunk for chunk, _ in parts]
+    del parts
+    probs = np.empty((len(labels), chunks[0].shape[1]), np.float32)
     start = 0
-    for n, (chunk, labels) in enumerate(parts):
+    while chunks:  # each chunk is freed once it is copied, so that two copies are never in memory
+        chunk = chunks.pop(0)
         probs[start : start + len(chunk)] = chunk
         start += len(chunk)
-        parts[n] = (chunk[:0], labels)  # frees the chunk, so that two copies are never in memory
-    return probs, np.concatenate([labels for _, labels in parts])
+    return probs, labels
 
 
 def chain_labels(chain: Chain, members: MemberViews, rows: np.ndarray | None = None) -> np.ndarray:
