@@ -137,7 +137,7 @@ def start(
         job.echo(
             f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({megabytes:,.1f} MB)"
         )
-        kernels.share(client, name, packs, plan.run, job.params.kaggle.score_wait)
+        kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
     previous_version, script_digest = newest_version(client, owner, slug), hashlib.sha256(script.encode()).hexdigest()
     time_text = datetime.now(UTC).isoformat(timespec="seconds")

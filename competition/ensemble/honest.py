@@ -1,9 +1,10 @@
 """Fit the chain for the test rows and compute its honest score.
 
-Everything chosen on out-of-fold rows - views, calibration, weights, decision rule, and the candidate itself - is chosen
-again without each block of folds and scored on that block (nested cross-validation; Varma & Simon 2006). The candidate
-is selected by cross-fitting inside the remaining blocks (`nested`, `selection`). Rows whose labels chose
-hyperparameters are excluded from every score.
+A chain (chain.Chain) is everything after training: views, calibration, blend weights, decision rule. A candidate is one
+combination of calibration, blend method and rule. Folds are merged into blocks; for each block, chain and candidate
+are chosen again without it and scored on it (nested cross-validation; Varma & Simon 2006). The candidate is selected
+by cross-fitting inside the remaining blocks (`nested`, `selection`). Rows whose labels chose hyperparameters are
+excluded from every score.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,7 +21,7 @@ from competition.ensemble.significance import Difference
 
 __all__ = ["BASELINES", "HonestResult", "HonestSettings", "fit_and_score_chain"]
 
-EQUAL_WEIGHTS: CandidateKey = ("none", "equal", "argmax")
+EQUAL_WEIGHTS: CandidateKey = ("none", "equal", "argmax")  # calibration, blend method, decision rule
 BEST_MEMBER: CandidateKey = ("none", "best", "argmax")
 BASELINES = (EQUAL_WEIGHTS, BEST_MEMBER)
 
@@ -75,6 +76,7 @@ def fit_and_score_chain(
     output = cross_fitted.output(nested.metric)
 
     def gain_over(baseline: CandidateKey, baseline_output: np.ndarray) -> Difference:
+        """Score of the chain minus that of the baseline, on the same rows."""
         weights = nested.candidates(frozenset())[baseline].chain.blend.weights
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
         return replace(nested.difference(baseline_output, output), seeds=seeds)

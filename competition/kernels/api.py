@@ -19,7 +19,8 @@ from competition.kaggle import credentials
 from competition.kaggle.client import RETRYABLE, Client, KaggleError, ask
 from competition.kernels.packing import notebook
 
-RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}  # name -> actual machine
+# Requested machine -> the machine on which Kaggle runs it instead.
+RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}
 ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 
@@ -53,13 +54,13 @@ class KernelOutcome:
 
 @dataclass(frozen=True)
 class Quota:
-    """Hours per week."""
+    """Hours used and allowed in this week."""
 
     gpu_used: float
     gpu_allowed: float
     tpu_used: float
     tpu_allowed: float
-    refresh: str
+    refresh: str  # time at which the week ends, as Kaggle writes it
 
 
 def default_slug(competition_name: str) -> str:
@@ -97,7 +98,7 @@ def quota(client: Client) -> Quota:
 
 
 def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
-    """Content of kernel-metadata.json. UserError for a machine that Kaggle accepts but does not use."""
+    """Content of kernel-metadata.json. UserError for a machine that Kaggle does not use, a wrong slug or dataset name."""
     if kernel.machine_shape in ON_CPU:
         raise UserError(f"Kaggle accepts {kernel.machine_shape} and runs it on a CPU: use TpuV5E8.")
     if kernel.machine_shape in RETIRED:
@@ -127,7 +128,7 @@ def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
 
 
 def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> None:
-    """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file."""
+    """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file.  text: Python source."""
     code_file = f"{kernel.slug}.ipynb" if as_notebook else f"{kernel.slug}.py"
     values = metadata(kernel, code_file)
     with atomic_write(folder / code_file) as temporary:
@@ -136,7 +137,7 @@ def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> 
 
 
 def push(client: Client, kernel: Kernel, text: str, as_notebook: bool = False) -> KernelVersion:
-    """Push and start a new version; return Kaggle's own name of the kernel and the version number."""
+    """Push and start a new version; return Kaggle's own name of the kernel and the version number.  text: Python source."""
     with tempfile.TemporaryDirectory() as folder:
         write_folder(kernel, text, Path(folder), as_notebook)
         arguments = {"folder": folder, "seconds": kernel.seconds, "accelerator": kernel.machine_shape}
@@ -151,7 +152,7 @@ def follow(
 ) -> KernelOutcome:
     """Pass the log to `on_log` until the kernel ends, for at most `seconds`. pause: seconds between two requests.
 
-    The log may pause or break off; only the status decides whether the kernel still runs.
+    A failed request for the log is ignored, because only the status decides whether the kernel still runs.
     """
     log_lines = 0
     name, until = f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
@@ -165,12 +166,12 @@ def follow(
     kernel = {"owner": pushed.owner, "slug": pushed.slug}
     while True:
         answer = ask(client, "kernel_status", {**kernel, "version": pushed.version}, name)
-        ended = next((status for status in ENDED if answer["status"].endswith(status)), "")
+        ended = next((end for end in ENDED if answer["status"].endswith(end)), "")
         if ended or answer["status"].endswith("RUNNING"):
             try:
                 ask(client, "kernel_log", {**kernel, "skip": log_lines}, name, on_event, once=True)
             except KaggleError as error:
-                # Besides temporary failures: Kaggle answers so while there is no log yet.
+                # RETRYABLE are temporary failures; the other three are Kaggle's answers while there is no log yet.
                 if error.kind not in RETRYABLE | {"access", "missing", "client"}:
                     raise
         if ended or time.monotonic() > until:
@@ -178,7 +179,7 @@ def follow(
         time.sleep(pause)
 
 
-def share(client: Client, name: str, files: Sequence[Path], note: str, seconds: float) -> None:
+def upload_dataset(client: Client, name: str, files: Sequence[Path], note: str, seconds: float) -> None:
     """Upload files to a private dataset, new or as a new version, and wait until kernels can read it.
 
     Used for results to resume from, and for wheels and weights that a kernel without internet access needs.

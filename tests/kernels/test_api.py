@@ -117,7 +117,7 @@ def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path)
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
     assert (merged.taken, merged.partial) == (("work/flowers/members/cnn/fold0",), ("work/flowers/members/cnn/fold9",))
     packed = carry(tmp_path / "here", tmp_path / "carried")
-    kernels.share(client, "ada/goldfold-carried", packed, "fold 0", 20)
+    kernels.upload_dataset(client, "ada/goldfold-carried", packed, "fold 0", 20)
     again = plan("0", "1", run="run-2")
     on = Kernel(**{**KERNEL.__dict__, "datasets": ("ada/goldfold-carried",)})
     pushed, _, log = go(client, again, on)
@@ -149,7 +149,7 @@ def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, cli
 def test_a_module_that_the_image_lacks_comes_from_attached_wheels(kaggle, client, tmp_path):
     wheel = tmp_path / "tiny_module-1.0-py3-none-any.whl"
     build_wheel(wheel)
-    kernels.share(client, "ada/wheels-of-goldfold", [wheel], "wheels", 20)
+    kernels.upload_dataset(client, "ada/wheels-of-goldfold", [wheel], "wheels", 20)
     kaggle.kernel_environment = {"PIP_TARGET": str(tmp_path / "site"), "PIP_NO_INDEX": "1"}
     told = plan("0", needs={"tiny_module": "tiny-module==1.0"})
     text = packing.pack(project(), told)
@@ -199,19 +199,19 @@ def test_kaggles_refusal_of_a_push_is_passed_on(kaggle, client, monkeypatch):
 def test_a_dataset_is_waited_for_until_kernels_can_read_it(kaggle, client, tmp_path):
     (tmp_path / "a.whl").write_bytes(b"1")
     kaggle.dataset_polls = 3
-    kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
+    kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
     assert kaggle.dataset_polls == -1
     assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
     kaggle.dataset_polls = 10**9
     with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: its status is"):
-        kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
+        kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
 
 
 def test_kaggles_refusal_of_a_dataset_is_passed_on(kaggle, client, tmp_path, monkeypatch):
     (tmp_path / "a.whl").write_bytes(b"1")
     monkeypatch.setattr(kaggle, "create_dataset", lambda ask: {"error": "The title is taken", "status": "error"})
     with pytest.raises(KaggleError, match="rejected the dataset ada/wheels-of-goldfold: The title is taken"):
-        kernels.share(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
+        kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
 
 
 def test_a_secret_in_the_log_is_hidden(kaggle, client):
