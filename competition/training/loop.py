@@ -1,4 +1,8 @@
-"""Train one fold model: epochs of full batches, a checkpoint after each; an interrupted run ends with the same bits."""
+"""Train one fold model: epochs of full batches, and a checkpoint after each.
+
+A run that was interrupted and resumed ends with the same weights, bit for bit, as one that was not. The learning-rate
+schedule is `schedule.warmup_cosine`.
+"""
 
 import time
 from collections.abc import Callable
@@ -27,9 +31,7 @@ class Epoch:
 @dataclass(frozen=True)
 class Trained:
     history: list[Epoch]
-    kept_epoch: (
-        int  # epoch of the weights in the engine: the last, or with patience the best on the inner validation part
-    )
+    kept_epoch: int  # from 1; of the weights in the engine: the last epoch, or with patience the best inner score
 
     @property
     def kept(self) -> Epoch:
@@ -42,7 +44,9 @@ class FoldRun:
 
     plan: TrainingPlan
     train: Train
-    batches_at: Callable[[int], TrainingBatches]  # epoch, from 0 -> its batches
+    batches_at: Callable[
+        [int], TrainingBatches
+    ]  # epoch, from 0 -> its batches; the same object while they stay the same
     checkpoints: Checkpoints | None = None  # None: none are read or written
     initial_weights: Callable[[], State] | None = None  # called after the engine is reset; None: the engine's own
 
@@ -64,7 +68,7 @@ class Diverged(Exception):
 
 
 class Stopped(Exception):
-    """Training was stopped on request; its state is in the checkpoint."""
+    """Training was stopped on request; its state is in the checkpoint, if checkpoints are written."""
 
 
 def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
@@ -87,6 +91,7 @@ def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
             source = run.batches_at(state.step // per_epoch)
             batches = engine.distributed(source.start(plan, state.step))
         steps = min(train.steps_per_call, per_epoch - state.step % per_epoch)
+        # Random numbers depend on the step and not on earlier calls, so that a resumed run draws the same ones.
         engine.reseed(plan.seed * 1_000 + plan.fold, state.step)
         call_rates = rates[state.step : state.step + steps]
         started = time.monotonic()
@@ -111,8 +116,8 @@ def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
 
 
 def step_values(train: Train, per_epoch: int) -> StepValues:
-    """The values of the compiled step, with durations in steps instead of epochs.  per_epoch: steps per epoch."""
-    values = {field.name: getattr(train, field.name) for field in fields(StepValues) if field.name != "freeze_steps"}
+    """The hyperparameters that the compiled step reads at run time.  per_epoch: steps per epoch."""
+    values = {f.name: getattr(train, f.name) for f in fields(StepValues) if f.name != "freeze_steps"}
     return StepValues(**values, freeze_steps=train.freeze_epochs * per_epoch)
 
 
@@ -150,7 +155,7 @@ class _TrainingState:
 
 
 def _check(engine: Engine, train: Train, callbacks: Callbacks) -> None:
-    if engine.keeps_average != (train.ema > 0):
+    if engine.keeps_average != (train.ema > 0):  # the moving average of the weights
         built_with = "above 0" if engine.keeps_average else "0"
         raise UserError(
             f"train.ema is {train.ema}, but the member was built with train.ema {built_with}, which is compiled in; "
