@@ -26,18 +26,18 @@ ALL, NONE = 10**9, np.zeros(N, bool)
 
 
 @pytest.fixture
-def shards(tmp_path, world):
+def shards(tmp_path, helpers):
     """Two record files, in another order than the ids are asked for."""
     order = [*range(N - 1, -1, -1)]
     for name, some in (("a-5", order[:5]), ("b-4", order[5:])):
-        rows = [Record(f"i{n}", n, world.encoded(world.picture(n))) for n in some]
+        rows = [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in some]
         records.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
     return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
 
 
 @pytest.fixture
-def expected(world):
-    return np.stack([decode(world.encoded(world.picture(n)), SIZE, "squash") for n in range(N)])
+def expected(helpers):
+    return np.stack([decode(helpers.encode_image(helpers.synthetic_image(n)), SIZE, "squash") for n in range(N)])
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -
     np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
-def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, world) -> None:
+def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, helpers) -> None:
     ids, unreadable = np.array([*IDS, "gone"]), np.array([*NONE, True])
     for some in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
         pixels = decoded(shards, some, ids, unreadable)

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from photos import retaken, scene
+from photos import another_photo, scene
 from world import params
 
 from competition.artifacts.manifest import read_manifest
@@ -24,7 +24,7 @@ def source(tmp_path_factory):
             one = f"{label}-{number}"
             taken = scene(1000 * label + number)
             for n in range(1 if number < ALONE else PHOTOS):
-                retaken(taken, 10 * number + n).save(folder / f"{one}-{n}.png")
+                another_photo(taken, 10 * number + n).save(folder / f"{one}-{n}.png")
                 lines.append(f"{one}-{n},{'ab'[label]},{one}")
     for n in range(TESTS):
         scene(5000 + n).point(lambda value: value // 4).save(folder / f"t{n}.png")

@@ -76,69 +76,69 @@ def test_tensorflow_reads_plain_bytes_as_pillow_does(real_data):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_turns_the_picture_upright(world, orientation):
+def test_orientation_turns_the_picture_upright(helpers, orientation):
     upright = Image.new("RGB", (40, 20), "white")
     upright.paste("red", (0, 0, 20, 10))  # the upper left quarter
     turned = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # orientation -> the transposition that undoes it when saved
     stored = upright.transpose(Image.Transpose(turned[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
     exif[images.ORIENTATION] = orientation
-    data = world.encoded(stored, "PNG", exif=exif)
+    data = helpers.encode_image(stored, "PNG", exif=exif)
     assert images.size_of(data) == (40, 20)
     pixels = images.decode(data, 16, "squash")
     assert pixels[2, 2].tolist() == [255, 0, 0] and pixels[2, 13].tolist() == pixels[13, 2].tolist() == [255, 255, 255]
     assert images.size_of(images.normalized(data)) == (40, 20)
 
 
-def test_sixteen_bits_are_scaled_and_not_clipped(world):
+def test_sixteen_bits_are_scaled_and_not_clipped(helpers):
     ramp = np.linspace(0, 65535, 64).round().astype(np.uint16)
-    data = world.encoded(Image.fromarray(np.tile(ramp, (64, 1))))
+    data = helpers.encode_image(Image.fromarray(np.tile(ramp, (64, 1))))
     assert np.array_equal(images.decode(data, 64, "squash")[0, :, 0], (ramp / 257).round().astype(np.uint8))
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_what_is_transparent_is_white(world, mode):
+def test_what_is_transparent_is_white(helpers, mode):
     clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     if mode == "P":
         clear = Image.new("P", (8, 8), 0)
         clear.putpalette([0, 0, 0] * 256)
-        data = world.encoded(clear, "PNG", transparency=0)
+        data = helpers.encode_image(clear, "PNG", transparency=0)
     else:
-        data = world.encoded(clear.convert(mode))
+        data = helpers.encode_image(clear.convert(mode))
     assert images.decode(data, 8, "crop").min() == 255
 
 
-def test_the_first_frame_of_a_moving_picture_counts(world):
+def test_the_first_frame_of_a_moving_picture_counts(helpers):
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-    data = world.encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    data = helpers.encode_image(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert images.decode(data, 8, "crop")[0, 0].tolist() == [255, 0, 0]
 
 
-def test_crop_keeps_the_middle_and_squash_keeps_everything(world):
+def test_crop_keeps_the_middle_and_squash_keeps_everything(helpers):
     wide = Image.new("RGB", (60, 20), "blue")
     wide.paste("white", (20, 0, 40, 20))
-    data = world.encoded(wide)
+    data = helpers.encode_image(wide)
     assert images.decode(data, 20, "crop")[:, 2:-2].min() == 255
     squashed = images.decode(data, 30, "squash")
     assert squashed[15, 2].tolist() == [0, 0, 255] and squashed[15, 15].tolist() == [255, 255, 255]
 
 
-def test_a_large_jpeg_shrinks_to_what_its_whole_decoding_gives(world):
-    photo = world.picture(3, (1600, 1200))
-    data = world.encoded(photo, "JPEG", quality=95)
+def test_a_large_jpeg_shrinks_to_what_its_whole_decoding_gives(helpers):
+    photo = helpers.synthetic_image(3, (1600, 1200))
+    data = helpers.encode_image(photo, "JPEG", quality=95)
     whole = np.asarray(Image.open(io.BytesIO(data)).resize((64, 64), Image.Resampling.BILINEAR)).astype(int)
     assert np.abs(images.decode(data, 64, "squash") - whole).mean() < 1
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "GIF"])
-def test_every_format_cut_in_half_is_a_bad_image(world, kind):
-    data = world.encoded(world.picture(1, (200, 200)), kind)
+def test_every_format_cut_in_half_is_a_bad_image(helpers, kind):
+    data = helpers.encode_image(helpers.synthetic_image(1, (200, 200)), kind)
     assert images.probe(data)[2] == ""
     assert images.probe(data[: len(data) // 2])[2] != ""
 
 
-def test_a_small_file_of_too_many_pixels_is_refused_before_any_is_made(world):
-    bomb = world.encoded(Image.new("1", (12_000, 12_000)))
+def test_a_small_file_of_too_many_pixels_is_refused_before_any_is_made(helpers):
+    bomb = helpers.encode_image(Image.new("1", (12_000, 12_000)))
     assert len(bomb) < 50_000
     with pytest.raises(images.BadImage, match="12000 x 12000 pixels are more than"):
         images.decode(bomb, 32, "crop")

@@ -9,15 +9,19 @@ from competition.data.records import Record
 
 
 @pytest.fixture
-def shard(tmp_path, world):
+def shard(tmp_path, helpers):
     path = tmp_path / "00-32x32-5.tfrec"
-    records.write_shard(str(path), [Record(f"i{n}", n, world.encoded(world.picture(n))) for n in range(5)])
+    records.write_shard(
+        str(path), [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)]
+    )
     return path
 
 
-def test_a_shard_is_read_as_it_was_written(shard, world):
+def test_a_shard_is_read_as_it_was_written(shard, helpers):
     read = list(records.read_shard(str(shard), labelled=True))
-    assert [(r.id, r.label, r.image) for r in read] == [(f"i{n}", n, world.encoded(world.picture(n))) for n in range(5)]
+    assert [(r.id, r.label, r.image) for r in read] == [
+        (f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)
+    ]
 
 
 def test_awkward_ids_and_paths_are_only_text(tmp_path):
@@ -122,12 +126,12 @@ def test_a_wrong_schema_is_said_in_the_words_of_the_data(tmp_path, feature, says
 
 
 @pytest.fixture
-def prepared(world):
+def prepared(helpers):
     """23 training rows, 7 test rows (one unreadable), 2 external ones, in shuffled order; folds made."""
-    rows = [world.row(f"i{n}", n, label=n % 2) for n in range(23)]
-    rows += [world.row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
-    rows += [world.row("broken", 0, part="test", label=-1, data=b"<html>")]
-    rows += [world.row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
+    rows = [helpers.row(f"i{n}", n, label=n % 2) for n in range(23)]
+    rows += [helpers.row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
+    rows += [helpers.row("broken", 0, part="test", label=-1, data=b"<html>")]
+    rows += [helpers.row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
     rows = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
     made, _ = index.build(rows, 2)
     made["fold"] = folds.assign(made, 3, seed=0)
@@ -172,10 +176,10 @@ def test_rows_dropped_from_the_index_are_not_written(prepared, tmp_path):
     assert {one for one, _, _ in records.read(str(tmp_path / n) for n in names)} == set(kept["id"])
 
 
-def test_images_that_changed_since_the_index_was_made_are_refused(prepared, tmp_path, world):
+def test_images_that_changed_since_the_index_was_made_are_refused(prepared, tmp_path, helpers):
     rows, made = prepared
     at = next(n for n, row in enumerate(rows) if row.id == "i5")
-    changed = [*rows[:at], world.row("i5", 77, label=1), *rows[at + 1 :]]
+    changed = [*rows[:at], helpers.row("i5", 77, label=1), *rows[at + 1 :]]
     with pytest.raises(UserError, match="'i5' does not match the index"):
         records.write(changed, made, str(tmp_path / "a"), shard_bytes=10**6)
     with pytest.raises(UserError, match="1 images of the index were not found"):
@@ -183,11 +187,14 @@ def test_images_that_changed_since_the_index_was_made_are_refused(prepared, tmp_
     assert not list((tmp_path / "b").glob("test-*.partial"))
 
 
-def test_gray_exif_and_webp_images_are_written_so_that_all_decoders_agree(world, tmp_path):
+def test_gray_exif_and_webp_images_are_written_so_that_all_decoders_agree(helpers, tmp_path):
     import tensorflow as tf
 
-    kinds = {"webp": world.encoded(world.picture(1), "WEBP"), "gif": world.encoded(world.picture(2), "GIF")}
-    rows = [world.row(kind, 0, data=data) for kind, data in kinds.items()]
+    kinds = {
+        "webp": helpers.encode_image(helpers.synthetic_image(1), "WEBP"),
+        "gif": helpers.encode_image(helpers.synthetic_image(2), "GIF"),
+    }
+    rows = [helpers.row(kind, 0, data=data) for kind, data in kinds.items()]
     made, _ = index.build(rows, 1)
     made["fold"] = 0
     names = records.write(rows, made, str(tmp_path), shard_bytes=10**6)

@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from photos import digit_thumbs, retaken, scene, thumb
+from photos import another_photo, digit_thumbs, scene, thumb
 
 from competition.data import folds, series
 from competition.data.embedding import SIZE, describe
@@ -23,7 +23,7 @@ def planted():
     for label in range(CLASSES):
         for number in range(ALONE + SERIES):
             taken = scene(1000 * label + number)
-            photos = [taken] if number < ALONE else [retaken(taken, 10 * number + n) for n in range(PHOTOS)]
+            photos = [taken] if number < ALONE else [another_photo(taken, 10 * number + n) for n in range(PHOTOS)]
             thumbs += [thumb(photo) for photo in photos]
             labels += [label] * len(photos)
             objects += [1000 * label + number] * len(photos)
@@ -65,7 +65,7 @@ def test_scenes_alone_are_not_joined():
 
 
 def test_a_series_is_of_one_class_and_of_training_rows():
-    thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(retaken(scene(0), n)) for n in range(4)])
+    thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(another_photo(scene(0), n)) for n in range(4)])
     labels = np.r_[np.arange(40) % 2, [0, 0, 1, 1]]
     members = series.find_series(index_of(labels), describe(thumbs))
     assert len(members) and (members.groupby("series")["label"].nunique() == 1).all()
@@ -74,7 +74,7 @@ def test_a_series_is_of_one_class_and_of_training_rows():
 
 
 def test_duplicates_alone_are_no_series_but_belong_to_one():
-    thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(scene(0)), thumb(retaken(scene(1), 5))])
+    thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(scene(0)), thumb(another_photo(scene(1), 5))])
     groups = np.r_[np.arange(40), 0, 41]
     assert series.find_series(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == ["i0001", "i0041"]
     groups[2] = 1  # a duplicate by its hash, whatever its descriptor

@@ -15,8 +15,8 @@ N = 12
 
 
 @pytest.fixture
-def encoded(world):
-    return [world.encoded(world.picture(n), "JPEG" if n % 2 else "PNG") for n in range(N)]
+def encoded(helpers):
+    return [helpers.encode_image(helpers.synthetic_image(n), "JPEG" if n % 2 else "PNG") for n in range(N)]
 
 
 @pytest.fixture

@@ -65,11 +65,11 @@ def test_a_version_that_somebody_else_pushed_is_not_taken_for_ours(kaggle, clien
         kernel_push.find_lost_push(client, kernel_push.read_push_intent(state), state, 0.1)
 
 
-def test_a_rate_limit_is_waited_for_because_nothing_was_started(kaggle, client, state, said):
+def test_a_rate_limit_is_waited_for_because_nothing_was_started(kaggle, client, state, messages):
     kaggle.faults["SaveKernel"] = ["429:1", "429"]
     assert push(client, state).version == 1
     assert len(kaggle.kernels[NAME]) == 1
-    assert "try 2 of 3 in 1 s" in said[0]
+    assert "try 2 of 3 in 1 s" in messages[0]
 
 
 def test_a_long_rate_limit_ends_at_once_and_leaves_nothing_to_go_on_with(kaggle, client, state):
