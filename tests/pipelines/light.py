@@ -58,8 +58,8 @@ class Desk:
         assert ran.code == 1, f"{ran.out}\n{ran.err}"
         return ran.err
 
-    def note(self, what: str, ref: str = "", public: float | None = None, error: str = "") -> None:
-        event = ledger.Event(DIGEST, what, ref, public, None, error, "2026-01-01T00:00:00+00:00")
+    def note(self, kind: str, ref: str = "", public: float | None = None, error: str = "") -> None:
+        event = ledger.Event(DIGEST, kind, ref, public, None, error, "2026-01-01T00:00:00+00:00")
         ledger.append(self.place.submissions / "ledger.jsonl", event)
 
     def events(self) -> list[tuple[str, str]]:
@@ -70,8 +70,8 @@ class Desk:
 def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
     place, home = Workspace(folder / "place"), folder / "home"
     data = place.work / "data"
-    for needed in (data, place.submissions, home):
-        needed.mkdir(parents=True)
+    for folder_to_create in (data, place.submissions, home):
+        folder_to_create.mkdir(parents=True)
     place.params.write_text(PARAMS.format(root=root))
     Competition("small", "flowers", ("0", "1"), "macro_f1", "label", "id", ("label",), ("0", "1")).save(
         data / "competition.json"
@@ -97,8 +97,8 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
     (place.work / "raw").mkdir()
     (place.work / "raw" / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
     (place.submissions / f"{DIGEST[:12]}.csv").write_bytes(CSV)
-    numbers = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 2}
-    names = {
+    scores = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 2}
+    settings = {
         "members": ("slim",),
         "weights": (1.0,),
         "views": ("identity",),
@@ -112,8 +112,8 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
         params_digest="",
         git_commit="",
         partial="",
-        **names,
-        **numbers,
+        **settings,
+        **scores,
     )
     ledger.append(place.submissions / "ledger.jsonl", entry)
     return Desk(kaggle, place, home)

@@ -1,4 +1,4 @@
-"""What a user of the bare client expects to ask: the leaderboard, a kernel's status and log, the quota."""
+"""The read-only Kaggle verbs: leaderboard, kernel status and log, quota."""
 
 import sys
 from pathlib import Path
@@ -24,28 +24,28 @@ def desk(tmp_path_factory):
         yield set_up(kaggle, folder, ROOT)
 
 
-def rank(desk, *arguments):
+def leaderboard_lines(desk, *arguments):
     return desk.do("leaderboard", *arguments).splitlines()[1:]  # the first line names the credential
 
 
-def test_the_leaderboard_shows_the_top_and_the_own_rank_as_far_as_it_is_known(desk) -> None:
+def test_the_leaderboard_shows_the_top_and_the_rank_of_this_team_if_known(desk) -> None:
     contest = desk.kaggle.contests["flowers"]
-    *rows, last = rank(desk)
+    *rows, last = leaderboard_lines(desk)
     assert rows[0].split()[:4] == ["1", "0.99", "2026-01-01", "Grace?[31m"]
     assert len(rows) == 3 and "this account has submitted nothing yet" in last
     desk.kaggle._submitted({"competitionName": "flowers"}, b"1", "x.csv")
-    *rows, last = rank(desk)
+    *rows, last = leaderboard_lines(desk)
     assert rows[1].endswith("Ada's team  <- this team") and last == "leaderboard: Ada's team is number 2 of 3"
-    assert rank(desk, "--top", "1")[1:] == [
+    assert leaderboard_lines(desk, "--top", "1")[1:] == [
         "leaderboard: Kaggle does not return the rank of Ada's team, which is not among these rows"
     ]
     contest.user_rank = 2
-    assert rank(desk, "--top", "1")[1:] == ["leaderboard: Ada's team is number 2 of 3"]
+    assert leaderboard_lines(desk, "--top", "1")[1:] == ["leaderboard: Ada's team is number 2 of 3"]
 
 
-def test_the_quota_is_asked_for_alone(desk) -> None:
-    said = desk.do("quota").splitlines()[1:]
-    assert said == [
+def test_the_quota_is_printed(desk) -> None:
+    lines = desk.do("quota").splitlines()[1:]
+    assert lines == [
         "quota: TPU: 19.0 h left of 20.0",
         "quota: GPU: 30.0 h left of 30.0",
         "quota: renewed 2026-01-10T00:00 UTC",
@@ -58,5 +58,5 @@ def test_the_kernels_status_and_log_are_shown(desk) -> None:
     desk.kaggle.kernels["ada/goldfold-small"].append(run)
     state = "kernel: ada/goldfold-small: ERROR (Your code exited with 1)"
     assert state in desk.do("kernel_status").splitlines()
-    said = desk.do("kernel_status", "--log").splitlines()
-    assert "kernel | epoch 1" in said and "kernel | out of memory" in said and state in said
+    lines = desk.do("kernel_status", "--log").splitlines()
+    assert "kernel | epoch 1" in lines and "kernel | out of memory" in lines and state in lines
