@@ -16,6 +16,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def place(finished: Workspace, tmp_path: Path) -> Workspace:
+def workspace(finished: Workspace, tmp_path: Path) -> Workspace:
     """A copy of the finished workspace, which tests may change."""
     return finished.copy_to(tmp_path)

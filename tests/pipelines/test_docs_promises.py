@@ -42,18 +42,18 @@ def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(
 
 
 def test_results_that_differ_from_the_bucket_are_overwritten_only_with_force(tmp_path) -> None:
-    place = Workspace(tmp_path)
-    place.params.write_text(f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
+    workspace = Workspace(tmp_path)
+    workspace.params.write_text(f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
     sets = f"storage.bucket={tmp_path}/bucket"
     local_folder, bucket_folder = (
-        folder / "members/cnn/fold0" for folder in (place.work, tmp_path / "bucket" / "small")
+        folder / "members/cnn/fold0" for folder in (workspace.work, tmp_path / "bucket" / "small")
     )
     for folder, text in ((local_folder, "local"), (bucket_folder, "remote")):
         folder.mkdir(parents=True)
         (folder / "weights.npz").write_text(text)
         write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
-    output = place.do("bucket", sets=sets)
+    output = workspace.do("bucket", sets=sets)
     assert "1 results differ and were left unchanged on both sides (members/cnn/fold0)" in output
     assert [(folder / "weights.npz").read_text() for folder in (local_folder, bucket_folder)] == ["local", "remote"]
-    place.do("bucket", "--force", sets=sets)
+    workspace.do("bucket", "--force", sets=sets)
     assert [(folder / "weights.npz").read_text() for folder in (local_folder, bucket_folder)] == ["local", "local"]

@@ -47,56 +47,56 @@ def environment(kaggle, tmp_path):
 
 
 @pytest.fixture
-def place(tmp_path):
+def workspace(tmp_path):
     (tmp_path / "params.yaml").write_text(PARAMS)
     return Workspace(tmp_path)
 
 
-def test_kills_during_unpacking_do_not_accumulate_files(kaggle, place, environment):
+def test_kills_during_unpacking_do_not_accumulate_files(kaggle, workspace, environment):
     kills = 0
     for _ in range(12):
-        process = subprocess.Popen(place.command("download"), cwd=ROOT, env=environment, stdout=-1, stderr=-1)
+        process = subprocess.Popen(workspace.command("download"), cwd=ROOT, env=environment, stdout=-1, stderr=-1)
         while process.poll() is None:
-            if any(path.suffix == ".bin" for path in place.work.rglob("train/*")):
+            if any(path.suffix == ".bin" for path in workspace.work.rglob("train/*")):
                 process.kill()
             time.sleep(0.001)
         process.communicate()
-        if (place.work / "raw.json").exists():  # the process ended before the kill
-            (place.work / "raw.json").unlink()
+        if (workspace.work / "raw.json").exists():  # the process ended before the kill
+            (workspace.work / "raw.json").unlink()
         else:
             kills += 1
-        names = {path.name for path in place.work.iterdir()}
+        names = {path.name for path in workspace.work.iterdir()}
         assert names <= {"raw", "raw.lock", "raw.archive", ".raw.unfinished"}
-        size = sum(path.stat().st_size for path in place.work.rglob("*") if path.is_file())
+        size = sum(path.stat().st_size for path in workspace.work.rglob("*") if path.is_file())
         assert size < 17_000_000  # at most one archive and one set of files, 8 MB each
         if kills == 3:
             break
     assert kills == 3
-    result = place.run("download", **environment)
+    result = workspace.run("download", **environment)
     assert result.code == 0, result.err
-    assert {path.name for path in place.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
-    assert len(list((place.work / "raw").rglob("*.bin"))) == 8
+    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
+    assert len(list((workspace.work / "raw").rglob("*.bin"))) == 8
 
 
-def test_temporary_folders_of_earlier_versions_are_removed(place, environment):
+def test_temporary_folders_of_earlier_versions_are_removed(workspace, environment):
     for name in (".raw.abc", "..raw.abc.unpacking"):
-        (place.work / name).mkdir(parents=True)
-        (place.work / name / "file").write_text("old")
-    assert place.run("download", **environment).code == 0
-    assert {path.name for path in place.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
+        (workspace.work / name).mkdir(parents=True)
+        (workspace.work / name / "file").write_text("old")
+    assert workspace.run("download", **environment).code == 0
+    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
 
 
-def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, place, environment):
-    result = place.run("download", "--only", "train/03.bin", **environment)
+def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, workspace, environment):
+    result = workspace.run("download", "--only", "train/03.bin", **environment)
     assert result.code == 0, result.err
     assert "1 files, 1.0 MB in" in result.out and "need all files: `make download` without ONLY" in result.out
-    file = place.work / "raw.only" / "train" / "03.bin"
+    file = workspace.work / "raw.only" / "train" / "03.bin"
     assert file.read_bytes() == kaggle.contests["flowers"].files["train/03.bin"]
-    assert not (place.work / "raw").exists() and not (place.work / "raw.json").exists()
-    assert "leave ONLY out" in place.refused("download", "--only", "x", sets="competition.slug=''")
+    assert not (workspace.work / "raw").exists() and not (workspace.work / "raw.json").exists()
+    assert "leave ONLY out" in workspace.refused("download", "--only", "x", sets="competition.slug=''")
 
 
-def doctor_output(place, monkeypatch, environment):
+def doctor_output(workspace, monkeypatch, environment):
     """Return (messages, error message or "") of the Kaggle checks of the doctor."""
     for name in ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -105,7 +105,7 @@ def doctor_output(place, monkeypatch, environment):
     monkeypatch.setattr(doctor, "CHECKS", {"kaggle": doctor.kaggle})
     overrides = parse_overrides("")
     options = Options()
-    job = Job(load_params(place.params, overrides), overrides, options, place.work, place.submissions)
+    job = Job(load_params(workspace.params, overrides), overrides, options, workspace.work, workspace.submissions)
     try:
         doctor.run(job)
         return job.echoed, ""
@@ -113,8 +113,8 @@ def doctor_output(place, monkeypatch, environment):
         return job.echoed, str(user_error)
 
 
-def test_the_doctor_reports_that_all_checks_pass(place, monkeypatch, environment):
-    messages, error_message = doctor_output(place, monkeypatch, environment)
+def test_the_doctor_reports_that_all_checks_pass(workspace, monkeypatch, environment):
+    messages, error_message = doctor_output(workspace, monkeypatch, environment)
     assert [line[:5] for line in messages] == ["ok   "] * 3 and error_message == ""
     assert messages[1] == "ok    kaggle: Flowers: rules accepted, 5 submissions a day"
 
@@ -128,34 +128,34 @@ def test_the_doctor_reports_that_all_checks_pass(place, monkeypatch, environment
         ("notebooks", "set kaggle.submit to notebook"),
     ],
 )
-def test_the_doctor_checks_the_competition(kaggle, place, monkeypatch, environment, fault, fix):
+def test_the_doctor_checks_the_competition(kaggle, workspace, monkeypatch, environment, fault, fix):
     if fault == "rules":
         kaggle.contests["flowers"].entered = False
     elif fault == "notebooks":
         kaggle.contests["flowers"].kernels_only = True
     else:
         kaggle.faults["GetCompetition"] = [fault]
-    messages, error_message = doctor_output(place, monkeypatch, environment)
+    messages, error_message = doctor_output(workspace, monkeypatch, environment)
     assert any(line.startswith("WRONG kaggle: ") for line in messages)
     assert any(fix in line for line in messages)
     assert "Kaggle answers; this week" in messages[-1]  # the remaining checks still run
     assert error_message == "1 error, each with its fix above"
 
 
-def test_a_quota_that_cannot_be_read_is_reported_as_a_note(kaggle, place, monkeypatch, environment):
+def test_a_quota_that_cannot_be_read_is_reported_as_a_note(kaggle, workspace, monkeypatch, environment):
     kaggle.faults["GetAcceleratorQuotaStatistics"] = ["500"]
-    messages, error_message = doctor_output(place, monkeypatch, environment)
+    messages, error_message = doctor_output(workspace, monkeypatch, environment)
     assert messages[-1].startswith("note  kaggle: could not read the weekly quota: Kaggle's server failed")
     assert error_message == ""
 
 
 @pytest.mark.parametrize("token", ["KGAT_expired", "KGAT_planted-token-2"])
 def test_the_doctor_reports_an_expired_token_well_before_the_stall_limit(
-    kaggle, place, monkeypatch, environment, token
+    kaggle, workspace, monkeypatch, environment, token
 ):
     environment = {name: value for name, value in environment.items() if name not in {"KAGGLE_USERNAME", "KAGGLE_KEY"}}
     started = time.monotonic()
-    messages, error_message = doctor_output(place, monkeypatch, {**environment, "KAGGLE_API_TOKEN": token})
+    messages, error_message = doctor_output(workspace, monkeypatch, {**environment, "KAGGLE_API_TOKEN": token})
     assert time.monotonic() - started < 150  # seconds; kaggle.stall is 200
     expired = "Kaggle does not accept the credential from KAGGLE_API_TOKEN"
     assert any(expired in line for line in messages) == (token == "KGAT_expired") == (error_message != "")

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from PIL import Image
-from remote import ROOT
 from stages import Workspace
+from world import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -51,16 +51,16 @@ class KaggleWorkspace:
     """A fake Kaggle server with one competition, and a workspace that uses it."""
 
     kaggle: FakeKaggle
-    place: Workspace
+    workspace: Workspace
     home: Path
     outputs: list[str] = field(default_factory=list)  # stdout and stderr of all stages
 
     def copy_to(self, folder: Path) -> "KaggleWorkspace":
-        return KaggleWorkspace(self.kaggle, self.place.copy_to(folder), self.home, self.outputs)
+        return KaggleWorkspace(self.kaggle, self.workspace.copy_to(folder), self.home, self.outputs)
 
     def run(self, stage: str, *arguments: str, sets: str = "", **variables: str):
         environment = self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **variables)
-        result = self.place.run(stage, *arguments, sets=sets, **environment)
+        result = self.workspace.run(stage, *arguments, sets=sets, **environment)
         self.outputs.append(result.out + result.err)
         return result
 
@@ -77,7 +77,7 @@ class KaggleWorkspace:
         return result.err
 
     def ledger(self) -> list[dict]:
-        return [json.loads(line) for line in (self.place.submissions / "ledger.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +95,18 @@ def downloaded(tmp_path_factory):
         return "COMPLETE", f"{sum(predictions[name] == truth[name] for name in truth) / len(truth):.5f}", "", ""
 
     files = {p.relative_to(folder / "raw").as_posix(): p for p in sorted((folder / "raw").rglob("*")) if p.is_file()}
-    for name in ("server", "home", "place"):
+    for name in ("server", "home", "workspace"):
         (folder / name).mkdir()
-    (folder / "place" / "params.yaml").write_text(PARAMS)
+    (folder / "workspace" / "params.yaml").write_text(PARAMS)
     with FakeKaggle(folder / "server") as kaggle:
         kaggle.contests["flowers"] = Contest(
             {name: path.read_bytes() for name, path in files.items()}, daily=50, score=score
         )
         kaggle.hidden_modules = NOT_ON_KAGGLE
-        remote = KaggleWorkspace(kaggle, Workspace(folder / "place"), folder / "home")
+        remote = KaggleWorkspace(kaggle, Workspace(folder / "workspace"), folder / "home")
         kaggle.contests["flowers"].entered = False
         assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in remote.refused("download")
-        assert not (remote.place.work / "raw.json").exists()
+        assert not (remote.workspace.work / "raw.json").exists()
         kaggle.contests["flowers"].entered = True
         kaggle.faults["archive"] = ["cut"]
         output = remote.do("download")
@@ -132,10 +132,10 @@ def remote(submitted, tmp_path):
 
 
 def test_downloaded_files_equal_those_on_kaggle_and_are_not_downloaded_again(downloaded) -> None:
-    raw, files = downloaded.place.work / "raw", downloaded.kaggle.contests["flowers"].files
+    raw, files = downloaded.workspace.work / "raw", downloaded.kaggle.contests["flowers"].files
     assert {p.relative_to(raw).as_posix(): p.read_bytes() for p in raw.rglob("*") if p.is_file()} == files
-    assert not (downloaded.place.work / "raw.archive").exists()  # not stored twice
-    assert "download: current" in downloaded.place.do("download")  # without a Kaggle server
+    assert not (downloaded.workspace.work / "raw.archive").exists()  # not stored twice
+    assert "download: current" in downloaded.workspace.do("download")  # without a Kaggle server
 
 
 def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(submitted) -> None:
@@ -146,7 +146,7 @@ def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(submitted) -> 
         f"goldfold {entry['digest'][:16]}"
     )
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
-    assert f"kaggle competitions submit flowers -f {submitted.place.submissions}/{entry['file']}" in submitted.first
+    assert f"kaggle competitions submit flowers -f {submitted.workspace.submissions}/{entry['file']}" in submitted.first
     assert "50 submissions to flowers are left today" in submitted.first
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_sent_to_a_competition_that_accepts_no_submissions(remote) ->
 
 
 def test_a_file_changed_by_hand_is_not_sent(remote) -> None:
-    (file,) = remote.place.submissions.glob("*.csv")
+    (file,) = remote.workspace.submissions.glob("*.csv")
     head, first, *rest = file.read_text().splitlines()
     file.write_text("\n".join([head, first.split(",")[0] + ",103", *rest]))
     before = len(remote.kaggle.calls)
@@ -194,15 +194,15 @@ def test_the_table_of_submissions_reads_late_scores(remote) -> None:
 
 
 def test_two_submissions_are_compared_row_by_row(remote) -> None:
-    (file,) = remote.place.submissions.glob("*.csv")
+    (file,) = remote.workspace.submissions.glob("*.csv")
     head, first, *rest = file.read_text().splitlines()
     name, label = first.split(",")
     other = str((int(label) + 1) % 104)
-    (remote.place.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
+    (remote.workspace.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
     output = remote.do("diff", "--a", file.stem[:6], "--b", "other")
     assert f"differs from {file.stem} in 1 of {len(rest) + 1} rows" in output
     assert f"{name}: {NAMES[int(label)]} -> {NAMES[int(other)]}" in output
-    (table,) = (remote.place.work / "diff").glob("*.csv")
+    (table,) = (remote.workspace.work / "diff").glob("*.csv")
     assert table.read_text() == f"id,a,b\n{name},{NAMES[int(label)]},{NAMES[int(other)]}\n"
     assert "'zz' names 0 submissions" in remote.refused("diff", "--a", "zz", "--b", "other")
 
@@ -212,18 +212,18 @@ def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded
     output = remote.do("kernel")
     assert "19.0 h of TPU and 30.0 h of GPU are left" in output and "kernel: done after" in output
     # Bit-identical, although trained in an empty folder on "another machine".
-    assert remote.place.weights() == submitted.place.weights()
+    assert remote.workspace.weights() == submitted.workspace.weights()
     import_times = remote.run("predict", PYTHONPROFILEIMPORTTIME="1").err
     assert " tensorflow\n" not in import_times  # the predictions were imported with the fold models
     remote.do("blend")
-    assert remote.place.submission() == submitted.place.submission()
+    assert remote.workspace.submission() == submitted.workspace.submission()
     assert "kernel: current" in remote.do("kernel")
-    notebook = json.loads((remote.place.work / "kernel" / "notebook" / "goldfold-small.ipynb").read_text())
+    notebook = json.loads((remote.workspace.work / "kernel" / "notebook" / "goldfold-small.ipynb").read_text())
     assert {cell["cell_type"] for cell in notebook["cells"]} == {"markdown", "code"}
 
 
 def test_one_stale_fold_is_trained_by_a_kernel_that_gets_the_index_as_a_dataset(remote) -> None:
-    sets, old = "train.learning_rate=0.002", remote.place.weights()
+    sets, old = "train.learning_rate=0.002", remote.workspace.weights()
     pushes = remote.kaggle.count("SaveKernel")
     remote.kaggle.faults["GetKernelSessionStatus"] = ["403"]
     remote.refused("kernel", "--fold", "1", "--inline", "100", sets=sets)
@@ -234,7 +234,7 @@ def test_one_stale_fold_is_trained_by_a_kernel_that_gets_the_index_as_a_dataset(
     output = remote.do("kernel", "--fold", "1", sets=sets)  # the next command follows the run
     assert "kernel: resuming run" in output and remote.kaggle.count("SaveKernel") == pushes + 1
     assert "prepare: groups and folds as in work/small/kernel/index/index.csv" in output
-    new = remote.place.weights()
+    new = remote.workspace.weights()
     assert new["slim/fold0"] == old["slim/fold0"] and new["slim/fold1"] != old["slim/fold1"]
     assert "WARNING" not in output
     assert "train slim: fold 1 current" in remote.do("train", "--fold", "1", sets=sets)
@@ -264,7 +264,7 @@ def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_le
     assert f"made by version {version} of ada/goldfold-small; `make submit` submits it" in output
     assert remote.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
     assert "kernel: current" in remote.do("kernel", sets=sets)
-    submission_file = remote.place.submission()
+    submission_file = remote.workspace.submission()
     output = remote.do("submit", sets=sets)
     assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in output
     submission, (entry, *events) = remote.kaggle.submissions[-1], remote.ledger()
@@ -272,18 +272,18 @@ def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_le
     assert submission["sha256"] == entry["digest"] == hashlib.sha256(submission_file).hexdigest()
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
     remote.do("blend", sets=sets)
-    assert remote.place.submission() == submission_file  # the local blend is identical
+    assert remote.workspace.submission() == submission_file  # the local blend is identical
 
 
 def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remote, notebooks_only) -> None:
-    sets, before = "kaggle.submit=notebook honest.resamples=21", remote.place.submission()
+    sets, before = "kaggle.submit=notebook honest.resamples=21", remote.workspace.submission()
     output = remote.do("kernel", sets=sets)
     assert "2 folders of this machine are sent with it" in output and "pipelines.train" not in output
     packs = remote.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
     assert packs == {f"work-small-members-slim-fold{fold}-views.pack" for fold in (0, 1)}
-    assert remote.place.submission() == before  # same predictions, same rules
+    assert remote.workspace.submission() == before  # same predictions, same rules
     assert remote.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
-    assert remote.place.weights().keys() == {"slim/fold0", "slim/fold1"}
+    assert remote.workspace.weights().keys() == {"slim/fold0", "slim/fold1"}
 
 
 def test_a_kernel_output_that_differs_from_the_selected_submission_is_not_submitted(remote, notebooks_only) -> None:
@@ -294,8 +294,8 @@ def test_a_kernel_output_that_differs_from_the_selected_submission_is_not_submit
         "digest": "0" * 64,
         "asked": "",
     }
-    (remote.place.work / "kernel").mkdir()
-    (remote.place.work / "kernel" / "submission.json").write_text(json.dumps(submission))
+    (remote.workspace.work / "kernel").mkdir()
+    (remote.workspace.work / "kernel" / "submission.json").write_text(json.dumps(submission))
     error = remote.refused("submit", "--again", sets="kaggle.submit=notebook")
     assert "version 1 of ada/goldfold-small made 000000000000, not " in error and "FILE=000000000000" in error
 
@@ -317,10 +317,10 @@ def test_external_images_inside_the_project_are_sent_with_the_kernel(downloaded,
 
 
 def test_a_kernel_without_its_accelerator_changes_no_results(remote) -> None:
-    before = remote.place.weights()
+    before = remote.workspace.weights()
     error = remote.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
     assert "the kernel failed: expected 1 tpu devices, found:" in error
-    assert remote.place.weights() == before
+    assert remote.workspace.weights() == before
     remote.kaggle.quota["tpuQuota"] = (72000, 72000)
     try:
         error = remote.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
@@ -361,25 +361,25 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
         assert "0 results uploaded to gs://mine/x/small, 5 downloaded" in fresh_workspace.do(
             "bucket", sets=sets, **environment
         )
-        assert not (fresh_workspace.place.work / "data" / "records").exists()
-        assert fresh_workspace.place.weights() == remote.place.weights()
+        assert not (fresh_workspace.workspace.work / "data" / "records").exists()
+        assert fresh_workspace.workspace.weights() == remote.workspace.weights()
         assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh_workspace.do(
             "resolve", sets=sets, **environment
         )
         old_predictions = {
-            p.name: p.read_bytes() for p in fresh_workspace.place.work.glob("members/slim/fold0/views/*.npz")
+            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/fold0/views/*.npz")
         }
         reads_before = sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
         fresh_workspace.do("predict", "--force", sets=train_on_gs, **environment)
         assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > reads_before
         assert {
-            p.name: p.read_bytes() for p in fresh_workspace.place.work.glob("members/slim/fold0/views/*.npz")
+            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/fold0/views/*.npz")
         } == old_predictions
         name = "x/small/members/slim/fold0/weights.npz"
         gcs.buckets["mine"][name] = gcs.buckets["mine"][name][:-1] + b"?"
-        shutil.rmtree(fresh_workspace.place.work / "members" / "slim" / "fold0")
+        shutil.rmtree(fresh_workspace.workspace.work / "members" / "slim" / "fold0")
         assert "is not what its manifest says" in fresh_workspace.refused("bucket", sets=sets, **environment)
-        assert not (fresh_workspace.place.work / "members" / "slim" / "fold0" / "manifest.json").exists()
+        assert not (fresh_workspace.workspace.work / "members" / "slim" / "fold0" / "manifest.json").exists()
 
 
 def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:
@@ -388,7 +388,7 @@ def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:
     basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
     planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
     assert sum(headers.get("Authorization") == f"Basic {basic}" for _, headers in kaggle.headers) > 10
-    base = submitted.place.folder.parent
+    base = submitted.workspace.folder.parent
     # Other tests of this process plant their own secrets, in folders named after them.
     own_folders = [folder for folder in base.iterdir() if not folder.name.startswith("test_")]
     files = [
