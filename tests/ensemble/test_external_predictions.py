@@ -25,18 +25,21 @@ def load(oof, test, declared="f" * 64):
 
 
 def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tmp_path):
-    one, two = probs(40, 1), probs(30, 1, 1)
-    turn = np.random.default_rng(0).permutation(40)
-    by_csv = load(csv(tmp_path / "o.csv", TRAIN[turn], one[turn]), csv(tmp_path / "t.csv", TEST, two))
+    oof_probs, test_probs = probs(40, 1), probs(30, 1, 1)
+    order = np.random.default_rng(0).permutation(40)
+    by_csv = load(csv(tmp_path / "o.csv", TRAIN[order], oof_probs[order]), csv(tmp_path / "t.csv", TEST, test_probs))
     np.savez(
-        tmp_path / "o.npz", ids=TRAIN[turn], probs=one[turn][:, [2, 0, 1]], classes=np.array(["eel", "cat", "dog"])
+        tmp_path / "o.npz",
+        ids=TRAIN[order],
+        probs=oof_probs[order][:, [2, 0, 1]],
+        classes=np.array(["eel", "cat", "dog"]),
     )
-    np.savez(tmp_path / "t.npz", ids=TEST, probs=two)
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=test_probs)
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
     for result in (by_csv, by_npz):
         assert result.oof.ids.tolist() == TRAIN.tolist()
-        assert np.allclose(result.oof.view("given"), one, atol=1e-3)
-        assert np.allclose(result.test.view("given"), two, atol=1e-3)
+        assert np.allclose(result.oof.view("given"), oof_probs, atol=1e-3)
+        assert np.allclose(result.test.view("given"), test_probs, atol=1e-3)
         assert result.notes == ()
 
 

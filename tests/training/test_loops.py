@@ -24,9 +24,9 @@ def test_keras_fit_and_our_own_loop_give_the_same_weights() -> None:
 
 
 def test_fit_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same() -> None:
-    whole, resumed = uninterrupted_and_resumed(loop="fit")
-    for name in whole:
-        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+    uninterrupted, resumed = uninterrupted_and_resumed(loop="fit")
+    for name in uninterrupted:
+        np.testing.assert_array_equal(resumed[name], uninterrupted[name], err_msg=name)
 
 
 def test_the_moving_average_covers_all_states_of_the_model() -> None:

@@ -52,9 +52,9 @@ def test_trials_of_an_earlier_process_count(tmp_path: Path) -> None:
 
 
 def test_the_same_trials_are_drawn_whether_or_not_the_search_was_interrupted(tmp_path: Path) -> None:
-    *_, whole = searched(tmp_path / "one.log", 5)
-    parts = [point for trials in (2, 3, 5) for point in searched(tmp_path / "two.log", trials)[3]]
-    assert parts == whole
+    *_, uninterrupted = searched(tmp_path / "one.log", 5)
+    interrupted = [point for trials in (2, 3, 5) for point in searched(tmp_path / "two.log", trials)[3]]
+    assert interrupted == uninterrupted
 
 
 def test_other_data_is_another_study(tmp_path: Path) -> None:
@@ -63,15 +63,15 @@ def test_other_data_is_another_study(tmp_path: Path) -> None:
     assert len(tried) == 3
 
 
-@pytest.mark.parametrize("torn", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
-def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, torn: bytes) -> None:
+@pytest.mark.parametrize("partial_line", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
+def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, partial_line: bytes) -> None:
     journal = tmp_path / "study.log"
     searched(journal, 3)
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + torn)
+    complete_lines = journal.read_bytes()
+    journal.write_bytes(complete_lines + partial_line)
     *_, done, tried = searched(journal, 4)
     assert (done, len(tried)) == (4, 1)
-    assert journal.read_bytes().startswith(whole) and journal.with_suffix(".torn").read_bytes() == torn
+    assert journal.read_bytes().startswith(complete_lines) and journal.with_suffix(".torn").read_bytes() == partial_line
     assert searched(journal, 4)[3] == []
 
 
