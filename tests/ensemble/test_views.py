@@ -77,7 +77,8 @@ def test_a_crop_is_a_corner_and_a_scale_is_about_the_middle():
     assert view_output("crop_top_left", corner).max() > 200
     assert view_output("crop_bottom_right", corner).max() == 0 and view_output("crop_center", corner).max() == 0
     assert (
-        view_output("crop_top_right", corner[:, :, ::-1]).max() > 200 and view_output("crop_bottom_left", corner[:, ::-1]).max() > 200
+        view_output("crop_top_right", corner[:, :, ::-1]).max() > 200
+        and view_output("crop_bottom_left", corner[:, ::-1]).max() > 200
     )
     square = np.zeros((1, 16, 16, 3), np.float32)
     square[:, 4:12, 4:12] = 255
