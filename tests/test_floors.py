@@ -1,4 +1,4 @@
-"""The direction of imports, what stays light, and what no file may use."""
+"""The direction of imports, the modules without heavy imports, and forbidden calls."""
 
 import ast
 import subprocess
@@ -15,8 +15,8 @@ FILES = {
     for file in sorted((ROOT / folder).rglob("*.py"))
 }
 
-# From the ground up. A module stands on the floor of its longest prefix and imports lower floors, or its own room.
-FLOORS: list[tuple[str, ...]] = [
+# Layers from the lowest. A module belongs to the layer of its longest prefix and imports lower layers or its own part.
+LAYERS: list[tuple[str, ...]] = [
     ("competition.config.errors",),
     (
         "competition.config.yaml_text",
@@ -64,12 +64,12 @@ HEAVY = (
 LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")
 
 
-def room_of(module: str) -> tuple[int, str]:
-    """(floor, prefix) of a module."""
-    candidates = [(prefix, n) for n, floor in enumerate(FLOORS) for prefix in floor if is_in(module, prefix)]
-    assert candidates, f"{module} has no floor: give it one in FLOORS"
-    prefix, floor = max(candidates, key=lambda fit: len(fit[0]))
-    return floor, prefix
+def part_of(module: str) -> tuple[int, str]:
+    """Return (layer, prefix) of a module."""
+    candidates = [(prefix, n) for n, layer in enumerate(LAYERS) for prefix in layer if is_in(module, prefix)]
+    assert candidates, f"{module} has no layer: add it to LAYERS"
+    prefix, layer = max(candidates, key=lambda candidate: len(candidate[0]))
+    return layer, prefix
 
 
 def is_in(module: str, prefix: str) -> bool:
@@ -83,7 +83,7 @@ def imported(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports hide the floor they come from"
+            assert node.level == 0, "relative imports hide their layer"
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 modules.add(name if name in FILES else str(node.module))
@@ -95,10 +95,10 @@ IMPORTS = {module: imported(ast.parse(file.read_text(encoding="utf-8"))) for mod
 
 @pytest.mark.parametrize("module", sorted(FILES.keys() - set(PACKAGES)))
 def test_a_module_imports_only_lower_layers_and_its_own_part(module: str) -> None:
-    floor, room = room_of(module)
+    layer, part = part_of(module)
     for other in IMPORTS[module] - set(PACKAGES):
-        other_floor, other_room = room_of(other)
-        assert other_floor < floor or (other_room == room and room != "pipelines"), f"{module} imports {other}"
+        other_layer, other_part = part_of(other)
+        assert other_layer < layer or (other_part == part and part != "pipelines"), f"{module} imports {other}"
 
 
 def test_the_top_level_packages_have_empty_init_files() -> None:

@@ -81,6 +81,6 @@ def test_the_same_seed_gives_the_same_error_and_another_seed_a_similar_one():
     assert score.error == pytest.approx(other_seed_score.error, rel=0.15)
 
 
-def test_outputs_of_another_length_are_refused():
+def test_outputs_of_another_length_are_an_error():
     with pytest.raises(UserError, match="one prediction per label, found 3 for 4"):
         resampled(np.zeros(4, int), [np.zeros(3, int)], F1, 2, 10, seed=0)

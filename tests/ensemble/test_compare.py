@@ -45,7 +45,7 @@ def test_seed_noise_is_the_spread_of_scores_beyond_sampling_error():
         seed_noise(labels, [labels], F1, 5)
 
 
-def test_other_seeds_move_a_difference_by_what_the_two_blends_do_not_share():
+def test_seed_noise_of_a_difference_comes_from_weights_that_the_blends_do_not_share():
     spreads = {"a": 0.003, "b": 0.004}
     alone_a, alone_b, both = {"a": 1.0}, {"b": 1.0}, {"a": 0.5, "b": 0.5}
     assert seed_noise_of_difference(both, both, spreads) == 0
@@ -53,10 +53,10 @@ def test_other_seeds_move_a_difference_by_what_the_two_blends_do_not_share():
     assert seed_noise_of_difference(both, alone_a, spreads) == pytest.approx(0.0025)
     assert seed_noise_of_difference({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
     assert seed_noise_of_difference(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
-    assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # nobody studied them
+    assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # no seed study
 
 
-def test_a_gain_beyond_its_standard_error_but_within_what_seeds_change_is_noise():
+def test_a_gain_within_the_spread_over_seeds_is_noise():
     labels, (probs,) = draw([2.0], rows=1000)
     before = probs.argmax(1)
     after = before.copy()

@@ -56,7 +56,7 @@ def test_unknown_or_different_folds_are_reported(tmp_path):
     assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
 
 
-def test_the_mean_of_one_file_per_fold_model_is_what_is_blended(tmp_path):
+def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):
     oof, folds = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [probs(30, 1, seed) for seed in range(3)]
     files = [csv(tmp_path / f"t{k}.csv", TEST[::-1], table[::-1]) for k, table in enumerate(folds)]
     np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3))

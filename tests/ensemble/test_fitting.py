@@ -88,7 +88,7 @@ def test_a_sample_of_the_rows_for_temperatures_does_not_depend_on_labels(monkeyp
 
 
 @pytest.mark.parametrize("method", sorted(BLENDS))
-def test_every_method_goes_through_a_fit_whatever_the_size_of_the_chunks(method, monkeypatch):
+def test_the_fit_of_every_method_does_not_depend_on_the_size_of_the_chunks(method, monkeypatch):
     labels, probs = draw([1.0, 1.5], rows=200)
     names = [("temperature", method, "argmax")]
     fits = []

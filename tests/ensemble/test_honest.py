@@ -50,7 +50,7 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
     for seed in range(6):
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 4, 300)
-        views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # nobody knows anything
+        views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # pure noise
         result = fit_and_score_chain(views, labels, folds_of(300), greedy, HONEST)
         claimed.append(result.chosen_on - 0.25)
         honest.append((result.honest.value - 0.25) / result.honest.error)
@@ -58,7 +58,7 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
     assert abs(np.mean(honest)) < 2 / np.sqrt(6) + 0.5
 
 
-def test_a_member_that_memorised_its_training_rows_gets_its_weight_by_unseen_rows_alone():
+def test_the_weight_of_a_member_that_memorised_its_training_rows_depends_on_unseen_rows_only():
     labels, probs = draw([1.2, 1.2], rows=600)
     folds = folds_of(600)
     rivals = {"m0", "m1"}
@@ -280,7 +280,7 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     assert effect.value == F1.evaluate(labels, after, 5) - F1.evaluate(labels, plain, 5)
 
 
-def test_without_a_policy_views_change_nothing_whatever_the_metric():
+def test_without_a_policy_views_change_nothing_for_any_metric():
     labels, views = with_views()
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")

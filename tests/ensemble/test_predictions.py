@@ -94,7 +94,7 @@ def test_a_missing_view_is_an_error_with_the_available_ones():
         views(["a"], [[1, 0]]).view("rot90")
 
 
-def test_a_class_called_id_has_its_own_column_beside_the_ids(tmp_path):
+def test_a_class_named_id_has_its_own_column(tmp_path):
     (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n008,0.5,0.5\n")
     table = Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"])
     assert table.ids.tolist() == ["007", "008"] and table.probs.tolist() == [[0.25, 0.75], [0.5, 0.5]]

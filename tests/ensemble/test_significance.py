@@ -79,7 +79,7 @@ def test_where_every_row_counts_the_same_swapping_is_mcnemars_test(corrected, co
 
 
 def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
-    """Fourteen rare rows are set right and thirty common ones spoilt: accuracy falls, macro-F1 rises."""
+    """Fourteen rare rows are corrected and thirty common rows broken: accuracy falls, macro-F1 rises."""
     labels = np.repeat([0, 1, 2], [3000, 20, 20])
     before, after = labels.copy(), labels.copy()
     before[3000:3007], before[3020:3027] = 0, 0
@@ -92,7 +92,7 @@ def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
 
 
 @pytest.mark.parametrize("name", [s.name for s in SETTINGS if s.metric == "accuracy"])
-def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_accuracy(name):
+def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_accuracy(name):
     """10,000 pairs: for accuracy, a difference depends only on the numbers of corrected and corrupted rows."""
     setting, rng, is_significant = SETTING[name], np.random.default_rng(5), {}
     rate = setting.own * (1 - setting.own)
@@ -107,7 +107,7 @@ def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_ac
 
 
 @pytest.mark.parametrize("name", ["macro-F1, 10 classes", "macro-F1, 10 classes, 80 rows", "macro-F1, 104 classes"])
-def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_macro_f1(name, monkeypatch):
+def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_macro_f1(name, monkeypatch):
     """A short version of benchmarks/false_verdicts.py."""
     monkeypatch.setattr(significance, "SWAPS", 200)
     pairs = 100 if "104" in name else 250
@@ -116,7 +116,7 @@ def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_ma
     assert np.mean([d.is_better for d in result]) <= allowed(0.16, pairs)
 
 
-def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_log_loss():
+def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_log_loss():
     result = list(differences(SETTING["log loss, 10 classes"], 400, seed=2))
     assert np.mean([d.is_significant for d in result]) <= allowed(0.05, 400)
 

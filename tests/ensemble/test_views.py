@@ -66,7 +66,7 @@ def test_an_image_does_not_depend_on_its_neighbours_in_the_batch(name):
 
 
 @pytest.mark.parametrize("name", [n for n in ALL if "ight" not in n and "dark" not in n])
-def test_a_grey_image_stays_itself_in_every_view_that_moves_pixels(name):
+def test_a_grey_image_is_unchanged_by_every_view_that_moves_pixels(name):
     grey = np.full((1, 16, 16, 3), 77.0, np.float32)
     assert np.allclose(view_output(name, grey), 77, atol=1e-4)
 
@@ -110,11 +110,11 @@ def test_the_same_name_gives_the_same_function():
         ("five_crop", "five_crops"),
     ],
 )
-def test_an_unknown_view_is_answered_with_the_nearest_name(name, hint):
+def test_an_unknown_view_is_an_error_with_the_nearest_name(name, hint):
     with pytest.raises(UserError, match=hint):
         expand_views([name])
 
 
-def test_a_quarter_turn_of_an_oblong_is_refused():
+def test_a_quarter_turn_of_a_non_square_image_is_an_error():
     with pytest.raises(UserError, match="needs square images"):
         view_output("rot90", np.zeros((1, 8, 16, 3), np.float32))

@@ -59,7 +59,7 @@ def head(**changes) -> Head:
     return Head(**{"title": "t", "line": "l", "figures": figures, "warnings": [], "made": "now", **changes})
 
 
-def test_whatever_users_wrote_is_shown_as_they_wrote_it() -> None:
+def test_texts_of_users_are_shown_unchanged() -> None:
     scores = np.array([[0.9, 0.1], [0.2, 0.8]])
     charts = [
         score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
@@ -96,7 +96,7 @@ def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() ->
     assert "<code>make train</code> and <code>&lt;i&gt;</code>" in page
 
 
-def test_words_stand_to_the_left_and_figures_to_the_right() -> None:
+def test_words_are_left_aligned_and_numbers_right_aligned() -> None:
     page = render(head(), [Section("key", "T", "f", [Table(["name", "score"], [["a", "0.5"]])])])
     assert '<td class="word">a</td><td>0.5</td>' in page
 

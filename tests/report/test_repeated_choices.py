@@ -61,7 +61,7 @@ def ledger_rows(count: int, public: tuple[float, ...] = ()) -> list[Row]:
     return [Row(entry, "made", "", score, None, "") for entry, score in zip(entries, scores)]
 
 
-def test_rows_that_tuned_either_blend_and_rows_that_are_gone_score_neither(tmp_path: Path) -> None:
+def test_rows_that_tuned_a_blend_and_rows_that_were_removed_are_not_scored(tmp_path: Path) -> None:
     a, b = keep_blend(tmp_path / "a", 1, tuned=50), keep_blend(tmp_path / "b", 2, IDS[10:])
     rows = shared_rows([a, b], prepared(IDS[:-20]))
     assert rows.ids.tolist() == IDS[50:-20].tolist() and rows.labels.tolist() == LABELS[50:-20].tolist()
@@ -70,14 +70,14 @@ def test_rows_that_tuned_either_blend_and_rows_that_are_gone_score_neither(tmp_p
     assert stored_output(a, rows.ids, METRICS["accuracy"], CLASSES).tolist() == stored.loc[rows.ids].tolist()
 
 
-def test_a_blend_that_noted_its_tuned_folds_alone_is_scored_on_the_other_folds(tmp_path: Path) -> None:
+def test_a_blend_that_recorded_only_its_tuned_folds_is_scored_on_the_other_folds(tmp_path: Path) -> None:
     old, new = keep_blend(tmp_path / "old", 1, tuned_folds=[1, 3]), keep_blend(tmp_path / "new", 2, optimistic=True)
     rows = shared_rows([old, new], prepared())
     assert rows.ids.tolist() == IDS[::2].tolist() and rows.tuned == ROWS // 2
     assert rows.notes()[-1].startswith("OPTIMISTIC: every fold chose hyperparameters of new")
 
 
-def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_blend_of_other_data_is_an_error(tmp_path: Path) -> None:
     a = keep_blend(tmp_path / "a", 1)
     other = replace(prepared(), index=prepared().index.assign(id=[f"x{n}" for n in range(ROWS)]))
     with pytest.raises(
@@ -138,7 +138,7 @@ def test_public_scores_are_noisier_the_fewer_rows_they_count(tmp_path: Path) -> 
     assert "5 public scores; the best of them is expected to be" in few.lines()[-1]
 
 
-def test_tuning_trials_are_told(tmp_path: Path) -> None:
+def test_tuning_trials_are_shown(tmp_path: Path) -> None:
     rows = [replace(row, entry=replace(row.entry, trials=n)) for n, row in zip((40, 15), ledger_rows(2))]
     choices = repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0)
     assert choices.trials == 40 and "repeated choices: 40 tuning trials so far" in choices.lines()

@@ -1,4 +1,4 @@
-"""Whatever happens to its files, the newest complete checkpoint is loaded, or none."""
+"""After any damage, the newest complete checkpoint is loaded, or none."""
 
 import json
 import signal

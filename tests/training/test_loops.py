@@ -119,6 +119,6 @@ def test_a_trial_cannot_switch_the_average_on() -> None:
         trained(engine_of(TRAIN), replace(TRAIN, ema=0.9))
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="differ"):
         engine_of(TRAIN).load_weights({"model/0000/nothing/kernel": np.zeros(3, np.float32)})

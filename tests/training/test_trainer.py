@@ -1,4 +1,4 @@
-"""A member on its device: the same model whatever was trained before and on any number of devices; no row is lost."""
+"""A member on its device: the same model after any earlier training and on any number of devices; no row is lost."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,7 +52,7 @@ def assert_identical(first: State, second: State) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_member_is_traced_once_whatever_the_lengths_of_folds_and_calls(replicas: int) -> None:
+def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: int) -> None:
     folds = np.repeat([0, 1, 2], [10, 20, N - 30])
     device = open_device(params(f"device.logical_devices={replicas}").device)
     trainer = Trainer(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES, "macro_f1", device, 7)

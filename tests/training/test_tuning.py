@@ -130,7 +130,7 @@ def test_tuned_values_reach_the_member_with_their_origin() -> None:
 
 
 @pytest.mark.parametrize("path", [("train", "weight_decay"), ("members", "cnn", "train", "weight_decay")])
-def test_an_override_wins_over_a_tuned_value(path: tuple[str, ...]) -> None:
+def test_an_override_has_precedence_over_a_tuned_value(path: tuple[str, ...]) -> None:
     before = member(weight_decay=0.125)
     values = {"learning_rate": 0.5, "weight_decay": 0.25}
     after, origins = with_values("cnn", before, values, [Override(path, 0.125)])
@@ -149,7 +149,7 @@ def test_an_override_of_one_member_leaves_the_tuned_value_of_another() -> None:
     assert after.train.weight_decay == 0.25 and origins == {"weight_decay": "0.25 (tuned)"}
 
 
-def test_an_override_of_a_whole_train_block_wins_for_the_keys_it_has() -> None:
+def test_an_override_of_a_train_block_has_precedence_for_its_keys() -> None:
     before, override = member(weight_decay=0.125), Override(("members", "cnn", "train"), {"weight_decay": 0.125})
     after, _ = with_values("cnn", before, {"learning_rate": 0.5, "weight_decay": 0.25}, [override])
     assert (after.train.learning_rate, after.train.weight_decay) == (0.5, 0.125)
