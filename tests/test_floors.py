@@ -121,8 +121,8 @@ def heavy_imports(modules: list[str]) -> str:
         f"import importlib, sys\nfor m in {modules!r}: importlib.import_module(m)\n"
         "print(*sorted({'tensorflow', 'keras', 'jax', 'torch', 'optuna'} & sys.modules.keys()))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return ran.stdout.strip()
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return process.stdout.strip()
 
 
 def test_light_modules_import_neither_tensorflow_nor_keras_nor_jax() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from fake_kaggle.server import FakeKaggle
-from stages import Ran, Workspace
+from stages import StageResult, Workspace
 
 from competition.artifacts.manifest import write_manifest
 from competition.data.competition import Competition
@@ -42,21 +42,21 @@ class KaggleSetup:
         command = self.workspace.command(stage, *arguments, sets=sets)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
-    def run(self, stage: str, *arguments: str, sets: str = "") -> Ran:
+    def run(self, stage: str, *arguments: str, sets: str = "") -> StageResult:
         process = self.start(stage, *arguments, sets=sets)
         out, err = process.communicate(timeout=600)
         assert "Traceback" not in err
-        return Ran(process.returncode, out, err)
+        return StageResult(process.returncode, out, err)
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:
-        ran = self.run(stage, *arguments, sets=sets)
-        assert ran.code == 0, f"{ran.out}\n{ran.err}"
-        return ran.out
+        result = self.run(stage, *arguments, sets=sets)
+        assert result.code == 0, f"{result.out}\n{result.err}"
+        return result.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
-        ran = self.run(stage, *arguments, sets=sets)
-        assert ran.code == 1, f"{ran.out}\n{ran.err}"
-        return ran.err
+        result = self.run(stage, *arguments, sets=sets)
+        assert result.code == 1, f"{result.out}\n{result.err}"
+        return result.err
 
     def note(self, kind: str, ref: str = "", public: float | None = None, error: str = "") -> None:
         event = ledger.Event(DIGEST, kind, ref, public, None, error, "2026-01-01T00:00:00+00:00")

@@ -60,11 +60,11 @@ def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(wo
     workspace.params.write_text(workspace.params.read_text() + "\n# a comment changes nothing\n")
     before = workspace.files()
     for stage in MAIN_JOB:
-        ran = workspace.run(stage, PYTHONPROFILEIMPORTTIME="1")
-        assert ran.code == 0, ran.err[-2_000:]
-        assert stage == "tune" or "current" in ran.out, stage
-        assert "made again" not in ran.out
-        loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines() if "|" in line}
+        result = workspace.run(stage, PYTHONPROFILEIMPORTTIME="1")
+        assert result.code == 0, result.err[-2_000:]
+        assert stage == "tune" or "current" in result.out, stage
+        assert "made again" not in result.out
+        loaded = {line.rpartition("|")[2].strip() for line in result.err.splitlines() if "|" in line}
         assert "competition.config.params" in loaded and not {"tensorflow", "keras", "jax"} & loaded
     assert workspace.files() == before
 
@@ -218,8 +218,8 @@ def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) ->
 
 
 def test_debug_shows_the_traceback_of_a_user_error(tmp_path: Path) -> None:
-    ran = new_workspace(tmp_path).run("download", "--debug", sets="train.epoch=3")
-    assert ran.code == 1 and "Traceback" in ran.err and "did you mean 'epochs'?" in ran.err
+    result = new_workspace(tmp_path).run("download", "--debug", sets="train.epoch=3")
+    assert result.code == 1 and "Traceback" in result.err and "did you mean 'epochs'?" in result.err
 
 
 def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path)
         (tmp_path / "work").write_text("a file instead of a folder")
     else:
         tmp_path.chmod(0o500)
-    ran = new_workspace(tmp_path).run("download")
-    assert ran.code == 1 and "Traceback" not in ran.err and ran.err.startswith("goldfold: ")
+    result = new_workspace(tmp_path).run("download")
+    assert result.code == 1 and "Traceback" not in result.err and result.err.startswith("goldfold: ")
 
 
 def test_tuning_writes_the_values_that_training_uses(workspace: Workspace) -> None:
