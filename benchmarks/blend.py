@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from sklearn.metrics import f1_score
 
-from benchmarks.flowers_world import CLASSES, world
+from benchmarks.flowers_world import CLASSES, draw_predictions
 from competition.ensemble.blend import BlendSettings, fit_blend, half_samples
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS
@@ -58,28 +58,28 @@ def seconds(function: Callable[..., T], *arguments: object) -> tuple[float, T]:
 
 
 def main() -> None:
-    labels, probs = world(0, ROWS, MEMBERS, spread=0.35)
+    labels, probs = draw_predictions(0, ROWS, MEMBERS, spread=0.35)
     metric, members = METRICS["macro_f1"], {f"m{m:02}": p for m, p in enumerate(probs)}
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ours, blend = seconds(fit_blend, "bagged", members, labels, metric, SETTINGS)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    fit_seconds, blend = seconds(fit_blend, "bagged", members, labels, metric, SETTINGS)
+    peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gain = metric.evaluate(labels, blend.mix(members)) - metric.evaluate(labels, probs.mean(0))
-    print(f"bagged greedy, {BAGS} bags x {ROUNDS} rounds: {ours:.1f} s, {peak / 2**20:.1f} GiB at the peak", end=" ")
-    print(f"({(peak - before) / 2**20:.1f} of it added), {gain:+.4f} over equal weights on the rows it was chosen on")
+    print(f"bagged greedy, {BAGS} bags x {ROUNDS} rounds: {fit_seconds:.1f} s,", end=" ")
+    added_memory = (peak_memory - memory_before) / 2**20
+    print(f"{peak_memory / 2**20:.1f} GiB at the peak ({added_memory:.1f} of it added),", end=" ")
+    print(f"{gain:+.4f} over equal weights on the rows it was chosen on")
 
     rows = half_samples(labels, BAGS, 0)[0]
     bag_probs, bag_labels = np.ascontiguousarray(probs[:, rows]), labels[rows]
-    fast, picks = seconds(greedy_picks, probs, labels, metric, ROUNDS, rows)
-    plain, reference = seconds(reference_picks, bag_probs, bag_labels, ROUNDS)
-    print(
-        f"one bag: {fast:.2f} s, the same search on f1_score {plain:.0f} s: {plain / fast:.0f} times as fast,", end=" "
-    )
+    greedy_seconds, picks = seconds(greedy_picks, probs, labels, metric, ROUNDS, rows)
+    reference_seconds, reference = seconds(reference_picks, bag_probs, bag_labels, ROUNDS)
+    print(f"one bag: {greedy_seconds:.2f} s, the same search on f1_score {reference_seconds:.0f} s:", end=" ")
+    print(f"{reference_seconds / greedy_seconds:.0f} times as fast,", end=" ")
     print(f"picks {'equal' if picks == reference else 'DIFFERENT'} ({len(picks)})")
-    total, _ = seconds(autogluon_rounds, bag_probs, bag_labels, AUTOGLUON_ROUNDS)
-    theirs, ours_per_round = total / AUTOGLUON_ROUNDS, fast / ROUNDS
-    print(
-        f"AutoGluon's loop: {theirs:.2f} s a round, ours {ours_per_round:.3f}: {theirs / ours_per_round:.0f} times as fast"
-    )
+    autogluon_seconds, _ = seconds(autogluon_rounds, bag_probs, bag_labels, AUTOGLUON_ROUNDS)
+    autogluon_round, greedy_round = autogluon_seconds / AUTOGLUON_ROUNDS, greedy_seconds / ROUNDS
+    print(f"AutoGluon's loop: {autogluon_round:.2f} s a round, ours {greedy_round:.3f}:", end=" ")
+    print(f"{autogluon_round / greedy_round:.0f} times as fast")
 
 
 if __name__ == "__main__":

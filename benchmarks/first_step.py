@@ -16,10 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE, BATCH, CLASSES, STEPS = 96, 16, 104, 10
-WAYS = {"custom": "tensorflow", "fit": "tensorflow", "plain fit": "tensorflow", "custom on jax": "jax"}
+VARIANTS = {"custom": "tensorflow", "fit": "tensorflow", "plain fit": "tensorflow", "custom on jax": "jax"}
 
 
-def timed(way: str) -> dict[str, list[float]]:
+def timed(variant: str) -> dict[str, list[float]]:
     """(wall, CPU) seconds until the end of the first step, and the median of a later one."""
     import numpy as np
     import tensorflow as tf
@@ -39,7 +39,7 @@ def timed(way: str) -> dict[str, list[float]]:
     device = open_device(params.device)
     dataset = tf.data.Dataset.from_tensors((images, targets, weights)).repeat()
     times = [now()]
-    if way == "plain fit":
+    if variant == "plain fit":
         import keras
 
         model = build(member, CLASSES)
@@ -47,7 +47,9 @@ def timed(way: str) -> dict[str, list[float]]:
         record = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: times.append(now()))
         model.fit(dataset, steps_per_epoch=STEPS + 1, verbose=0, callbacks=[record])
     else:
-        engine = make_engine(lambda: build(member, CLASSES), BATCH, BATCH, device, CompiledIn(1, False, way == "fit"))
+        engine = make_engine(
+            lambda: build(member, CLASSES), BATCH, BATCH, device, CompiledIn(1, False, variant == "fit")
+        )
         batches = engine.distributed(dataset)
         for step in range(STEPS + 1):
             engine.train(batches, np.array([1e-3], np.float32), step, step_values(train, 100))
@@ -62,15 +64,15 @@ def now() -> tuple[float, float]:
 
 def main() -> None:
     timings: dict[str, dict[str, list[float]]] = {}
-    for way, backend in WAYS.items():
+    for variant, backend in VARIANTS.items():
         environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, __file__, way]
+        command = [sys.executable, __file__, variant]
         completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        timings[way] = json.loads(completed.stdout.splitlines()[-1])
-        (wall, cpu), (step_wall, step_cpu) = timings[way]["first"], timings[way]["step"]
+        timings[variant] = json.loads(completed.stdout.splitlines()[-1])
+        (wall, cpu), (step_wall, step_cpu) = timings[variant]["first"], timings[variant]["step"]
         ratio = cpu / timings["custom"]["first"][1]
         print(
-            f"{way:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
+            f"{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
             f"then {step_wall:.2f} s ({step_cpu:.2f}) a step",
             flush=True,
         )

@@ -1,7 +1,7 @@
 """The flower-sized setting of benchmarks.simulation: --setting flowers.
 
-Every seed draws a world like the flowers' (benchmarks/flowers_world.py): 16,465 out-of-fold rows to choose on, twice
-as many fresh rows to be scored on. Even seeds have members of unequal strength, odd seeds near-equal ones. The
+Every seed draws predictions like those for the flowers (benchmarks/flowers_world.py): 16,465 out-of-fold rows to
+choose on, twice as many fresh rows to be scored on. Even seeds have members of unequal strength, odd seeds near-equal ones. The
 reference of every row is the equal blend with argmax. Our default is the complete chain of choices of `make blend`;
 every other method is fitted on the same rows.
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.flowers_world import CLASSES, world
+from benchmarks.flowers_world import CLASSES, draw_predictions
 from competition.ensemble.blend import BlendSettings, fit_blend
 from competition.ensemble.chain import ChainSettings, apply_chain, member_probs
 from competition.ensemble.decision import DecisionSettings, fit_decision
@@ -44,9 +44,9 @@ def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
     return {f"m{m}": ViewPredictions(ids, ("identity",), p[:, None].astype(np.float16)) for m, p in enumerate(probs)}
 
 
-def one_world(seed: int, rows: int) -> dict[str, tuple[float, float]]:
+def simulate_competition(seed: int, rows: int) -> dict[str, tuple[float, float]]:
     """name -> (claimed, delivered) gain over equal weights and argmax."""
-    labels, probs = world(seed, rows * (1 + FRESH), MEMBERS, spread=0.35 if seed % 2 == 0 else 0.05)
+    labels, probs = draw_predictions(seed, rows * (1 + FRESH), MEMBERS, spread=0.35 if seed % 2 == 0 else 0.05)
     oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
     oof_labels, fresh_labels = labels[:rows], labels[rows:]
     del probs
@@ -79,30 +79,33 @@ def one_world(seed: int, rows: int) -> dict[str, tuple[float, float]]:
 
 def simulate(first: int, seeds: int) -> int:
     """Print the table and the verdicts; 0 if both hold."""
-    start, worlds = time.perf_counter(), []
+    start, gains_by_seed = time.perf_counter(), []
     for seed in range(first, first + seeds):
-        worlds.append(one_world(seed, ROWS))
+        gains_by_seed.append(simulate_competition(seed, ROWS))
         print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
-    gains = {name: np.array([w[name] for w in worlds]) for name in worlds[0]}  # (seeds, 2)
+    # method -> (seeds, 2)
+    gains = {name: np.array([gains_of_seed[name] for gains_of_seed in gains_by_seed]) for name in gains_by_seed[0]}
     show(gains)
-    return 0 if all([delivers(gains), claims_what_it_delivers(gains)]) else 1
+    return 0 if all([delivers_most(gains), claims_are_unbiased(gains)]) else 1
 
 
 def show(gains: Mapping[str, np.ndarray]) -> None:
     """gains: method -> (seeds, 2), claimed and delivered."""
-    ours = gains[DEFAULT][:, 1]
+    default_delivered = gains[DEFAULT][:, 1]
     print(f"\n{'gain over equal + argmax':32} {'claimed':>9} {'delivered':>9}   +-      beyond the default   +-")
     for name, gain in gains.items():
-        (_, error), (beyond, its_error) = spread(gain[:, 1]), spread(gain[:, 1] - ours)
+        (_, error), (beyond_default, beyond_error) = spread(gain[:, 1]), spread(gain[:, 1] - default_delivered)
         print(
-            f"{name:32} {gain[:, 0].mean():+9.5f} {gain[:, 1].mean():+9.5f} {error:7.5f}   {beyond:+9.5f}  {its_error:12.5f}"
+            f"{name:32} {gain[:, 0].mean():+9.5f} {gain[:, 1].mean():+9.5f} {error:7.5f}   {beyond_default:+9.5f}  {beyond_error:12.5f}"
         )
 
 
-def delivers(gains: Mapping[str, np.ndarray]) -> bool:
+def delivers_most(gains: Mapping[str, np.ndarray]) -> bool:
     """Verdict: no other method delivers more than the default by more than one standard error of the paired difference."""
-    ours = gains[DEFAULT][:, 1]
-    gaps = {name: spread(gain[:, 1] - ours) for name, gain in gains.items() if not name.startswith("default")}
+    default_delivered = gains[DEFAULT][:, 1]
+    gaps = {
+        name: spread(gain[:, 1] - default_delivered) for name, gain in gains.items() if not name.startswith("default")
+    }
     better = [f"{name} {gap:+.5f} +- {error:.5f}" for name, (gap, error) in gaps.items() if gap > error]
     print(
         f"delivers at least what every other method does, within one standard error: {verdict(not better, '; '.join(better))}"
@@ -110,12 +113,12 @@ def delivers(gains: Mapping[str, np.ndarray]) -> bool:
     return not better
 
 
-def claims_what_it_delivers(gains: Mapping[str, np.ndarray]) -> bool:
+def claims_are_unbiased(gains: Mapping[str, np.ndarray]) -> bool:
     """Verdict: the honest gain is the delivered gain within two standard errors of their difference."""
     gap, error = spread(gains[DEFAULT][:, 0] - gains[DEFAULT][:, 1])
-    held = abs(gap) <= 2 * error
-    print(f"claims what it delivers, within two standard errors: {verdict(held, f'{gap:+.5f} +- {error:.5f}')}")
-    return held
+    is_unbiased = abs(gap) <= 2 * error
+    print(f"claims what it delivers, within two standard errors: {verdict(is_unbiased, f'{gap:+.5f} +- {error:.5f}')}")
+    return is_unbiased
 
 
 def spread(values: np.ndarray) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Simulated predictions to test choices on: 104 classes as unequal as the flowers', members with correlated errors.
+"""Simulated predictions for testing choices: class sizes as unequal as in the flowers data, members with correlated errors.
 
 No network is trained: a member's logits are the image's evidence, shared by all members, plus its own noise and a bias
 towards common classes, scaled to the confidence of a network. The members score about as high as the published
@@ -32,7 +32,9 @@ def class_counts() -> np.ndarray:
     return counts[::-1]
 
 
-def world(seed: int, rows: int, members: int, spread: float, clones: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def draw_predictions(
+    seed: int, rows: int, members: int, spread: float, clones: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
     """labels (rows,) int and probs (members, rows, 104) float32; the last `clones` members nearly repeat the first.
 
     Members differ in which rows they classify wrongly and, by `spread`, in strength (0 = equal). Labels by class share.
@@ -42,21 +44,21 @@ def world(seed: int, rows: int, members: int, spread: float, clones: int = 2) ->
     labels = rng.choice(CLASSES, rows, p=share)
     positions = np.arange(rows)
     strength = 0.95 * np.exp(spread * rng.uniform(-1, 1, members))
-    # Some images are hard for everyone; every class is confused with one other class.
+    # Some images are hard for every member; every class is confused with one other class.
     evidence = rng.normal(size=(rows, CLASSES)).astype(np.float32)
     evidence[positions, labels] += rng.gamma(4.0, 2.4, rows).astype(np.float32)
     evidence[positions, (labels * 7 + 3) % CLASSES] += rng.normal(1.0, 1.0, rows).astype(np.float32)
     bias = 0.75 * np.log(share / share.mean()).astype(np.float32)
     probs = np.empty((members, rows, CLASSES), np.float32)
-    first = np.zeros(0)
+    first_noise = np.zeros(0)
     for m in range(members):
-        # Heavy tails (Student's t, 4 degrees of freedom): sometimes one network alone is confident and wrong.
+        # Heavy tails (Student's t, 4 degrees of freedom): sometimes a single network is confident and wrong.
         scale = np.sqrt(4 / rng.chisquare(4, (rows, 1))).astype(np.float32)
-        own = scale * rng.normal(size=(rows, CLASSES)).astype(np.float32)
+        own_noise = scale * rng.normal(size=(rows, CLASSES)).astype(np.float32)
         if m >= members - clones:
-            own = first + 0.2 * own
-        first = first if m else own
-        logits = 1.8 * (evidence + own * np.float32(0.5 / strength[m]) + bias)
+            own_noise = first_noise + 0.2 * own_noise
+        first_noise = first_noise if m else own_noise
+        logits = 1.8 * (evidence + own_noise * np.float32(0.5 / strength[m]) + bias)
         probs[m] = np.exp(logits - logits.max(1, keepdims=True))
         probs[m] /= probs[m].sum(1, keepdims=True)
     return labels, probs

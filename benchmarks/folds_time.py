@@ -34,9 +34,9 @@ def main() -> None:
         def __init__(self, train: Any) -> None:
             self._train, self.calls = train, list[tuple[int, float]]()
 
-        def __call__(self, batches: Any, rates: np.ndarray, *rest: Any) -> float:
+        def __call__(self, batches: Any, rates: np.ndarray, *arguments: Any) -> float:
             started = time.perf_counter()
-            loss = self._train(batches, rates, *rest)
+            loss = self._train(batches, rates, *arguments)
             self.calls.append((len(rates), time.perf_counter() - started))
             return float(loss)
 

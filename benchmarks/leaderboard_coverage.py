@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.flowers_world import CLASSES, world
+from benchmarks.flowers_world import CLASSES, draw_predictions
 from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import METRICS, Metric, label_counts_of_samples
 
@@ -49,7 +49,7 @@ def truth(parts: int = 12) -> Truth:
     """Distribution of (label, prediction) of one simulated network on parts x 6,000 rows."""
     pairs = []
     for seed in range(parts):
-        labels, probs = world(seed + 100, 6_000, 1, 0.0, 0)
+        labels, probs = draw_predictions(seed + 100, 6_000, 1, 0.0, 0)
         pairs.append(np.stack([labels, probs[0].argmax(1)], axis=1))
     kinds, count = np.unique(np.concatenate(pairs), axis=0, return_counts=True)
     return Truth(kinds, count / count.sum())

@@ -25,14 +25,14 @@ def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
     from competition.training.trainer import Trainer
 
     member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     images, classes = load(setup, folder, ram=0)
     trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
     for k in range(train_folds):
         trainer.train(k, member.train, None, lambda *_: None, lambda: False)
         trainer.held_out(k)
     peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"before": before * 1024 / 1e6, "peak": peak_memory * 1024 / 1e6}
+    return {"before": memory_before * 1024 / 1e6, "peak": peak_memory * 1024 / 1e6}
 
 
 def main() -> None:

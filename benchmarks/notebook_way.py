@@ -1,11 +1,11 @@
-"""The same folds trained the way public notebooks do it, and by goldfold: wall time of both, and their ratio.
+"""Wall time of training the same folds as public notebooks do and with goldfold, and their ratio.
 
     python -m benchmarks.notebook_way --source photos.zip     # or no source: generated images
 
-The notebook way: for every fold a new Keras model, compiled by `fit` anew; TFRecords parsed and JPEGs decoded in every
+Notebook: for every fold a new Keras model, compiled by `fit` anew; TFRecords parsed and JPEGs decoded in every
 epoch by tf.data, which reads and decodes in parallel; validation after every epoch; predictions of the held-out fold.
 goldfold: images decoded once, one compiled step for all folds, the same epochs, batches, flips and held-out scores.
-Each in a process of its own, one after the other; starting TensorFlow is in neither time.
+Each runs in its own process, one after the other; the times exclude the start of TensorFlow.
 """
 
 import argparse
@@ -106,15 +106,15 @@ def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:
     return correct / len(images.ids), len(images.ids)
 
 
-WAYS: dict[str, Callable[[Setup, Path], tuple[float, int]]] = {"notebook": notebook, "goldfold": goldfold}
+IMPLEMENTATIONS: dict[str, Callable[[Setup, Path], tuple[float, int]]] = {"notebook": notebook, "goldfold": goldfold}
 
 
-def timed(way: str, setup: Setup, folder: Path) -> dict[str, float]:
+def timed(implementation: str, setup: Setup, folder: Path) -> dict[str, float]:
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
 
     wall, cpu = time.perf_counter(), time.process_time()
-    accuracy, images = WAYS[way](setup, folder)
+    accuracy, images = IMPLEMENTATIONS[implementation](setup, folder)
     return {
         "wall": time.perf_counter() - wall,
         "cpu": time.process_time() - cpu,
@@ -126,18 +126,19 @@ def timed(way: str, setup: Setup, folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    parser.add_argument("--way", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--implementation", default="", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     setup = setup_of(options)
-    if options.way:
-        print(json.dumps(timed(options.way, setup, Path(options.folder))))
+    if options.implementation:
+        print(json.dumps(timed(options.implementation, setup, Path(options.folder))))
         return
     timings = {}
     with scratch() as folder:
         write(setup, Path(folder))
-        for way in WAYS:
-            command = [sys.executable, "-m", "benchmarks.notebook_way", *sys.argv[1:], "--way", way, "--folder", folder]
+        for implementation in IMPLEMENTATIONS:
+            command = [sys.executable, "-m", "benchmarks.notebook_way", *sys.argv[1:]]
+            command += ["--implementation", implementation, "--folder", folder]
             environment = {
                 **os.environ,
                 "KERAS_BACKEND": "tensorflow",
@@ -147,16 +148,18 @@ def main() -> None:
             completed = subprocess.run(
                 command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
             )
-            timings[way] = json.loads(completed.stdout.splitlines()[-1])
+            timings[implementation] = json.loads(completed.stdout.splitlines()[-1])
+            timing = timings[implementation]
             print(
-                f"{way:9} {timings[way]['wall']:7.1f} s ({timings[way]['cpu']:.1f} s of processor time), "
-                f"held-out accuracy {timings[way]['accuracy']:.3f}",
+                f"{implementation:9} {timing['wall']:7.1f} s ({timing['cpu']:.1f} s of processor time), "
+                f"held-out accuracy {timing['accuracy']:.3f}",
                 flush=True,
             )
-    reference, ours = timings["notebook"], timings["goldfold"]
+    notebook_timing, goldfold_timing = timings["notebook"], timings["goldfold"]
+    wall_ratio, cpu_ratio = (notebook_timing[key] / goldfold_timing[key] for key in ("wall", "cpu"))
     print(
-        f"README: {describe(setup, int(ours['images']))}: {ours['wall']:.0f} s against {reference['wall']:.0f} s the notebook way, "
-        f"{reference['wall'] / ours['wall']:.2f} times as fast ({reference['cpu'] / ours['cpu']:.2f} in processor time)"
+        f"README: {describe(setup, int(goldfold_timing['images']))}: {goldfold_timing['wall']:.0f} s against "
+        f"{notebook_timing['wall']:.0f} s the notebook way, {wall_ratio:.2f} times as fast ({cpu_ratio:.2f} in processor time)"
     )
 
 

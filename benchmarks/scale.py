@@ -57,7 +57,7 @@ def write_predictions(case: Case, folder: Path) -> None:
 
 
 def _fill_block(out: np.ndarray, labels: np.ndarray, start: int, member: int, bank: np.ndarray) -> None:
-    """Members share the evidence of a row, views share the noise of their member.  bank: normal noise to take from."""
+    """Members share the evidence of a row, views share the noise of their member.  bank: precomputed normal noise."""
     positions, shape = np.arange(len(labels)), out.shape[::2]
     shared, own = np.random.default_rng([0, start]), np.random.default_rng([1, start, member])
 
@@ -81,23 +81,23 @@ def run_case(folder: Path, folds: int) -> None:
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
     settings, honest = chain_settings(params, "macro_f1"), honest_settings(params)
     labels = np.load(folder / "labels.npy")
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    usage_before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     views = {file.stem: ViewPredictions.load(file, mapped=True) for file in sorted(folder.glob("m*.npz"))}
     for member in views.values():
         member.release()
 
     def progress(fits: int, total: int) -> None:
-        used = resource.getrusage(resource.RUSAGE_SELF)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         print(
-            f"  fit {fits} of {total}: {used.ru_utime + used.ru_stime:.0f} CPU s, {used.ru_maxrss / 1e6:.2f} GB",
+            f"  fit {fits} of {total}: {usage.ru_utime + usage.ru_stime:.0f} CPU s, {usage.ru_maxrss / 1e6:.2f} GB",
             file=sys.stderr,
             flush=True,
         )
 
     result = fit_and_score_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-    gigabytes = used.ru_maxrss * 1024 / 1e9
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = usage.ru_utime + usage.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+    gigabytes = usage.ru_maxrss * 1024 / 1e9
     print(f"{seconds:.1f} {gigabytes:.2f} {time.perf_counter() - start:.1f} {result.honest.value:.4f}")
 
 

@@ -25,7 +25,7 @@ from competition.data import images, series, shift
 from competition.data.embedding import SIZE, describe
 from competition.data.index import THUMB
 
-SIDE = 128  # pixels at which photos are retaken
+SIDE = 128  # pixels of the artificial photos
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def read(source: str) -> tuple[list[Image.Image], np.ndarray]:
     return photos, np.unique(names, return_inverse=True)[1]
 
 
-def retaken(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
+def another_photo(photo: Image.Image, rng: np.random.Generator) -> Image.Image:
     photo = photo.rotate(rng.uniform(-8, 8), Image.Resampling.BILINEAR, fillcolor=(128, 128, 128))
     side = int(SIDE * rng.uniform(0.72, 0.92))
     x, y = rng.integers(0, SIDE - side + 1, 2)
@@ -72,13 +72,13 @@ def joined(thumbs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """(N,) bool: the row is proposed as part of a series."""
     rows = len(labels)
     index = pd.DataFrame({"id": np.arange(rows).astype(str), "label": labels, "part": "train", "problem": ""})
-    members = series.find_series(index.assign(group=np.arange(rows)), describe(thumbs))
-    return index["id"].isin(members["id"]).to_numpy()
+    series_members = series.find_series(index.assign(group=np.arange(rows)), describe(thumbs))
+    return index["id"].isin(series_members["id"]).to_numpy()
 
 
 def planted(photos: list[Image.Image], labels: np.ndarray, rng: np.random.Generator) -> None:
     chosen = rng.choice(len(photos), min(100, len(photos) // 10), replace=False)
-    retakes = [retaken(photos[n], rng) for n in chosen for _ in range(4)]
+    retakes = [another_photo(photos[n], rng) for n in chosen for _ in range(4)]
     is_joined = joined(thumbs_of([*photos, *retakes]), np.r_[labels, np.repeat(labels[chosen], 4)])
     is_planted = np.isin(np.arange(len(is_joined)), chosen) | (np.arange(len(is_joined)) >= len(photos))
     print(
@@ -90,7 +90,7 @@ def objects(photos: list[Image.Image], rng: np.random.Generator) -> None:
     classes = min(60, len(photos) // 4)
     chosen = rng.choice(len(photos), 4 * classes, replace=False)
     is_joined = joined(
-        thumbs_of([retaken(photos[n], rng) for n in chosen for _ in range(8)]), np.repeat(np.arange(classes), 32)
+        thumbs_of([another_photo(photos[n], rng) for n in chosen for _ in range(8)]), np.repeat(np.arange(classes), 32)
     )
     print(f"objects    joined {is_joined.mean():.3f} of {len(is_joined):,}")
 

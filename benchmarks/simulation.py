@@ -66,7 +66,7 @@ class Outcome:
     claimed: float
     error: float  # the standard error printed beside the claim
     delivered: float
-    departs: bool
+    differs_from_equal: bool
 
 
 def default_settings() -> tuple[ChainSettings, HonestSettings]:
@@ -88,7 +88,7 @@ def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
     return folds
 
 
-def one_world(setting: Setting, seed: int, settings: ChainSettings, honest: HonestSettings) -> Outcome:
+def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, honest: HonestSettings) -> Outcome:
     labels, probs, rows = draw(setting, seed, FRESH)
     oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
     result = fit_and_score_chain(oof, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
@@ -103,8 +103,8 @@ def one_world(setting: Setting, seed: int, settings: ChainSettings, honest: Hone
         MACRO_F1.evaluate(labels[rows:], chain_labels(candidate, fresh), setting.classes)
         for candidate in (equal, chain)
     ]
-    departs = (chain.calibration, chain.blend.method, chain.decision.rule) != BASELINES[0]
-    return Outcome(result.over_equal.value, result.over_equal.error, scores[1] - scores[0], departs)
+    differs_from_equal = (chain.calibration, chain.blend.method, chain.decision.rule) != BASELINES[0]
+    return Outcome(result.over_equal.value, result.over_equal.error, scores[1] - scores[0], differs_from_equal)
 
 
 def print_verdicts(name: str, outcomes: Sequence[Outcome]) -> bool:
@@ -115,10 +115,10 @@ def print_verdicts(name: str, outcomes: Sequence[Outcome]) -> bool:
     (gap, gap_error), (gain, gain_error) = spread(claimed - delivered), spread(delivered)
     honest = abs(gap) <= 2 * gap_error
     no_worse = gain + 2 * gain_error >= 0
-    departs = sum(outcome.departs for outcome in outcomes)
+    differs_from_equal = sum(outcome.differs_from_equal for outcome in outcomes)
     print(
         f"{name:26} {claimed.mean():+8.5f} +- {error.mean():.5f}   {gain:+8.5f} +- {gain_error:.5f}"
-        f"   {gap:+8.5f} +- {gap_error:.5f}  {departs:3} of {len(outcomes)}   "
+        f"   {gap:+8.5f} +- {gap_error:.5f}  {differs_from_equal:3} of {len(outcomes)}   "
         f"{'holds' if honest else 'DOES NOT HOLD'}, {'holds' if no_worse else 'DOES NOT HOLD'}",
         flush=True,
     )
@@ -141,13 +141,15 @@ def main() -> int:
     names = options.setting or list(SETTINGS)
     settings, honest = default_settings()
     start, verdicts = time.process_time(), []
-    print(f"{'':26} {'claimed (its error)':21} {'delivered':21} {'claimed - delivered':22} departs")
+    print(f"{'':26} {'claimed (its error)':21} {'delivered':21} {'claimed - delivered':22} not equal")
     for name in names:
         if name == "flowers":
             verdicts.append(flowers_simulation.simulate(options.first, options.seeds) == 0)
             continue
         seeds = range(options.first, options.first + options.seeds)
-        verdicts.append(print_verdicts(name, [one_world(SETTINGS[name], seed, settings, honest) for seed in seeds]))
+        verdicts.append(
+            print_verdicts(name, [simulate_competition(SETTINGS[name], seed, settings, honest) for seed in seeds])
+        )
     print(f"{time.process_time() - start:.0f} CPU seconds; {'all verdicts hold' if all(verdicts) else 'NOT all hold'}")
     return 0 if all(verdicts) else 1
 

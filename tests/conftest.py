@@ -1,4 +1,4 @@
-"""The CPU stands in for four devices, so that the distributed code runs in every test run; one world, trained once for all."""
+"""Four logical CPU devices, so that every test run covers distributed code, and one workspace trained once for all tests."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ LOGICAL_DEVICES = 4
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Devices must be cut before the first of them is used; light tests, alone, never load TensorFlow for it."""
+    """Configure the logical devices before their first use; do not import TensorFlow for tests that do not need it."""
     if "tensorflow" not in sys.modules:
         return
     import tensorflow as tf
@@ -26,15 +26,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """The whole main job done, once for all workers. Not to be changed."""
+    """A workspace after the complete main job, shared by all workers; tests must not change it."""
     base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # what the workers have in common
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the folder that all workers share
     folder, done = base / "finished", base / "finished.done"
     with FileLock(base / "finished.lock"):
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            place = new_workspace(folder)
+            workspace = new_workspace(folder)
             for stage in MAIN_JOB:
-                place.do(stage)
+                workspace.do(stage)
             done.touch()
     return Workspace(folder)

@@ -28,7 +28,7 @@ MAIN_JOB = ("download", "prepare", "resolve", "tune", "train", "predict", "blend
 
 
 @dataclass(frozen=True)
-class Ran:
+class StageResult:
     code: int
     out: str
     err: str
@@ -56,26 +56,26 @@ class Workspace:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
         return [sys.executable, "-m", f"pipelines.{stage}", *map(str, folders), "--set", sets, *arguments]
 
-    def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> Ran:
+    def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> StageResult:
         command, variables = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
-        ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, timeout=600)
-        return Ran(ran.returncode, ran.stdout, ran.stderr)
+        result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, timeout=600)
+        return StageResult(result.returncode, result.stdout, result.stderr)
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:
         """Run a stage, expect exit code 0 and return its stdout."""
-        ran = self.run(stage, *arguments, sets=sets)
-        assert ran.code == 0, f"{stage}: {ran.out}\n{ran.err}"
-        return ran.out
+        result = self.run(stage, *arguments, sets=sets)
+        assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
+        return result.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
         """Run a stage, expect a UserError (one sentence, no traceback, exit code 1) and return its stderr."""
-        ran = self.run(stage, *arguments, sets=sets)
-        assert ran.code == 1 and ran.err.startswith("goldfold: ") and "Traceback" not in ran.err, (
-            f"{ran.out}\n{ran.err}"
+        result = self.run(stage, *arguments, sets=sets)
+        assert result.code == 1 and result.err.startswith("goldfold: ") and "Traceback" not in result.err, (
+            f"{result.out}\n{result.err}"
         )
-        return ran.err
+        return result.err
 
-    def stopped(self, signal_number: int, wait_for: str, stage: str, *arguments: str) -> Ran:
+    def stopped(self, signal_number: int, wait_for: str, stage: str, *arguments: str) -> StageResult:
         """Start a stage, send a signal once a file matches `wait_for` below work/, and wait for its end."""
         process = subprocess.Popen(self.command(stage, *arguments), cwd=ROOT, stdout=-1, stderr=-1, text=True)
         end = time.monotonic() + 200
@@ -85,7 +85,7 @@ class Workspace:
                 break
             time.sleep(0.001)
         out, err = process.communicate(timeout=60)
-        return Ran(process.returncode, out, err)
+        return StageResult(process.returncode, out, err)
 
     def copy_to(self, folder: Path) -> "Workspace":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""The direction of imports, what stays light, and what no file may use."""
+"""The direction of imports, the modules without heavy imports, and forbidden calls."""
 
 import ast
 import subprocess
@@ -15,8 +15,8 @@ FILES = {
     for file in sorted((ROOT / folder).rglob("*.py"))
 }
 
-# From the ground up. A module stands on the floor of its longest prefix and imports lower floors, or its own room.
-FLOORS: list[tuple[str, ...]] = [
+# Layers from the lowest. A module belongs to the layer of its longest prefix and imports lower layers or its own part.
+LAYERS: list[tuple[str, ...]] = [
     ("competition.config.errors",),
     (
         "competition.config.yaml_text",
@@ -50,10 +50,10 @@ SHARED = {
     "pipelines.trainer",
     "pipelines.teachers",
     "pipelines.cli",
-}  # by all stages
-PACKAGES = ("competition", "pipelines")  # empty __init__.py files: no room of their own
+}  # modules that all stages may import
+PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong to no part
 
-# These, and no others, may start TensorFlow, Keras or JAX by being imported.
+# Only these modules may import TensorFlow, Keras or JAX at import time.
 HEAVY = (
     "competition.training",
     "competition.data.augment",
@@ -61,15 +61,15 @@ HEAVY = (
     "competition.data.batches",
     "pipelines.debug",
 )
-LIGHT_ALL_THE_SAME = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")
+LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")
 
 
-def room_of(module: str) -> tuple[int, str]:
-    """(floor, prefix) of a module."""
-    fits = [(prefix, n) for n, floor in enumerate(FLOORS) for prefix in floor if is_in(module, prefix)]
-    assert fits, f"{module} has no floor: give it one in FLOORS"
-    prefix, floor = max(fits, key=lambda fit: len(fit[0]))
-    return floor, prefix
+def part_of(module: str) -> tuple[int, str]:
+    """Return (layer, prefix) of a module."""
+    candidates = [(prefix, n) for n, layer in enumerate(LAYERS) for prefix in layer if is_in(module, prefix)]
+    assert candidates, f"{module} has no layer: add it to LAYERS"
+    prefix, layer = max(candidates, key=lambda candidate: len(candidate[0]))
+    return layer, prefix
 
 
 def is_in(module: str, prefix: str) -> bool:
@@ -78,34 +78,34 @@ def is_in(module: str, prefix: str) -> bool:
 
 def imported(tree: ast.AST) -> set[str]:
     """Every module of this project that is imported anywhere in the tree, in functions too."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports hide the floor they come from"
+            assert node.level == 0, "relative imports hide their layer"
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                found.add(whole if whole in FILES else str(node.module))
-    return found & FILES.keys()
+                name = f"{node.module}.{alias.name}"
+                modules.add(name if name in FILES else str(node.module))
+    return modules & FILES.keys()
 
 
 IMPORTS = {module: imported(ast.parse(file.read_text(encoding="utf-8"))) for module, file in FILES.items()}
 
 
 @pytest.mark.parametrize("module", sorted(FILES.keys() - set(PACKAGES)))
-def test_a_module_imports_only_lower_floors_and_its_own_room(module: str) -> None:
-    floor, room = room_of(module)
+def test_a_module_imports_only_lower_layers_and_its_own_part(module: str) -> None:
+    layer, part = part_of(module)
     for other in IMPORTS[module] - set(PACKAGES):
-        other_floor, other_room = room_of(other)
-        assert other_floor < floor or (other_room == room and room != "pipelines"), f"{module} imports {other}"
+        other_layer, other_part = part_of(other)
+        assert other_layer < layer or (other_part == part and part != "pipelines"), f"{module} imports {other}"
 
 
-def test_the_folders_that_hold_all_rooms_have_no_code_of_their_own() -> None:
+def test_the_top_level_packages_have_empty_init_files() -> None:
     assert [FILES[name].read_text() for name in PACKAGES] == ["", ""]
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     list(TopologicalSorter(IMPORTS).static_order())
 
 
@@ -116,23 +116,23 @@ def test_no_stage_imports_another_stage() -> None:
             assert others <= SHARED, module
 
 
-def heavy_ones(modules: list[str]) -> str:
+def heavy_imports(modules: list[str]) -> str:
     code = (
         f"import importlib, sys\nfor m in {modules!r}: importlib.import_module(m)\n"
         "print(*sorted({'tensorflow', 'keras', 'jax', 'torch', 'optuna'} & sys.modules.keys()))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return ran.stdout.strip()
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return process.stdout.strip()
 
 
-def test_light_modules_start_neither_tensorflow_nor_keras_nor_jax() -> None:
-    light = [m for m in FILES if m in LIGHT_ALL_THE_SAME or not any(is_in(m, heavy) for heavy in HEAVY)]
+def test_light_modules_import_neither_tensorflow_nor_keras_nor_jax() -> None:
+    light = [m for m in FILES if m in LIGHT_EXCEPTIONS or not any(is_in(m, heavy) for heavy in HEAVY)]
     assert "pipelines.train" in light
-    assert heavy_ones(light) == ""
+    assert heavy_imports(light) == ""
 
 
-def test_this_would_be_seen() -> None:
-    assert "keras" in heavy_ones(["competition.training.model"])
+def test_a_heavy_import_is_detected() -> None:
+    assert "keras" in heavy_imports(["competition.training.model"])
 
 
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
@@ -158,28 +158,32 @@ FORBIDDEN_ARGUMENTS = {
 
 
 def forbidden_in(source: str) -> list[str]:
-    found = []
+    uses = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
-            found += [f"import {name}" for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS]
+            uses += [f"import {name}" for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS]
         if isinstance(node, ast.Call):
-            called = node.func
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            owner = (
+                function.value.id
+                if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+                else ""
+            )
             if name in FORBIDDEN_CALLS or (owner, name) == ("yaml", "load"):
-                found.append(f"{name}()")
+                uses.append(f"{name}()")
             for keyword in node.keywords:
                 if (
                     isinstance(keyword.value, ast.Constant)
                     and (keyword.arg, keyword.value.value) in FORBIDDEN_ARGUMENTS
                 ):
-                    found.append(f"{keyword.arg}={keyword.value.value}")
-    return found
+                    uses.append(f"{keyword.arg}={keyword.value.value}")
+    return uses
 
 
 @pytest.mark.parametrize("module", sorted(FILES))
-def test_no_file_runs_text_as_code_or_unpacks_blindly(module: str) -> None:
+def test_no_file_executes_text_or_unpacks_archives_unchecked(module: str) -> None:
     assert forbidden_in(FILES[module].read_text(encoding="utf-8")) == []
 
 
@@ -200,5 +204,5 @@ def test_no_file_runs_text_as_code_or_unpacks_blindly(module: str) -> None:
         "YAML(typ='unsafe')",
     ],
 )
-def test_every_forbidden_thing_would_be_found(source: str) -> None:
+def test_every_forbidden_use_is_detected(source: str) -> None:
     assert len(forbidden_in(source)) == 1

@@ -38,18 +38,18 @@ def called(tmp_path: Path):
         calls = tmp_path / "calls"
         calls.unlink(missing_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        ran = subprocess.run(
+        process = subprocess.run(
             ["make", f"BIN={folder}", *arguments],
             cwd=ROOT,
             env={**environment, "CALLS": str(calls), "FAILS": fails},
             capture_output=True,
             text=True,
         )
-        return ran, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+        return process, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
     def make(*arguments: str, fails: str = "") -> list[list[str]]:
-        ran, calls = run(*arguments, fails=fails)
-        assert (ran.returncode == 0) == (not fails), ran.stderr
+        process, calls = run(*arguments, fails=fails)
+        assert (process.returncode == 0) == (not fails), process.stderr
         return calls
 
     make.run = run
@@ -153,9 +153,9 @@ def test_make_calls_only_verbs_of_the_command() -> None:
     ],
 )
 def test_an_unknown_variable_is_an_error_with_a_suggestion_and_nothing_runs(called, variable, suggestion) -> None:
-    ran, calls = called.run("train", variable)
-    assert ran.returncode == 2 and calls == []
-    assert suggestion in ran.stderr and "Traceback" not in ran.stderr
+    process, calls = called.run("train", variable)
+    assert process.returncode == 2 and calls == []
+    assert suggestion in process.stderr and "Traceback" not in process.stderr
 
 
 def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_checked(called, monkeypatch) -> None:
@@ -192,10 +192,10 @@ def test_the_command_and_the_module_of_a_stage_are_the_same() -> None:
 
 
 def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
-    ran = command_line("pipelines", "preflight", "--mode", "fast")
-    assert ran.returncode == 2 and "'fast' is not one of compile, quick, ops" in ran.stderr
-    ran = command_line("pipelines", "train", "--epochs", "3")
-    assert ran.returncode == 2 and "No such option: --epochs" in ran.stderr
+    process = command_line("pipelines", "preflight", "--mode", "fast")
+    assert process.returncode == 2 and "'fast' is not one of compile, quick, ops" in process.stderr
+    process = command_line("pipelines", "train", "--epochs", "3")
+    assert process.returncode == 2 and "No such option: --epochs" in process.stderr
     assert command_line("pipelines", "trian").returncode == 2
 
 

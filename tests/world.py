@@ -1,4 +1,4 @@
-"""A world small enough to see: bright and dark images in colours that say their class."""
+"""Small synthetic images whose colour shows their class, and a tiny member."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,14 +24,14 @@ def params(overrides: str = "") -> Params:
 
 
 def member(**train: Any) -> Member:
-    """A tiny network on 16 pixels that learns from unchanged images, without dropout; `train` says what differs."""
-    whole = params("members.cnn.image_size=16 members.cnn.alpha=0.25 train.precision=float32")
-    start: Train = replace(whole.train, **STILL, epochs=2, batch=8, dropout=0.0, learning_rate=0.01)
-    return replace(whole.members["cnn"], train=replace(start, **train))
+    """A tiny network on 16 pixels that learns from unchanged images, without dropout; `train` overrides its training parameters."""
+    settings = params("members.cnn.image_size=16 members.cnn.alpha=0.25 train.precision=float32")
+    tiny_train: Train = replace(settings.train, **STILL, epochs=2, batch=8, dropout=0.0, learning_rate=0.01)
+    return replace(settings.members["cnn"], train=replace(tiny_train, **train))
 
 
 def pixels_of(labels: np.ndarray, seed: int = 0, size: int = SIZE) -> np.ndarray:
-    """(N, size, size, 3) uint8: noise with more of the label's colour."""
+    """Images of shape (N, size, size, 3), uint8: noise that is brighter in the channel of the label."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 160, (len(labels), size, size, 3))
     images[np.arange(len(labels)), :, :, labels] += 90
@@ -39,7 +39,7 @@ def pixels_of(labels: np.ndarray, seed: int = 0, size: int = SIZE) -> np.ndarray
 
 
 def numbered(count: int, size: int = 2) -> np.ndarray:
-    """(count, size, size, 3) uint8: every pixel of image n is n."""
+    """Images of shape (count, size, size, 3), uint8: every pixel of image n is n."""
     return np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, size, size, 3)).copy()
 
 

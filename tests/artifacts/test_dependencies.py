@@ -200,14 +200,17 @@ def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path
     models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
     for model in models:
         train(tmp_path, "cnn", model, {}, b"one")
-    same, nested = student_digests(tmp_path, "same_fold"), student_digests(tmp_path, "nested")
+    same_fold_digests, nested_digests = student_digests(tmp_path, "same_fold"), student_digests(tmp_path, "nested")
     for model in models:
         train(tmp_path, "cnn", model, {}, b"other")
-        new_same, new_nested = student_digests(tmp_path, "same_fold"), student_digests(tmp_path, "nested")
-        changed = {fold for fold in range(3) if new_same[fold] != same[fold]}
-        changed_nested = {fold for fold in range(3) if new_nested[fold] != nested[fold]}
+        new_same_fold_digests, new_nested_digests = (
+            student_digests(tmp_path, "same_fold"),
+            student_digests(tmp_path, "nested"),
+        )
+        changed = {fold for fold in range(3) if new_same_fold_digests[fold] != same_fold_digests[fold]}
+        changed_nested = {fold for fold in range(3) if new_nested_digests[fold] != nested_digests[fold]}
         assert (changed, changed_nested) == (({model}, set()) if isinstance(model, int) else (set(), set(model)))
-        same, nested = new_same, new_nested
+        same_fold_digests, nested_digests = new_same_fold_digests, new_nested_digests
 
 
 @pytest.mark.parametrize("scheme", ["same_fold", "nested"])

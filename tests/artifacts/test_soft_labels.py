@@ -75,7 +75,11 @@ def test_same_fold_takes_every_label_from_the_model_of_the_same_fold(work: Path,
 def test_nested_takes_the_label_of_a_row_from_the_model_without_its_fold_and_the_students(
     work: Path, fold: int
 ) -> None:
-    expected = {o: probability_of((min(o, fold), max(o, fold))) for o in range(FOLDS) if o != fold}
+    expected = {
+        other_fold: probability_of((min(other_fold, fold), max(other_fold, fold)))
+        for other_fold in range(FOLDS)
+        if other_fold != fold
+    }
     assert label_by_fold(work, student_of("nested"), fold) == expected
 
 
@@ -95,6 +99,6 @@ def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains(work: Path) ->
 
 
 def test_teachers_of_teachers_are_ancestors_in_training_order() -> None:
-    more = "{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, teacher: [mobilenet]}"
-    settings = params(f"members.mobilenet.teacher=[cnn] members.third='{more}'")
+    student = "{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, teacher: [mobilenet]}"
+    settings = params(f"members.mobilenet.teacher=[cnn] members.third='{student}'")
     assert ancestors(settings, "third") == ["cnn", "mobilenet"] and ancestors(settings, "cnn") == []

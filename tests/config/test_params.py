@@ -1,4 +1,4 @@
-"""A wrong parameter is refused before anything runs, in a sentence that says where and what instead."""
+"""A wrong parameter is an error before anything runs; the message names the place and a correct value."""
 
 import json
 from pathlib import Path
@@ -22,9 +22,9 @@ def line_of(start: str) -> int:
 EPOCHS = line_of("  epochs:")
 
 
-def changed(old: str, new: str) -> str:
-    """params.yaml with one place changed; a test whose place is gone must not pass."""
-    assert TEXT.count(old) >= 1, f"{old!r} stands in params.yaml no more"
+def params_with(old: str, new: str) -> str:
+    """params.yaml with the first occurrence of `old` replaced; fails if there is none."""
+    assert TEXT.count(old) >= 1, f"{old!r} does not occur in params.yaml"
     return TEXT.replace(old, new, 1)
 
 
@@ -37,18 +37,18 @@ def load(folder: Path, content: str | bytes, overrides: str = "") -> Params:
 def user_error(folder: Path, content: str | bytes, overrides: str = "") -> str:
     with pytest.raises(UserError) as caught:
         load(folder, content, overrides)
-    told = str(caught.value)
-    assert "\n" not in told
-    return told
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
-def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
+def test_the_params_file_and_all_recipes_are_accepted() -> None:
     files = [PROJECT, *sorted(PROJECT.parent.glob("recipes/*.yaml"))]
     assert all(load_params(file).members for file in files)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("  epochs: 12", "  epoch: 12", f"params.yaml line {EPOCHS}: train.epoch: unknown key; did you mean 'epochs'?"),
         ("train:  ", "trian:  ", "trian: unknown key; did you mean 'train'?"),
@@ -105,10 +105,10 @@ def test_the_project_s_own_file_and_recipes_are_accepted() -> None:
         ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_key_and_what_was_expected(
-    tmp_path: Path, old: str, new: str, told: str
+def test_a_wrong_value_is_an_error_with_its_key_and_the_expected_value(
+    tmp_path: Path, old: str, new: str, message: str
 ) -> None:
-    assert told in user_error(tmp_path, changed(old, new))
+    assert message in user_error(tmp_path, params_with(old, new))
 
 
 ALIAS_BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -118,35 +118,38 @@ DEEP_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in r
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "a mapping of blocks (competition:, train:, ...) was expected, nothing was found"),
-        (b"# only a remark\n", "nothing was found"),
+        (b"# only a comment\n", "nothing was found"),
         (b"- a\n- b\n", "a list was found"),
         (b"name: \xe9", "byte 6 is not UTF-8"),
         (TEXT.encode("utf-16"), "is not UTF-8"),
         (b"a: \x00", "special characters are not allowed"),
         (TEXT.encode() + b"---\na: 1\n", "found another document"),
-        (changed("  epochs: 12", "  epochs: 12\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
-        (changed("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
-        (changed("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
-        (changed('slug: ""', "slug: !!python/object/apply:os.system [ls]"), "the YAML tag tag:yaml.org,2002:python"),
-        (changed('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not supported"),
+        (params_with("  epochs: 12", "  epochs: 12\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
+        (params_with("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
+        (params_with("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
+        (
+            params_with('slug: ""', "slug: !!python/object/apply:os.system [ls]"),
+            "the YAML tag tag:yaml.org,2002:python",
+        ),
+        (params_with('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not supported"),
         (b"a: *b\n", "line 1: found undefined alias"),
         (b"a: &a [x, *a]\n", "line 1: the alias *a stands for a block that contains it"),
         (ALIAS_BOMB.encode(), "line 5: more than 100,000 values with aliases written out"),
         (DEEP_ALIASES.encode(), "line 20: more than 20 nested blocks"),
         (b"a: " + b"[" * 30_000, "more than 20 nested blocks"),
         (b"#" * 1_000_001, "1,000,001 bytes were found, at most 1,000,000 are read"),
-        (changed("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
+        (params_with("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None if len(value) < 80 else "",
 )
-def test_a_file_that_is_no_plain_yaml_is_refused(tmp_path: Path, content: str | bytes, told: str) -> None:
-    assert told in user_error(tmp_path, content)
+def test_a_file_that_is_not_plain_yaml_is_an_error(tmp_path: Path, content: str | bytes, message: str) -> None:
+    assert message in user_error(tmp_path, content)
 
 
-def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_readable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere.yaml: no such file; PARAMS= names"):
         load_params(tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match="cannot be read"):
@@ -154,30 +157,30 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    ("text", "value"),
     [
         ("no", "no"), ("on", "on"), ("y", "y"), ("off", "off"),  # booleans of YAML 1.1 only
-        ("2024-01-02", "2024-01-02"), ("1:30", "1:30"), ("a#b", "a#b"), ("'no # remark'", "no # remark"),
+        ("2024-01-02", "2024-01-02"), ("1:30", "1:30"), ("a#b", "a#b"), ("'no # comment'", "no # comment"),
         ('"\\u00e9"', "é"), ("a &b *c", "a &b *c"),
     ],
 )  # fmt: skip
-def test_a_text_is_a_text_as_in_yaml_1_2(tmp_path: Path, written: str, read: str) -> None:
-    assert load(tmp_path, changed('slug: ""', f"slug: {written}")).competition.slug == read
+def test_strings_are_read_as_in_yaml_1_2(tmp_path: Path, text: str, value: str) -> None:
+    assert load(tmp_path, params_with('slug: ""', f"slug: {text}")).competition.slug == value
 
 
-@pytest.mark.parametrize(("written", "read"), [("1e-3", 1e-3), ("1E+1", 10.0), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
-def test_a_number_is_a_number_as_in_yaml_1_2(tmp_path: Path, written: str, read: float) -> None:
-    assert load(tmp_path, changed("learning_rate: 4.0e-3", f"learning_rate: {written}")).train.learning_rate == read
+@pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("1E+1", 10.0), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
+def test_numbers_are_read_as_in_yaml_1_2(tmp_path: Path, text: str, value: float) -> None:
+    assert load(tmp_path, params_with("learning_rate: 4.0e-3", f"learning_rate: {text}")).train.learning_rate == value
 
 
 @pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t + "# end"])
-def test_byte_order_marks_line_ends_and_remarks_change_nothing(tmp_path: Path, change) -> None:
+def test_byte_order_marks_line_ends_and_comments_do_not_change_the_parameters(tmp_path: Path, change) -> None:
     assert load(tmp_path, change(TEXT)) == load_params(PROJECT)
 
 
-def test_line_numbers_are_right_whatever_the_line_ends(tmp_path: Path) -> None:
-    told = user_error(tmp_path, "\ufeff" + changed("epochs: 12", "epochs: 0").replace("\n", "\r\n"))
-    assert told.startswith(f"params.yaml line {EPOCHS}: ")
+def test_line_numbers_are_correct_with_windows_line_ends(tmp_path: Path) -> None:
+    message = user_error(tmp_path, "\ufeff" + params_with("epochs: 12", "epochs: 0").replace("\n", "\r\n"))
+    assert message.startswith(f"params.yaml line {EPOCHS}: ")
 
 
 @pytest.mark.parametrize(
@@ -197,19 +200,19 @@ def test_line_numbers_are_right_whatever_the_line_ends(tmp_path: Path) -> None:
         ("tune.search='{shift: {low: 0}}'", "tune.search", {"shift": {"low": 0}}),
     ],
 )  # fmt: skip
-def test_a_word_of_set_is_a_key_path_and_a_yaml_value(text: str, path: str, value: object) -> None:
-    (found,) = parse_overrides(text)
-    assert (".".join(found.path), found.value) == (path, value)
+def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: object) -> None:
+    (override,) = parse_overrides(text)
+    assert (".".join(override.path), override.value) == (path, value)
 
 
-def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
+def test_several_overrides_are_applied_in_order(tmp_path: Path) -> None:
     params = load(tmp_path, TEXT, "  train.epochs=3   members.cnn.image_size=16\n train.epochs=4 ")
     assert (params.train.epochs, params.members["cnn"].image_size) == (4, 16)
     assert load(tmp_path, TEXT, "   ") == load_params(PROJECT)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("train.epochs", "SET: 'train.epochs' was found where key.path=value was expected"),
         ("=3", "key.path=value was expected"),
@@ -246,36 +249,36 @@ def test_several_words_of_set_are_taken_in_order(tmp_path: Path) -> None:
         ("competition.source=*.jpg", "SET competition.source line 1: found undefined alias"),
     ],
 )
-def test_a_wrong_set_is_refused_and_named_as_set(tmp_path: Path, text: str, told: str) -> None:
-    assert told in user_error(tmp_path, TEXT, text)
+def test_a_wrong_override_is_an_error_that_names_set(tmp_path: Path, text: str, message: str) -> None:
+    assert message in user_error(tmp_path, TEXT, text)
 
 
-OWN = changed("    weights: none", "    weights: none\n    train: {epochs: 3, batch: 8}")
+MEMBER_TRAIN = params_with("    weights: none", "    weights: none\n    train: {epochs: 3, batch: 8}")
 
 
-def test_a_member_s_own_train_states_only_what_differs(tmp_path: Path) -> None:
-    params = load(tmp_path, OWN)
+def test_the_train_block_of_a_member_states_only_the_differences(tmp_path: Path) -> None:
+    params = load(tmp_path, MEMBER_TRAIN)
     assert (params.members["cnn"].train.epochs, params.members["mobilenet"].train.epochs) == (3, 12)
     assert params.members["cnn"].train.learning_rate == params.train.learning_rate
 
 
-def test_train_said_by_hand_wins_over_a_member_s_own(tmp_path: Path) -> None:
-    params = load(tmp_path, OWN, "train.epochs=5")
+def test_an_override_of_train_has_precedence_over_the_train_block_of_a_member(tmp_path: Path) -> None:
+    params = load(tmp_path, MEMBER_TRAIN, "train.epochs=5")
     assert [(m.train.epochs, m.train.batch) for m in params.members.values()] == [(5, 8), (5, 64)]
-    params = load(tmp_path, OWN, "train.epochs=5 members.cnn.train.epochs=6")
+    params = load(tmp_path, MEMBER_TRAIN, "train.epochs=5 members.cnn.train.epochs=6")
     assert [m.train.epochs for m in params.members.values()] == [6, 5]
-    params = load(tmp_path, TEXT, "members.mobilenet.train.epochs=2")  # a member without a train of its own
+    params = load(tmp_path, TEXT, "members.mobilenet.train.epochs=2")  # a member without a train block
     assert [m.train.epochs for m in params.members.values()] == [12, 2]
 
 
-def test_a_recipe_states_only_what_differs_from_what_it_extends(tmp_path: Path) -> None:
+def test_a_recipe_states_only_the_differences_from_its_base(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(TEXT)
     block = TEXT[TEXT.index("  cnn:\n") : TEXT.index("  mobilenet:\n")].replace("cnn:", "one:")
     recipe = f"extends: base.yaml\ntrain: {{epochs: 3}}\nmembers:\n{block}"
     params = load(tmp_path, recipe)
     assert (params.train.epochs, params.train.batch, list(params.members)) == (3, 64, ["one"])
     assert "params.yaml line 2: train.epoch: unknown key" in user_error(tmp_path, recipe.replace("epochs", "epoch"))
-    (tmp_path / "base.yaml").write_text(changed("folds: 5", "folds: 1"))
+    (tmp_path / "base.yaml").write_text(params_with("folds: 5", "folds: 1"))
     assert f"base.yaml line {line_of('  folds:')}: prepare.folds: 1 was found" in user_error(tmp_path, recipe)
     (tmp_path / "base.yaml").unlink()
     assert "base.yaml: no such file" in user_error(tmp_path, recipe)
@@ -366,30 +369,30 @@ def test_a_new_member_with_missing_keys_is_an_error(tmp_path: Path) -> None:
     assert "SET members.big.weights: missing" in message
 
 
-def test_params_cannot_be_changed_by_accident(tmp_path: Path) -> None:
+def test_params_are_immutable(tmp_path: Path) -> None:
     with pytest.raises(AttributeError):
         load(tmp_path, TEXT).train.epochs = 3  # type: ignore[misc]
 
 
-PLAIN = st.recursive(
+YAML_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-PLACES = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
+KEY_PATHS = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
 
 
 @settings(max_examples=60, deadline=None)
-@given(place=st.sampled_from(PLACES), value=PLAIN)
-def test_whatever_stands_anywhere_gives_params_or_a_refusal(tmp_path_factory, place, value) -> None:
+@given(key_path=st.sampled_from(KEY_PATHS), value=YAML_VALUES)
+def test_any_value_at_any_key_gives_params_or_a_user_error(tmp_path_factory, key_path, value) -> None:
     from ruamel.yaml import YAML
 
     tree = YAML(typ="safe", pure=True).load(TEXT)
     block = tree
-    *above, last = place.split(".")
-    for key in above:
+    *parent_keys, last_key = key_path.split(".")
+    for key in parent_keys:
         block = block[key]
-    block[last] = value
+    block[last_key] = value
     path = tmp_path_factory.mktemp("any") / "params.yaml"
     with path.open("w", encoding="utf-8") as file:
         YAML(typ="safe", pure=True).dump(tree, file)
@@ -403,15 +406,15 @@ def test_whatever_stands_anywhere_gives_params_or_a_refusal(tmp_path_factory, pl
 @given(
     st.text(max_size=30) | st.from_regex(r"(train|members)\.[a-z]{1,6}=[\[\]{}'\"a-z0-9,: &*!]{0,12}", fullmatch=True)
 )
-def test_any_text_of_set_gives_overrides_or_a_refusal(text: str) -> None:
+def test_any_text_of_set_gives_overrides_or_a_user_error(text: str) -> None:
     try:
         assert all(override.path for override in parse_overrides(text))
     except UserError as user_error:
         assert str(user_error).startswith("SET")
 
 
-ELSEWHERE = "extends: base.yaml\nmembers:\n  torch:\n    predictions: {oof: a.csv, test: b.csv}\n"
-TRAINED = "  own: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}\n"
+WITH_EXTERNAL_MEMBER = "extends: base.yaml\nmembers:\n  torch:\n    predictions: {oof: a.csv, test: b.csv}\n"
+TRAINED_MEMBER = "  own: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}\n"
 
 
 def recipe(tmp_path: Path, text: str) -> Path:
@@ -420,19 +423,21 @@ def recipe(tmp_path: Path, text: str) -> Path:
     return tmp_path / "recipe.yaml"
 
 
-def test_a_member_made_elsewhere_is_one_with_predictions(tmp_path: Path) -> None:
-    params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED), parse_overrides("members.torch.predictions.oof=c.csv"))
+def test_a_member_with_predictions_is_an_external_member(tmp_path: Path) -> None:
+    params = load_params(
+        recipe(tmp_path, WITH_EXTERNAL_MEMBER + TRAINED_MEMBER), parse_overrides("members.torch.predictions.oof=c.csv")
+    )
     assert list(params.members) == ["own"] and params.foreign == {"torch": ExternalFiles("c.csv", ("b.csv",), "")}
-    alone = load_params(recipe(tmp_path, ELSEWHERE))
-    assert not alone.members and list(alone.foreign) == ["torch"]
+    params_without_trained_member = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER))
+    assert not params_without_trained_member.members and list(params_without_trained_member.foreign) == ["torch"]
 
 
 def test_test_predictions_may_be_one_file_per_fold_model(tmp_path: Path) -> None:
-    params = load_params(recipe(tmp_path, ELSEWHERE.replace("b.csv", "[b.csv, c.csv]")))
+    params = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER.replace("b.csv", "[b.csv, c.csv]")))
     assert params.foreign["torch"].test == ("b.csv", "c.csv")
 
 
-TEACHERS = ELSEWHERE + TRAINED.replace("weights: none}", "weights: none, teacher: [own]}")
+TEACHERS = WITH_EXTERNAL_MEMBER + TRAINED_MEMBER.replace("weights: none}", "weights: none, teacher: [own]}")
 
 
 @pytest.mark.parametrize(
@@ -443,14 +448,14 @@ TEACHERS = ELSEWHERE + TRAINED.replace("weights: none}", "weights: none, teacher
         ("owm", "members.own.teacher.0: no other member 'owm'"),
     ],
 )
-def test_no_suggestion_repeats_the_word_that_was_refused(tmp_path: Path, teacher: str, problem: str) -> None:
-    with pytest.raises(UserError) as refused:
+def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, problem: str) -> None:
+    with pytest.raises(UserError) as error_info:
         load_params(recipe(tmp_path, TEACHERS.replace("[own]", f"[{teacher}]")))
-    assert problem in str(refused.value) and "did you mean" not in str(refused.value)
+    assert problem in str(error_info.value) and "did you mean" not in str(error_info.value)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("a.csv, test: b.csv}", "a.csv}", "recipe.yaml line 4: members.torch.predictions.test: missing"),
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
@@ -471,15 +476,15 @@ def test_no_suggestion_repeats_the_word_that_was_refused(tmp_path: Path, teacher
         ),
     ],
 )
-def test_a_member_is_trained_here_or_made_elsewhere(tmp_path: Path, old: str, new: str, told: str) -> None:
-    assert old in ELSEWHERE
-    with pytest.raises(UserError) as refused:
-        load_params(recipe(tmp_path, ELSEWHERE.replace(old, new)))
-    assert told in str(refused.value)
+def test_a_member_is_either_trained_or_external(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in WITH_EXTERNAL_MEMBER
+    with pytest.raises(UserError) as error_info:
+        load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER.replace(old, new)))
+    assert message in str(error_info.value)
 
 
-def test_parameters_written_as_a_file_are_read_back_the_same(tmp_path: Path) -> None:
-    params = load_params(recipe(tmp_path, ELSEWHERE + TRAINED))
+def test_parameters_written_to_a_file_are_read_back_unchanged(tmp_path: Path) -> None:
+    params = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER + TRAINED_MEMBER))
     (tmp_path / "written.json").write_text(json.dumps(file_tree(params)))
     assert load_params(tmp_path / "written.json") == params
 
@@ -493,12 +498,12 @@ members:
 
 
 @pytest.mark.parametrize(("b", "c"), [("same_fold", "same_fold"), ("same_fold", "nested"), ("nested", "same_fold")])
-def test_chains_of_teachers_are_taken_where_they_can_be_kept_honest(tmp_path: Path, b: str, c: str) -> None:
+def test_chains_of_teachers_are_accepted_if_their_scores_stay_honest(tmp_path: Path, b: str, c: str) -> None:
     params = load_params(recipe(tmp_path, THREE.replace("B}", f"{b}}}").replace("C}", f"{c}}}")))
     assert params.members["c"].teacher_scheme == c
 
 
-def test_a_nested_student_of_a_nested_student_is_refused(tmp_path: Path) -> None:
+def test_a_nested_student_of_a_nested_student_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested student"
     ):

@@ -1,4 +1,4 @@
-"""Small worlds for the data rooms: settings, pictures, rows, and the real data where it is there."""
+"""Fixtures of the data tests: competition settings, synthetic images, rows, and the real data if present."""
 
 import io
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow  # noqa: F401  (records load it when first used; the devices are cut before that, in tests/conftest.py)
+import tensorflow  # noqa: F401  (imported early: records load it on first use, after tests/conftest.py has configured the devices)
 from PIL import Image
 
 from competition.data.competition import Row, Settings
@@ -20,51 +20,55 @@ PLAIN = Settings(
 
 
 def no_network(slug: str, folder: Path) -> None:
-    raise AssertionError(f"{slug} would have been fetched")
+    raise AssertionError(f"unexpected download of {slug}")
 
 
 @pytest.fixture(scope="session")
-def settings() -> Callable[..., Settings]:
+def make_settings() -> Callable[..., Settings]:
     return lambda **changes: replace(PLAIN, **changes)
 
 
 @pytest.fixture
 def real_data() -> Path:
-    """Real photos and awkward files, in $GOLDFOLD_DATA or ../shared/data beside the repository."""
-    named = os.environ.get("GOLDFOLD_DATA")
-    folder = Path(named) if named else Path(__file__).parents[3] / "shared" / "data"
+    """Folder of real photos and unusual image files: $GOLDFOLD_DATA, or ../shared/data next to the repository."""
+    configured = os.environ.get("GOLDFOLD_DATA")
+    folder = Path(configured) if configured else Path(__file__).parents[3] / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip("no real data: set GOLDFOLD_DATA to the folder that holds it")
+        pytest.skip("real data are absent: set GOLDFOLD_DATA to their folder")
     return folder
 
 
-def picture(seed: int, size: tuple[int, int] = (48, 40)) -> Image.Image:
-    """A smooth random picture: like a photo to a perceptual hash, and like no other seed's."""
+def synthetic_image(seed: int, size: tuple[int, int] = (48, 40)) -> Image.Image:
+    """A smooth random image; its perceptual hash differs from that of every other seed."""
     small = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
     return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
 
 
-def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind, **options)
-    return out.getvalue()
+def encode_image(image: Image.Image, image_format: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, image_format, **options)
+    return buffer.getvalue()
 
 
-def row(one: str, seed: int, label: int = 0, part: str = "train", place: int = 0, data: bytes | None = None) -> Row:
-    return Row(one, label, part, "00.tfrec", place, encoded(picture(seed)) if data is None else data)
+def row(
+    image_id: str, seed: int, label: int = 0, part: str = "train", position: int = 0, data: bytes | None = None
+) -> Row:
+    return Row(
+        image_id, label, part, "00.tfrec", position, encode_image(synthetic_image(seed)) if data is None else data
+    )
 
 
 @pytest.fixture
-def world() -> "type[World]":
-    return World
+def helpers() -> "type[DataHelpers]":
+    return DataHelpers
 
 
-class World:
-    """The helpers above, reachable from every test file."""
+class DataHelpers:
+    """The functions above, for all test files of this folder."""
 
-    picture, encoded, row, no_network = (
-        staticmethod(picture),
-        staticmethod(encoded),
+    synthetic_image, encode_image, row, no_network = (
+        staticmethod(synthetic_image),
+        staticmethod(encode_image),
         staticmethod(row),
         staticmethod(no_network),
     )
@@ -72,7 +76,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The raw folder of the digits competition; read only."""
+    """Raw folder of the digits competition; tests must not change it."""
     from competition.data.adapters import ADAPTERS
 
     raw = tmp_path_factory.mktemp("digits")

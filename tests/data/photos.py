@@ -1,4 +1,4 @@
-"""Photo-like pictures without files: random scenes, series of one scene, and the digits of scikit-learn."""
+"""Synthetic photos: random scenes, several photos of one scene, and the digits of scikit-learn."""
 
 import numpy as np
 from PIL import Image, ImageEnhance
@@ -7,30 +7,30 @@ SIDE = 48  # pixels
 
 
 def scene(seed: int) -> Image.Image:
-    """A smooth random picture, unlike that of any other seed."""
+    """A smooth random image that differs clearly from that of every other seed."""
     small = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
     return Image.fromarray(small).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
 
 
-def retaken(picture: Image.Image, seed: int) -> Image.Image:
-    """The same scene again: other crop, rotated, other light; no perceptual hash of 6 bits calls it the same photo."""
+def another_photo(image: Image.Image, seed: int) -> Image.Image:
+    """Another photo of the same scene: other crop, rotation and light, more than 6 bits apart in the perceptual hash."""
     rng = np.random.default_rng(seed)
     side = int(SIDE * rng.uniform(0.8, 0.92))
     x, y = rng.integers(0, SIDE - side + 1, 2)
-    again = picture.rotate(rng.uniform(-5, 5), Image.Resampling.BILINEAR, fillcolor=(128, 128, 128))
-    again = again.crop((x, y, x + side, y + side)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    photo = image.rotate(rng.uniform(-5, 5), Image.Resampling.BILINEAR, fillcolor=(128, 128, 128))
+    photo = photo.crop((x, y, x + side, y + side)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
     for enhancer in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
-        again = enhancer(again).enhance(rng.uniform(0.9, 1.1))
-    return again
+        photo = enhancer(photo).enhance(rng.uniform(0.9, 1.1))
+    return photo
 
 
-def thumb(picture: Image.Image) -> np.ndarray:
-    """(16, 16, 3) uint8, as the index has it."""
-    return np.array(picture.resize((16, 16), Image.Resampling.BOX))
+def thumb(image: Image.Image) -> np.ndarray:
+    """Thumbnail of shape (16, 16, 3), uint8, as in the index."""
+    return np.array(image.resize((16, 16), Image.Resampling.BOX))
 
 
 def digit_thumbs() -> tuple[np.ndarray, np.ndarray]:
-    """(1797, 16, 16, 3) uint8 and (1797,) labels: written by many hands, no series among them."""
+    """Thumbnails (1797, 16, 16, 3) uint8 and labels (1797,) of handwritten digits, which contain no series."""
     from sklearn.datasets import load_digits
 
     grey, labels = load_digits(return_X_y=True)

@@ -1,4 +1,4 @@
-"""What every adapter keeps, and what is special about digits, flowers and plants; folder has its own file."""
+"""Properties of every adapter, and of digits, flowers and plants; test_folder.py tests the folder adapter."""
 
 import io
 import shutil
@@ -20,26 +20,26 @@ SCALE = 0.01
 
 
 @pytest.fixture(scope="module")
-def miniatures(tmp_path_factory, settings):
-    """The raw folders of a flower and a plant miniature, with their settings; read only."""
-    made = {}
+def miniatures(tmp_path_factory, make_settings):
+    """Name -> (raw folder, settings) of a flowers and a plants miniature; tests must not change them."""
+    miniatures_by_name = {}
     for name, size in (("flowers", 192), ("plants", 96)):
         raw = tmp_path_factory.mktemp(name)
-        told = settings(name=f"{name}-mini", adapter=name, miniature=SCALE, image_size=size)
-        ADAPTERS[name].download(raw, told, None)
-        made[name] = raw, told
-    return made
+        settings = make_settings(name=f"{name}-mini", adapter=name, miniature=SCALE, image_size=size)
+        ADAPTERS[name].download(raw, settings, None)
+        miniatures_by_name[name] = raw, settings
+    return miniatures_by_name
 
 
 @pytest.fixture(params=["digits", "flowers", "plants"])
-def competing(request, miniatures, digits, settings):
-    raw, told = (digits, settings()) if request.param == "digits" else miniatures[request.param]
-    return ADAPTERS[request.param], raw, told
+def adapter_case(request, miniatures, digits, make_settings):
+    raw, settings = (digits, make_settings()) if request.param == "digits" else miniatures[request.param]
+    return ADAPTERS[request.param], raw, settings
 
 
-def test_what_an_adapter_gives_fits_together(competing):
-    adapter, raw, told = competing
-    described, rows = adapter.describe(raw, told), list(adapter.rows(raw, told))
+def test_the_files_of_an_adapter_are_consistent(adapter_case):
+    adapter, raw, settings = adapter_case
+    described, rows = adapter.describe(raw, settings), list(adapter.rows(raw, settings))
     ids = [row.id for row in rows]
     assert len(set(ids)) == len(ids)
     for row in rows:
@@ -55,36 +55,36 @@ def test_what_an_adapter_gives_fits_together(competing):
     assert set(answers["label"]) <= {str(n) for n in range(len(described.classes))}
 
 
-def test_the_same_seed_makes_the_same_files(competing, tmp_path):
-    adapter, raw, told = competing
-    adapter.download(tmp_path, told, None)
+def test_the_same_seed_makes_the_same_files(adapter_case, tmp_path):
+    adapter, raw, settings = adapter_case
+    adapter.download(tmp_path, settings, None)
     names = sorted(path.relative_to(raw) for path in raw.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert all((raw / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
 
 
-def test_a_competition_survives_its_file(competing, tmp_path):
-    adapter, raw, told = competing
-    described = adapter.describe(raw, told)
+def test_a_saved_competition_is_loaded_unchanged(adapter_case, tmp_path):
+    adapter, raw, settings = adapter_case
+    described = adapter.describe(raw, settings)
     described.save(tmp_path / "competition.json")
     assert Competition.load(tmp_path / "competition.json") == described
 
 
-def test_digits_are_all_there_in_uneven_shards_and_undamaged(digits, settings):
+def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, make_settings):
     from sklearn.datasets import load_digits
 
-    rows = list(ADAPTERS["digits"].rows(digits, settings()))
+    rows = list(ADAPTERS["digits"].rows(digits, make_settings()))
     assert [sum(row.part == part for row in rows) for part in ("train", "test")] == [1347, 450]
     sizes = [len(list(records.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
     assert len(sizes) == 8 and len(set(sizes)) == 8
     pixels = [np.asarray(Image.open(io.BytesIO(row.data)))[::4, ::4] for row in rows]
-    shrunk = sorted(bytes((grey * (16 / 255)).round().astype(np.uint8)) for grey in pixels)
-    assert shrunk == sorted(bytes(picture.astype(np.uint8)) for picture in load_digits().images)
+    restored = sorted(bytes((pixel_values * (16 / 255)).round().astype(np.uint8)) for pixel_values in pixels)
+    assert restored == sorted(bytes(image.astype(np.uint8)) for image in load_digits().images)
 
 
-def test_flowers_have_the_real_folders_names_and_class_counts(miniatures):
-    raw, told = miniatures["flowers"]
-    rows = list(flowers.rows(raw, told))
+def test_flowers_have_the_folders_names_and_class_counts_of_the_real_competition(miniatures):
+    raw, settings = miniatures["flowers"]
+    rows = list(flowers.rows(raw, settings))
     assert len(flowers.NAMES) == 104 and flowers.NAMES[0] == "pink primrose" and flowers.NAMES[103] == "wild rose"
     assert sum(FLOWER_COUNTS) == 12_753 and (min(FLOWER_COUNTS), max(FLOWER_COUNTS)) == (18, 782)
     counts = np.bincount([row.label for row in rows if row.part == "train"])
@@ -95,22 +95,27 @@ def test_flowers_have_the_real_folders_names_and_class_counts(miniatures):
     assert Image.open(io.BytesIO(rows[0].data)).size == (192, 192)
 
 
-def test_all_four_sizes_show_the_same_flowers(tmp_path):
+def test_the_files_of_all_four_sizes_contain_the_same_images(tmp_path):
     from competition.data.adapters import drawn
 
     drawn._write_flowers(tmp_path, "train", 0, [drawn.Flower("a", 3, (1,)), drawn.Flower("b", 9, (2,))], flowers.SIZES)
-    found = {path.parts[-3]: list(records.read_shard(str(path), True)) for path in tmp_path.rglob("*.tfrec")}
-    assert sorted(found) == sorted(f"tfrecords-jpeg-{size}x{size}" for size in flowers.SIZES)
-    small = [np.asarray(Image.open(io.BytesIO(shown[0].image)).resize((48, 48)), int) for shown in found.values()]
-    assert max(np.abs(one - small[0]).mean() for one in small) < 3
+    records_by_folder = {
+        path.parts[-3]: list(records.read_shard(str(path), True)) for path in tmp_path.rglob("*.tfrec")
+    }
+    assert sorted(records_by_folder) == sorted(f"tfrecords-jpeg-{size}x{size}" for size in flowers.SIZES)
+    thumbnails = [
+        np.asarray(Image.open(io.BytesIO(folder_records[0].image)).resize((48, 48)), int)
+        for folder_records in records_by_folder.values()
+    ]
+    assert max(np.abs(image - thumbnails[0]).mean() for image in thumbnails) < 3
 
 
-def test_validation_files_join_the_folds_or_stay_apart(miniatures, settings):
+def test_validation_files_are_pooled_with_training_files_or_kept_separate(miniatures, make_settings):
     raw, _ = miniatures["flowers"]
-    pooled = [row.part for row in flowers.rows(raw, settings(validation="pool"))]
-    apart = [row.part for row in flowers.rows(raw, settings(validation="apart"))]
-    assert set(pooled) == {"train", "test"} and set(apart) == {"train", "val", "test"}
-    assert pooled.count("train") == apart.count("train") + apart.count("val")
+    pooled = [row.part for row in flowers.rows(raw, make_settings(validation="pool"))]
+    separate = [row.part for row in flowers.rows(raw, make_settings(validation="apart"))]
+    assert set(pooled) == {"train", "test"} and set(separate) == {"train", "val", "test"}
+    assert pooled.count("train") == separate.count("train") + separate.count("val")
 
 
 @pytest.fixture
@@ -122,34 +127,34 @@ def two_sizes(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(("asked", "read"), [(0, "train512"), (192, "train192"), (512, "train512")])
-def test_the_size_asked_for_is_read_and_the_largest_else(two_sizes, settings, asked, read):
-    assert next(iter(flowers.rows(two_sizes, settings(image_size=asked)))).id == read
+@pytest.mark.parametrize(("image_size", "expected_id"), [(0, "train512"), (192, "train192"), (512, "train512")])
+def test_the_configured_size_is_read_or_the_largest_by_default(two_sizes, make_settings, image_size, expected_id):
+    assert next(iter(flowers.rows(two_sizes, make_settings(image_size=image_size)))).id == expected_id
 
 
-def test_what_is_not_in_the_download_is_said(two_sizes, settings, tmp_path):
+def test_missing_sizes_parts_and_folders_are_errors(two_sizes, make_settings, tmp_path):
     with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
-        list(flowers.rows(two_sizes, settings(image_size=224)))
+        list(flowers.rows(two_sizes, make_settings(image_size=224)))
     shutil.rmtree(two_sizes / "tfrecords-jpeg-192x192" / "test")
     with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
-        list(flowers.rows(two_sizes, settings(image_size=192)))
+        list(flowers.rows(two_sizes, make_settings(image_size=192)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no folder like tfrecords-jpeg-224x224"):
-        list(flowers.rows(tmp_path / "empty", settings()))
+        list(flowers.rows(tmp_path / "empty", make_settings()))
 
 
-def test_plants_have_the_real_columns_names_and_class_counts(miniatures):
-    raw, told = miniatures["plants"]
+def test_plants_have_the_columns_names_and_class_counts_of_the_real_competition(miniatures):
+    raw, settings = miniatures["plants"]
     train = pd.read_csv(raw / "train.csv")
     assert list(train) == ["image_id", "healthy", "multiple_diseases", "rust", "scab"]
     assert train["image_id"].tolist() == [f"Train_{n}" for n in range(len(train))]
     assert train.iloc[:, 1:].sum().tolist() == [max(5, round(count * SCALE)) for count in LEAF_COUNTS]
     assert Image.open(raw / "images" / "Test_0.jpg").size == (96, 64)
-    described = plants.describe(raw, told)
+    described = plants.describe(raw, settings)
     assert (described.metric, described.predicts) == ("mean_column_auc", "probabilities")
 
 
-def test_the_real_plant_tables_are_read(real_data, tmp_path, settings):
+def test_the_tables_of_the_real_plants_competition_are_read(real_data, tmp_path, make_settings):
     meta = real_data / "competition_meta" / "plant_pathology_2020"
     for name in ("train", "test", "sample_submission"):
         shutil.copy(meta / f"{name}.csv", tmp_path)
@@ -157,44 +162,46 @@ def test_the_real_plant_tables_are_read(real_data, tmp_path, settings):
     train.to_csv(tmp_path / "train.csv", index=False)
     shutil.copytree(meta / "images_512", tmp_path / "images")
     with pytest.raises(UserError, match="1,821 test images are listed but do not exist, 'Test_0'"):
-        list(plants.rows(tmp_path, settings()))
+        list(plants.rows(tmp_path, make_settings()))
     (tmp_path / "test.csv").write_text("image_id\n")
-    rows = list(plants.rows(tmp_path, settings()))
+    rows = list(plants.rows(tmp_path, make_settings()))
     assert [row.id for row in rows] == [f"Train_{n}" for n in range(21)]
     assert [row.label for row in rows[:3]] == [3, 1, 0]
     assert rows[10].shard == "images/Train_10.jpg"
 
 
-@pytest.mark.parametrize("bad", ["0,0,0,0", "1,0,1,0", "0.3,0.7,0,0", "nan,1,0,0"])
-def test_rows_that_are_not_one_hot_are_refused_by_name(miniatures, settings, tmp_path, bad):
+@pytest.mark.parametrize("values", ["0,0,0,0", "1,0,1,0", "0.3,0.7,0,0", "nan,1,0,0"])
+def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(miniatures, make_settings, tmp_path, values):
     raw, _ = miniatures["plants"]
     shutil.copytree(raw, tmp_path, dirs_exist_ok=True)
     lines = (raw / "train.csv").read_text().splitlines()
-    lines[4] = f"Train_3,{bad}"
+    lines[4] = f"Train_3,{values}"
     (tmp_path / "train.csv").write_text("\n".join(lines))
     with pytest.raises(UserError, match=r"train.csv: 1 rows are not one-hot over 'healthy'.* 'Train_3'"):
-        list(plants.rows(tmp_path, settings()))
+        list(plants.rows(tmp_path, make_settings()))
 
 
-def test_files_that_are_already_here_need_no_network(miniatures, settings, world, tmp_path):
-    for name, (made, _) in miniatures.items():
+def test_local_files_are_used_without_a_network(miniatures, make_settings, helpers, tmp_path):
+    for name, (source, _) in miniatures.items():
         raw = tmp_path / name
         raw.mkdir()
-        told = settings(adapter=name, source=str(made))
-        ADAPTERS[name].download(raw, told, world.no_network)
-        assert [row.id for row in ADAPTERS[name].rows(raw, told)] == [row.id for row in ADAPTERS[name].rows(made, told)]
+        settings = make_settings(adapter=name, source=str(source))
+        ADAPTERS[name].download(raw, settings, helpers.no_network)
+        assert [row.id for row in ADAPTERS[name].rows(raw, settings)] == [
+            row.id for row in ADAPTERS[name].rows(source, settings)
+        ]
         with pytest.raises(UserError, match=f"both empty: the {name} adapter"):
-            ADAPTERS[name].download(raw, settings(adapter=name), world.no_network)
+            ADAPTERS[name].download(raw, make_settings(adapter=name), helpers.no_network)
 
 
-def test_a_form_of_submission_the_competition_does_not_take_is_refused(competing):
-    adapter, raw, told = competing
-    other = "label" if adapter is plants else "probabilities"
-    with pytest.raises(UserError, match=f"competition.predicts: {other} was asked for"):
-        adapter.describe(raw, replace(told, predicts=other))
+def test_a_prediction_type_that_the_competition_does_not_accept_is_an_error(adapter_case):
+    adapter, raw, settings = adapter_case
+    unsupported = "label" if adapter is plants else "probabilities"
+    with pytest.raises(UserError, match=f"competition.predicts: {unsupported} was asked for"):
+        adapter.describe(raw, replace(settings, predicts=unsupported))
 
 
-def test_another_competitions_tables_are_refused(tmp_path, settings):
+def test_tables_of_another_competition_are_an_error(tmp_path, make_settings):
     (tmp_path / "train.csv").write_text("image_id,rust,healthy,scab,multiple_diseases\n")
     with pytest.raises(UserError, match="is this another competition"):
-        plants.describe(tmp_path, settings())
+        plants.describe(tmp_path, make_settings())

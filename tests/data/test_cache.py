@@ -20,24 +20,24 @@ from competition.data.records import Record
 from competition.data.stream import Stream
 
 N, SIZE = 9, 16
-EACH = SIZE * SIZE * 3  # bytes
+BYTES_PER_IMAGE = SIZE * SIZE * 3  # bytes
 IDS = np.array([f"i{n}" for n in range(N)])
 ALL, NONE = 10**9, np.zeros(N, bool)
 
 
 @pytest.fixture
-def shards(tmp_path, world):
-    """Two record files, in another order than the ids are asked for."""
+def shards(tmp_path, helpers):
+    """Two record files, whose rows are in another order than IDS."""
     order = [*range(N - 1, -1, -1)]
-    for name, some in (("a-5", order[:5]), ("b-4", order[5:])):
-        rows = [Record(f"i{n}", n, world.encoded(world.picture(n))) for n in some]
+    for name, selected in (("a-5", order[:5]), ("b-4", order[5:])):
+        rows = [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in selected]
         records.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
     return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
 
 
 @pytest.fixture
-def expected(world):
-    return np.stack([decode(world.encoded(world.picture(n)), SIZE, "squash") for n in range(N)])
+def expected(helpers):
+    return np.stack([decode(helpers.encode_image(helpers.synthetic_image(n)), SIZE, "squash") for n in range(N)])
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def cached_files(budget):
 )
 def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget, expected, ram, disk, kind) -> None:
     budget = replace(budget, ram=ram, disk=disk)
-    for _ in range(2):  # made, found again
+    for _ in range(2):  # first written, then reused
         pixels = decoded(shards, budget)
         assert type(pixels) is kind and pixels.shape == expected.shape
         for rows in ([4, 0, 8, 4], [], range(N)):
@@ -78,9 +78,9 @@ def test_cached_images_are_not_decoded_again(shards, budget, expected) -> None:
     "change", [{"size": 8}, {"fit": "crop"}, {"source": "y"}, {"ids": IDS[:5], "unreadable": NONE[:5]}], ids=str
 )
 def test_other_data_or_options_are_cached_separately(shards, budget, change) -> None:
-    before, after = decoded(shards, budget), decoded(shards, budget, **change)
+    original, changed = decoded(shards, budget), decoded(shards, budget, **change)
     assert len(cached_files(budget)) == 2
-    assert before.shape != after.shape or change in ({"fit": "crop"}, {"source": "y"})
+    assert original.shape != changed.shape or change in ({"fit": "crop"}, {"source": "y"})
 
 
 def test_images_of_another_pillow_are_decoded_again(shards, budget, monkeypatch) -> None:
@@ -91,7 +91,7 @@ def test_images_of_another_pillow_are_decoded_again(shards, budget, monkeypatch)
 
 
 def test_the_least_recently_used_file_is_deleted_to_stay_within_the_budget(shards, budget) -> None:
-    room = replace(budget, disk=round(2.5 * (N * EACH + 128)))
+    room = replace(budget, disk=round(2.5 * (N * BYTES_PER_IMAGE + 128)))
     decoded(shards, room, source="first")
     decoded(shards, room, source="second")
     for age, file in enumerate(cached_files(room)):
@@ -102,12 +102,12 @@ def test_the_least_recently_used_file_is_deleted_to_stay_within_the_budget(shard
     assert len(files) == 2
     decoded(shards, room, source="first")
     decoded(shards, room, source="third")
-    assert set(cached_files(room)) == files  # the second went
+    assert set(cached_files(room)) == files  # the second was deleted
 
 
 def test_images_that_can_never_fit_delete_nothing(shards, budget) -> None:
     decoded(shards, budget)
-    assert type(decoded(shards, replace(budget, disk=N * EACH + 300), size=4 * SIZE)) is Stream
+    assert type(decoded(shards, replace(budget, disk=N * BYTES_PER_IMAGE + 300), size=4 * SIZE)) is Stream
     assert len(cached_files(budget)) == 1
 
 
@@ -128,7 +128,7 @@ DECODE = """
     from pathlib import Path
     import numpy as np
     from competition.data import cache, images, records
-    records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))  # TensorFlow takes long to start
+    records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))  # does not import TensorFlow, which is slow
     ids = np.array([f"i{n}" for n in range(9)])
     budget = cache.CacheBudget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
     def decode(progress=lambda *_: None):
@@ -169,9 +169,9 @@ def test_a_second_process_waits_and_uses_the_file_of_the_first(shards, budget) -
     """
     writer = run(DECODE + code, budget.folder, 0)
     assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
-    seen = []
-    decode_images(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: seen.append(0))
-    assert seen == [] and len(cached_files(budget)) == 1
+    progress = []
+    decode_images(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: progress.append(0))
+    assert progress == [] and len(cached_files(budget)) == 1
     writer.communicate(timeout=60)
 
 
@@ -187,29 +187,29 @@ def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -
     np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
-def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, world) -> None:
+def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, helpers) -> None:
     ids, unreadable = np.array([*IDS, "gone"]), np.array([*NONE, True])
-    for some in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
-        pixels = decoded(shards, some, ids, unreadable)
+    for selected in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
+        pixels = decoded(shards, selected, ids, unreadable)
         assert pixels[np.array([N])].max() == 0 and pixels[np.array([0])].max() > 0
         with pytest.raises(UserError, match=r"1 of 10 images are not in the record files, among 'gone'; run `make"):
-            decoded(shards, some, ids, np.zeros(N + 1, bool), source="y")
-    assert len(cached_files(budget)) == 1  # nothing half-written
+            decoded(shards, selected, ids, np.zeros(N + 1, bool), source="y")
+    assert len(cached_files(budget)) == 1  # no partial file
 
 
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
-    records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"no image at all")])
-    for some in (budget, replace(budget, disk=0)):
+    records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
+    for selected in (budget, replace(budget, disk=0)):
         with pytest.raises(UserError, match="image odd: it is no JPEG"):
-            decoded([str(tmp_path / "c-1.tfrec")], some, np.array(["odd"]), np.array([False]))[np.array([0])]
+            decoded([str(tmp_path / "c-1.tfrec")], selected, np.array(["odd"]), np.array([False]))[np.array([0])]
 
 
 def test_parts_are_concatenated_in_order(shards, budget, expected) -> None:
-    for some in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
-        first, second, third = (decoded(shards, some, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
+    for selected in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
+        first, second, third = (decoded(shards, selected, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
         joined = ConcatenatedPixels([first[np.arange(4)], second, third])  # an array among them
         rows = np.array([8, 0, 4, 3, 5, 0])
-        assert joined.shape == expected.shape and is_streamed(joined) == (some.disk == 0)
+        assert joined.shape == expected.shape and is_streamed(joined) == (selected.disk == 0)
         np.testing.assert_array_equal(joined[rows], expected[rows])
 
 

@@ -15,38 +15,38 @@ TABLES = {
     "sample_submission.csv": "id,label\n1e5,cat\n004,cat\n",
 }
 IMAGES = ["train/001.jpg", "train/002.png", "train/NA.webp", "test/1e5.bmp", "test/004.gif"]
-KIND = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
+IMAGE_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
 
 
 @pytest.fixture
-def make(tmp_path, world):
-    """make(tables, images) -> a source directory."""
+def make_source(tmp_path, helpers):
+    """make_source(tables, images) -> a source directory."""
 
-    def made(tables, images, name="source"):
+    def write_source(tables, images, name="source"):
         source = tmp_path / name
         for number, path in enumerate(images):
             (source / path).parent.mkdir(parents=True, exist_ok=True)
-            data = world.encoded(world.picture(number), KIND[Path(path).suffix.lower()])
+            data = helpers.encode_image(helpers.synthetic_image(number), IMAGE_FORMATS[Path(path).suffix.lower()])
             (source / path).write_bytes(data)
         for table, text in tables.items():
             (source / table).write_text(text, encoding="utf-8")
         return source
 
-    return made
+    return write_source
 
 
 @pytest.fixture
-def read(tmp_path, settings, world):
-    """read(source, **settings) -> (competition, rows), through a raw folder as the pipeline makes it."""
+def read(tmp_path, make_settings, helpers):
+    """read(source, **changes) -> (competition, rows): download into a raw folder, then read it like `make prepare`."""
 
-    def done(source, **changes):
+    def read_source(source, **changes):
         raw = tmp_path / "raw"
         raw.mkdir()
-        told = settings(adapter="folder", source=str(source), **changes)
-        folder.download(raw, told, world.no_network)
-        return folder.describe(raw, told), list(folder.rows(raw, told))
+        settings = make_settings(adapter="folder", source=str(source), **changes)
+        folder.download(raw, settings, helpers.no_network)
+        return folder.describe(raw, settings), list(folder.rows(raw, settings))
 
-    return done
+    return read_source
 
 
 def zipped(source, top=""):
@@ -58,8 +58,8 @@ def zipped(source, top=""):
 
 
 @pytest.mark.parametrize("form", ["a directory", "a zip", "a zip of one folder"])
-def test_tables_and_images_of_every_format_are_read_from(make, read, form):
-    source = make(TABLES, IMAGES)
+def test_tables_and_images_of_every_format_are_read_from_directories_and_zips(make_source, read, form):
+    source = make_source(TABLES, IMAGES)
     if form != "a directory":
         source = zipped(source, top="everything/" if form == "a zip of one folder" else "")
     described, rows = read(source)
@@ -77,13 +77,13 @@ def test_tables_and_images_of_every_format_are_read_from(make, read, form):
         ("label",),
     )
     assert described.notes[0] == "ids are in column 'id', labels in 'label' of train.csv"
-    made, _ = index.build(rows, 2)
-    assert made["problem"].eq("").all()
+    index_table, _ = index.build(rows, 2)
+    assert index_table["problem"].eq("").all()
 
 
-def test_class_folders_with_and_without_a_train_folder(make, read, tmp_path):
+def test_class_folders_are_read_with_and_without_a_train_folder(make_source, read, tmp_path):
     images = ["train/b/1.jpg", "train/a/1.jpg", "train/a/2.jpg", "test/x.jpg"]
-    described, rows = read(make({}, images))
+    described, rows = read(make_source({}, images))
     assert described.classes == ("a", "b")
     assert [(row.id, row.label, row.part) for row in rows] == [
         ("train/a/1.jpg", 0, "train"),
@@ -93,35 +93,35 @@ def test_class_folders_with_and_without_a_train_folder(make, read, tmp_path):
     ]
     assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\ntest/x.jpg,a\n"
     shutil.rmtree(tmp_path / "raw")
-    _, again = read(make({}, [path.removeprefix("train/") for path in images], "other"))
-    assert [row.label for row in again] == [0, 0, 1, -1]
+    _, other_rows = read(make_source({}, [path.removeprefix("train/") for path in images], "other"))
+    assert [row.label for row in other_rows] == [0, 0, 1, -1]
 
 
-def test_class_folders_named_by_numbers_are_in_the_order_of_the_numbers(make, read):
-    described, _ = read(make({}, ["10/a.jpg", "9/b.jpg", "1/c.jpg", "test/d.jpg"]))
+def test_class_folders_named_by_numbers_are_in_numerical_order(make_source, read):
+    described, _ = read(make_source({}, ["10/a.jpg", "9/b.jpg", "1/c.jpg", "test/d.jpg"]))
     assert described.classes == ("1", "9", "10")
 
 
-def test_one_hot_columns_ask_for_probabilities(make, read):
+def test_one_hot_columns_mean_that_probabilities_are_submitted(make_source, read):
     tables = {
         "train.csv": "image_id,rust,scab\na,0,1\nb,1,0\n",
         "test.csv": "image_id\nc\n",
         "sample_submission.csv": "image_id,rust,scab\nc,0.5,0.5\n",
     }
-    described, rows = read(make(tables, ["images/a.jpg", "images/b.jpg", "images/c.jpg"]))
+    described, rows = read(make_source(tables, ["images/a.jpg", "images/b.jpg", "images/c.jpg"]))
     assert [row.label for row in rows] == [1, 0, -1]
     assert (described.predicts, described.metric) == ("probabilities", "log_loss")
     assert described.prediction_columns == described.classes == ("rust", "scab")
 
 
-def test_a_label_column_with_one_prediction_column_per_class(make, read):
-    """As in State Farm: train has img,classname; the submission has one column per class, in its own order."""
+def test_a_label_column_may_go_with_one_prediction_column_per_class(make_source, read):
+    """Example: State Farm. train.csv has img,classname; the submission has one column per class, in its own order."""
     tables = {
         "train.csv": "img,classname\na.jpg,c1\nb.jpg,c0\n",
         "test.csv": "img\nc.jpg\n",
         "sample_submission.csv": "img,c1,c0\nc.jpg,0.5,0.5\n",
     }
-    described, rows = read(make(tables, ["a.jpg", "b.jpg", "c.jpg"]))
+    described, rows = read(make_source(tables, ["a.jpg", "b.jpg", "c.jpg"]))
     assert (described.predicts, described.prediction_columns, described.classes) == (
         "probabilities",
         ("c1", "c0"),
@@ -130,48 +130,50 @@ def test_a_label_column_with_one_prediction_column_per_class(make, read):
     assert [row.label for row in rows] == [0, 1, -1]
 
 
-def test_the_order_of_the_prediction_columns_wins_over_classes_csv(make, read):
+def test_the_order_of_the_prediction_columns_has_precedence_over_classes_csv(make_source, read):
     tables = {
         "train.csv": "img,kind\na,x\nb,y\n",
         "test.csv": "img\nc\n",
         "sample_submission.csv": "img,y,x\nc,0.5,0.5\n",
         "classes.csv": "label,name\nx,Fox\ny,Yak\n",
     }
-    described, rows = read(make(tables, ["a.jpg", "b.jpg", "c.jpg"]))
+    described, rows = read(make_source(tables, ["a.jpg", "b.jpg", "c.jpg"]))
     assert (described.classes, described.prediction_columns) == (("Yak", "Fox"), ("y", "x"))
     assert [row.label for row in rows] == [1, 0, -1]
 
 
-def test_class_names_come_from_classes_csv_and_the_labels_stay_as_written(make, read):
+def test_class_names_come_from_classes_csv_and_labels_are_submitted_as_in_train_csv(make_source, read):
     tables = {
         **TABLES,
         "train.csv": "id,label\n001,1\n002,10\nNA,1\n",
         "classes.csv": "label,name\n1,one\n5,five\n10,ten\n",
     }
-    described, rows = read(make(tables, IMAGES))
+    described, rows = read(make_source(tables, IMAGES))
     assert (described.classes, described.label_values) == (("one", "five", "ten"), ("1", "5", "10"))
     assert [row.label for row in rows[:3]] == [0, 2, 0]
 
 
-def test_columns_can_be_said(make, read):
+def test_columns_can_be_configured(make_source, read):
     tables = {
         "train.csv": "row,file,kind,score\n1,001,cat,0.1\n2,002,dog,0.2\n3,NA,dog,0.5\n",
         "test.csv": "row,file\n4,1e5\n5,004\n",
     }
-    source = make(tables, IMAGES)
+    source = make_source(tables, IMAGES)
     described, rows = read(source, id_column="file", label_column="kind")
     assert [row.id for row in rows] == ["001", "002", "NA", "1e5", "004"]
     assert (described.id_column, described.prediction_columns) == ("file", ("kind",))
 
 
-def test_the_folder_of_the_part_decides_between_equal_names(make, read):
+def test_the_folder_of_the_part_decides_between_equal_names(make_source, read):
     tables = {"train.csv": "id,label\n1,a\n2,b\n", "test.csv": "id\n3\n"}
-    _, rows = read(make(tables, ["train_images/1.jpg", "train_images/2.jpg", "test_images/1.jpg", "test_images/3.jpg"]))
+    _, rows = read(
+        make_source(tables, ["train_images/1.jpg", "train_images/2.jpg", "test_images/1.jpg", "test_images/3.jpg"])
+    )
     assert [row.shard for row in rows] == ["train_images/1.jpg", "train_images/2.jpg", "test_images/3.jpg"]
 
 
 @pytest.mark.parametrize(
-    ("tables", "images", "says"),
+    ("tables", "images", "message"),
     [
         ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "2 test images are listed but do not exist, '005', 'X1'"),
         ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test images .* 1 of them differ from a file name only in letter case"),
@@ -188,66 +190,66 @@ def test_the_folder_of_the_part_decides_between_equal_names(make, read):
         ({"train.csv": ""}, IMAGES, "train.csv: the file is empty"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_with_counts_and_names(make, read, tables, images, says):
-    with pytest.raises(UserError, match=says):
-        read(make({**TABLES, **tables}, images))
+def test_inconsistent_sources_are_errors_with_counts_and_names(make_source, read, tables, images, message):
+    with pytest.raises(UserError, match=message):
+        read(make_source({**TABLES, **tables}, images))
 
 
 @pytest.mark.parametrize(
-    ("images", "says"),
+    ("images", "message"),
     [
         (["daisy/a.jpg", "tulip/b.jpg"], "class folders 'daisy', 'tulip' were found but no images under test/"),
         (["train/a.jpg", "train/b/c.jpg", "test/d.jpg"], "1 images lie outside the class folders, 'train/a.jpg'"),
         ([], "neither train.csv nor any image"),
     ],
 )
-def test_class_folders_that_are_not_enough(make, read, tmp_path, images, says):
-    source = make({}, images)
+def test_incomplete_class_folders_are_errors(make_source, read, tmp_path, images, message):
+    source = make_source({}, images)
     source.mkdir(exist_ok=True)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         read(source)
 
 
-def test_a_byte_order_mark_and_a_quoted_line_break_are_read(make, read):
+def test_a_byte_order_mark_and_a_quoted_line_break_are_read(make_source, read):
     tables = {**TABLES, "train.csv": '\ufeffid,label\n001,cat\n002,"big\ndog"\nNA,cat\n'}
-    described, _ = read(make(tables, IMAGES))
+    described, _ = read(make_source(tables, IMAGES))
     assert described.classes == ("big\ndog", "cat")
 
 
 @pytest.mark.parametrize("source", ["nothing_here", "train.csv"])
-def test_a_source_that_is_no_zip_and_no_directory_is_refused(tmp_path, settings, world, source):
+def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, make_settings, helpers, source):
     (tmp_path / "train.csv").write_text("id,label\n")
     with pytest.raises(UserError, match=r"a directory or a .zip file expected"):
-        folder.download(tmp_path / "raw", settings(source=str(tmp_path / source)), world.no_network)
+        folder.download(tmp_path / "raw", make_settings(source=str(tmp_path / source)), helpers.no_network)
 
 
-def test_without_a_source_the_slug_is_fetched(tmp_path, settings, make):
+def test_without_a_source_the_slug_is_downloaded(tmp_path, make_settings, make_source):
     def fetch(slug, raw):
         assert slug == "some-competition"
-        shutil.copytree(make(TABLES, IMAGES), raw, dirs_exist_ok=True)
+        shutil.copytree(make_source(TABLES, IMAGES), raw, dirs_exist_ok=True)
 
-    told = settings(slug="some-competition")
+    settings = make_settings(slug="some-competition")
     (tmp_path / "raw").mkdir()
-    folder.download(tmp_path / "raw", told, fetch)
-    assert len(list(folder.rows(tmp_path / "raw", told))) == 5
+    folder.download(tmp_path / "raw", settings, fetch)
+    assert len(list(folder.rows(tmp_path / "raw", settings))) == 5
     with pytest.raises(UserError, match=r"competition.source and competition.slug are both empty"):
-        folder.download(tmp_path / "raw", settings(), fetch)
+        folder.download(tmp_path / "raw", make_settings(), fetch)
 
 
-def test_a_zip_that_climbs_out_is_refused_whole(tmp_path, settings, world):
+def test_nothing_is_extracted_from_a_zip_with_a_path_outside_the_folder(tmp_path, make_settings, helpers):
     with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
         archive.writestr("train.csv", "id,label\n")
         archive.writestr("../outside.txt", "x")
     raw = tmp_path / "in" / "raw"
     raw.mkdir(parents=True)
     with pytest.raises(UserError):
-        folder.download(raw, settings(source=str(tmp_path / "evil.zip")), world.no_network)
+        folder.download(raw, make_settings(source=str(tmp_path / "evil.zip")), helpers.no_network)
     assert not list(raw.iterdir()) and not (tmp_path / "in" / "outside.txt").exists()
 
 
-def test_extra_images_are_matched_by_class_name_and_the_rest_is_named(make, read):
-    described, _ = read(make({**TABLES, "classes.csv": "label,name\ncat,wild cat\ndog,House Dog\n"}, IMAGES))
-    extra = make({}, ["Wild_Cat/1.jpg", "dog/2.jpg", "house dog/3.jpg", "bird/4.jpg"], "extra")
+def test_external_images_are_matched_by_class_name_and_unmatched_folders_are_listed(make_source, read):
+    described, _ = read(make_source({**TABLES, "classes.csv": "label,name\ncat,wild cat\ndog,House Dog\n"}, IMAGES))
+    extra = make_source({}, ["Wild_Cat/1.jpg", "dog/2.jpg", "house dog/3.jpg", "bird/4.jpg"], "extra")
     rows, left_out = folder.external_rows(extra, described)
     assert [(row.id, row.label, row.part) for row in rows] == [
         ("external/extra/Wild_Cat/1.jpg", 0, "external"),
@@ -256,16 +258,16 @@ def test_extra_images_are_matched_by_class_name_and_the_rest_is_named(make, read
     ]
     assert left_out == ["bird"]
     with pytest.raises(UserError, match=r"none of its folders .'bird'. is a class"):
-        folder.external_rows(make({}, ["bird/1.jpg"], "birds"), described)
+        folder.external_rows(make_source({}, ["bird/1.jpg"], "birds"), described)
 
 
-def test_files_in_no_table_are_left_alone_and_counted(make, read):
-    described, rows = read(make(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
+def test_files_in_no_table_are_ignored_and_counted(make_source, read):
+    described, rows = read(make_source(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
     assert len(rows) == 5
     assert described.notes[-1] == "1 image files are in no table and are ignored"
 
 
-def test_the_real_zip_is_read_whole(real_data, read):
+def test_the_real_zip_is_read_completely(real_data, read):
     described, rows = read(real_data / "flowers102_128.zip")
     parts = pd.Series([row.part for row in rows]).value_counts()
     assert parts.to_dict() == {"train": 6145, "test": 2044}
@@ -273,10 +275,10 @@ def test_the_real_zip_is_read_whole(real_data, read):
     assert described.label_values == tuple(str(n) for n in range(102))
 
 
-def test_a_class_called_as_the_id_column_is_refused_where_it_would_be_a_second_column_of_ids(make, read):
+def test_a_class_named_like_the_id_column_is_an_error_if_classes_become_columns(make_source, read):
     images = ["train/id/1.jpg", "train/b/1.jpg", "test/x.jpg"]
     with pytest.raises(UserError, match="two columns 'id'"):
-        read(make({}, images), predicts="probabilities")
-    shutil.rmtree(Path(make({}, images).parent / "raw"), ignore_errors=True)
-    described, _ = read(make({}, images), predicts="label")  # one column, whose values are the classes
+        read(make_source({}, images), predicts="probabilities")
+    shutil.rmtree(Path(make_source({}, images).parent / "raw"), ignore_errors=True)
+    described, _ = read(make_source({}, images), predicts="label")  # one column, whose values are the classes
     assert described.classes == ("b", "id")

@@ -1,8 +1,8 @@
-"""prepare.group_by through the stage itself, on a folder of photos with planted series."""
+"""prepare.group_by as used by `make prepare`, on a folder of photos with planted series."""
 
 import pandas as pd
 import pytest
-from photos import retaken, scene
+from photos import another_photo, scene
 from world import params
 
 from competition.artifacts.manifest import read_manifest
@@ -12,39 +12,39 @@ from competition.data.index import load
 from pipelines import download, prepare
 from pipelines.runner import Job, Options
 
-CLASSES, ALONE, SERIES, PHOTOS, TESTS = 2, 14, 4, 4, 50
+CLASSES, SINGLES, SERIES, PHOTOS, TESTS = 2, 14, 4, 4, 50
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """train.csv with the object that each photo is of: some alone, some in series; test photos from a darker place."""
-    folder, lines, tests = tmp_path_factory.mktemp("source"), ["id,label,object"], ["id"]
+    """A source folder: train.csv names the object of each photo (single or in a series); test photos are darker."""
+    folder, train_lines, test_lines = tmp_path_factory.mktemp("source"), ["id,label,object"], ["id"]
     for label in range(CLASSES):
-        for number in range(ALONE + SERIES):
-            one = f"{label}-{number}"
-            taken = scene(1000 * label + number)
-            for n in range(1 if number < ALONE else PHOTOS):
-                retaken(taken, 10 * number + n).save(folder / f"{one}-{n}.png")
-                lines.append(f"{one}-{n},{'ab'[label]},{one}")
+        for number in range(SINGLES + SERIES):
+            object_name = f"{label}-{number}"
+            first_photo = scene(1000 * label + number)
+            for n in range(1 if number < SINGLES else PHOTOS):
+                another_photo(first_photo, 10 * number + n).save(folder / f"{object_name}-{n}.png")
+                train_lines.append(f"{object_name}-{n},{'ab'[label]},{object_name}")
     for n in range(TESTS):
         scene(5000 + n).point(lambda value: value // 4).save(folder / f"t{n}.png")
-        tests.append(f"t{n}")
-    (folder / "train.csv").write_text("\n".join(lines) + "\n")
-    (folder / "test.csv").write_text("\n".join(tests) + "\n")
+        test_lines.append(f"t{n}")
+    (folder / "train.csv").write_text("\n".join(train_lines) + "\n")
+    (folder / "test.csv").write_text("\n".join(test_lines) + "\n")
     return folder
 
 
 @pytest.fixture
 def stage(source, tmp_path):
-    """stage(overrides) -> what `make download` with these parameters says; its work folder is tmp_path."""
+    """stage(overrides) -> the messages of `make prepare` with these parameters; its work folder is tmp_path."""
 
     def run(overrides="", like="", **options):
-        chosen = params(
+        parameters = params(
             f"competition.adapter=folder competition.source={source} prepare.folds=3 "
             f"competition.label_column=label {overrides}"
         )
-        told = Options(force=False, debug=True, like=like, **options)
-        job = Job(chosen, (), told, tmp_path, tmp_path)
+        job_options = Options(force=False, debug=True, like=like, **options)
+        job = Job(parameters, (), job_options, tmp_path, tmp_path)
         download.run(job)
         prepare.run(job)
         return [line for line in job.echoed if line.startswith("prepare:")]
@@ -58,7 +58,7 @@ def folds_per_object(folder):
     return train.groupby(train["id"].str.rsplit("-", n=1).str[0])["fold"].nunique()
 
 
-def test_series_across_folds_are_told_in_one_line_with_a_contact_sheet_and_kept_together_when_asked(stage, tmp_path):
+def test_series_across_folds_are_reported_with_a_contact_sheet_and_grouped_if_configured(stage, tmp_path):
     (line,) = [line for line in stage() if "series" in line]
     assert "set prepare.group_by=embedding; contact sheet data/series.png" in line
     assert (tmp_path / "data" / "series.png").is_file()
@@ -78,32 +78,32 @@ def test_series_across_folds_are_told_in_one_line_with_a_contact_sheet_and_kept_
     assert (tmp_path / "data" / "index.csv").read_bytes() == by_series != by_hash
 
 
-def test_a_column_keeps_its_objects_in_one_fold_and_is_no_label(stage, tmp_path):
+def test_a_group_column_keeps_its_objects_in_one_fold_and_is_not_used_as_label(stage, tmp_path):
     stage("prepare.group_by=column prepare.group_column=object competition.label_column=")
     assert folds_per_object(tmp_path).max() == 1
     assert len(load(tmp_path / "data" / "index.csv")["label"].unique()) == CLASSES + 1  # and -1 of the test rows
 
 
-def test_test_photos_from_elsewhere_are_told(stage, tmp_path):
+def test_test_photos_that_differ_from_training_photos_are_reported(stage, tmp_path):
     assert any("WARNING test images do not look like training images" in line for line in stage())
     assert (tmp_path / "data" / "shift.png").is_file()
     assert read_manifest(tmp_path / "data" / "manifest.json").files.keys() >= {"shift.csv", "shift.json", "shift.png"}
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         ("prepare.group_by=column", "set both"),
         ("prepare.group_column=object", "set both"),
         ("prepare.group_by=column prepare.group_column=place", "train.csv has no column 'place'"),
     ],
 )
-def test_a_group_column_that_cannot_be_used_is_refused(stage, overrides, says):
-    with pytest.raises(UserError, match=says):
+def test_a_group_column_that_cannot_be_used_is_an_error(stage, overrides, message):
+    with pytest.raises(UserError, match=message):
         stage(overrides)
 
 
-def test_raw_files_of_before_are_current_whatever_groups_the_folds():
-    told = {"name": "n", "adapter": "folder", "slug": "", "source": "", "image_size": 0, "validation": "pool"}
-    told |= {"id_column": "", "label_column": "", "metric": "", "predicts": "", "miniature": 0, "seed": 1}
-    assert Settings(**told, group_column="object").of_raw_files() == told
+def test_the_group_column_does_not_make_raw_files_stale():
+    raw_settings = {"name": "n", "adapter": "folder", "slug": "", "source": "", "image_size": 0, "validation": "pool"}
+    raw_settings |= {"id_column": "", "label_column": "", "metric": "", "predicts": "", "miniature": 0, "seed": 1}
+    assert Settings(**raw_settings, group_column="object").of_raw_files() == raw_settings

@@ -7,11 +7,11 @@ import pytest
 from competition.config.errors import UserError
 from competition.data import label_issues
 
-with_cleanlab = pytest.mark.skipif(find_spec("cleanlab") is None, reason="cleanlab is not here (goldfold[labels])")
+with_cleanlab = pytest.mark.skipif(find_spec("cleanlab") is None, reason="cleanlab is not installed (goldfold[labels])")
 
 
 @with_cleanlab
-def test_planted_wrong_labels_are_listed_the_worst_first():
+def test_planted_wrong_labels_are_listed_with_the_least_probable_first():
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 4, 400)
     probs = 0.4 * rng.dirichlet(np.ones(4), 400)
@@ -19,28 +19,28 @@ def test_planted_wrong_labels_are_listed_the_worst_first():
     labels = truth.copy()
     wrong = rng.choice(400, 20, replace=False)
     labels[wrong] = (truth[wrong] + 1) % 4
-    found = label_issues.find_label_issues(np.array([f"i{n}" for n in range(400)]), labels, probs)
-    assert set(found["id"]) <= {f"i{n}" for n in wrong}
-    assert len(found) >= 10
-    assert found["label_probability"].is_monotonic_increasing
-    assert all(found["suggested"] == [truth[int(one[1:])] for one in found["id"]])
+    issues = label_issues.find_label_issues(np.array([f"i{n}" for n in range(400)]), labels, probs)
+    assert set(issues["id"]) <= {f"i{n}" for n in wrong}
+    assert len(issues) >= 10
+    assert issues["label_probability"].is_monotonic_increasing
+    assert all(issues["suggested"] == [truth[int(image_id[1:])] for image_id in issues["id"]])
 
 
 @with_cleanlab
-def test_float16_probabilities_and_a_class_without_rows_are_fine():
+def test_float16_probabilities_and_a_class_without_rows_are_accepted():
     probs = np.tile(np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], np.float16), (10, 1))
-    found = label_issues.find_label_issues(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
-    assert list(found) == ["id", "label", "suggested", "label_probability", "suggested_probability"]
-    assert len(found) == 0
+    issues = label_issues.find_label_issues(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
+    assert list(issues) == ["id", "label", "suggested", "label_probability", "suggested_probability"]
+    assert len(issues) == 0
 
 
 @with_cleanlab
-def test_lengths_that_do_not_match_are_refused():
+def test_arrays_of_different_lengths_are_an_error():
     with pytest.raises(UserError, match="2 ids, 3 labels"):
         label_issues.find_label_issues(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
 
 
-def test_without_cleanlab_the_way_to_get_it_is_said(monkeypatch):
+def test_without_cleanlab_the_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cleanlab.filter", None)
     with pytest.raises(UserError, match=r"pip install 'goldfold\[labels\]'"):
         label_issues.find_label_issues(np.array(["a"]), np.zeros(1, int), np.ones((1, 2)) / 2)

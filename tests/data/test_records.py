@@ -9,36 +9,40 @@ from competition.data.records import Record
 
 
 @pytest.fixture
-def shard(tmp_path, world):
+def shard(tmp_path, helpers):
     path = tmp_path / "00-32x32-5.tfrec"
-    records.write_shard(str(path), [Record(f"i{n}", n, world.encoded(world.picture(n))) for n in range(5)])
+    records.write_shard(
+        str(path), [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)]
+    )
     return path
 
 
-def test_a_shard_is_read_as_it_was_written(shard, world):
+def test_a_written_shard_is_read_back_unchanged(shard, helpers):
     read = list(records.read_shard(str(shard), labelled=True))
-    assert [(r.id, r.label, r.image) for r in read] == [(f"i{n}", n, world.encoded(world.picture(n))) for n in range(5)]
+    assert [(record.id, record.label, record.image) for record in read] == [
+        (f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)
+    ]
 
 
-def test_awkward_ids_and_paths_are_only_text(tmp_path):
+def test_unusual_ids_are_never_used_as_paths(tmp_path):
     ids = ["../../x", "/etc/x", "001", "NA", "", "é", "x" * 300]
     path = tmp_path / "in" / "a-7.tfrec"
-    records.write_shard(str(path), [Record(one, None, b"") for one in ids])
+    records.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
     assert [record.id for record in records.read_shard(str(path), labelled=False)] == ids
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a-7.tfrec", "in"]
 
 
-def boundaries(path):
-    """Where each record ends: 8 bytes length, 4 check, data, 4 check."""
-    data, at, ends = path.read_bytes(), 0, []
-    while at < len(data):
-        at += 16 + int.from_bytes(data[at : at + 8], "little")
-        ends.append(at)
+def record_ends(path):
+    """End position of each record: 8 bytes of length, 4 of checksum, the data, 4 of checksum."""
+    data, position, ends = path.read_bytes(), 0, []
+    while position < len(data):
+        position += 16 + int.from_bytes(data[position : position + 8], "little")
+        ends.append(position)
     return ends
 
 
-def damage(path, how):
-    data, ends = path.read_bytes(), boundaries(path)
+def damage_shard(path, damage):
+    data, ends = path.read_bytes(), record_ends(path)
     flipped = bytearray(data)
     flipped[ends[1] + 100] ^= 1
     path.write_bytes(
@@ -49,12 +53,12 @@ def damage(path, how):
             "a flipped byte": bytes(flipped),
             "gzip": gzip.compress(data),
             "text": b"<html><body>Please sign in and accept the rules</body></html>",
-            "not an example": data[:0] + _framed(b"\xff\xfe nonsense"),
-        }[how]
+            "not an example": data[:0] + _as_record_file(b"\xff\xfe nonsense"),
+        }[damage]
     )
 
 
-def _framed(payload):
+def _as_record_file(payload):
     import tempfile
     from pathlib import Path
 
@@ -67,7 +71,7 @@ def _framed(payload):
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("damage", "message"),
     [
         ("cut inside a record", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
         ("cut between records", "3 records were read where the name says 5"),
@@ -78,19 +82,19 @@ def _framed(payload):
         ("not an example", "record 0: not a tf.train.Example"),
     ],
 )
-def test_every_damage_names_the_file_and_the_record(shard, how, says):
-    damage(shard, how)
-    with pytest.raises(UserError, match=says):
+def test_a_damaged_shard_is_an_error_with_file_and_record(shard, damage, message):
+    damage_shard(shard, damage)
+    with pytest.raises(UserError, match=message):
         list(records.read_shard(str(shard), labelled=True))
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_an_error_with_its_name(tmp_path):
     with pytest.raises(UserError, match=r"b-1.tfrec: no such file"):
         list(records.read([str(tmp_path / "b-1.tfrec")]))
 
 
 @pytest.mark.parametrize(
-    ("feature", "says"),
+    ("feature", "message"),
     [
         (
             {"id": b"a", "image": b""},
@@ -105,7 +109,7 @@ def test_a_missing_file_is_named(tmp_path):
         ({"id": b"\xff\xfe", "image": b"", "class": 1}, "is not UTF-8"),
     ],
 )
-def test_a_wrong_schema_is_said_in_the_words_of_the_data(tmp_path, feature, says):
+def test_a_wrong_schema_is_an_error_that_names_the_feature(tmp_path, feature, message):
     import tensorflow as tf
 
     def kind(value):
@@ -117,82 +121,87 @@ def test_a_wrong_schema_is_said_in_the_words_of_the_data(tmp_path, feature, says
     path = tmp_path / "a-1.tfrec"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(example.SerializeToString())
-    with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{says}"):
+    with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{message}"):
         list(records.read_shard(str(path), labelled=True))
 
 
 @pytest.fixture
-def prepared(world):
-    """23 training rows, 7 test rows (one unreadable), 2 external ones, in shuffled order; folds made."""
-    rows = [world.row(f"i{n}", n, label=n % 2) for n in range(23)]
-    rows += [world.row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
-    rows += [world.row("broken", 0, part="test", label=-1, data=b"<html>")]
-    rows += [world.row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
+def prepared(helpers):
+    """23 training rows, 7 test rows (one unreadable), 2 external ones, in shuffled order, with folds."""
+    rows = [helpers.row(f"i{n}", n, label=n % 2) for n in range(23)]
+    rows += [helpers.row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
+    rows += [helpers.row("broken", 0, part="test", label=-1, data=b"<html>")]
+    rows += [helpers.row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
     rows = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
-    made, _ = index.build(rows, 2)
-    made["fold"] = folds.assign(made, 3, seed=0)
-    return rows, made
+    index_table, _ = index.build(rows, 2)
+    index_table["fold"] = folds.assign(index_table, 3, seed=0)
+    return rows, index_table
 
 
-def test_every_row_is_in_the_shards_of_its_fold_once_and_in_order(prepared, tmp_path):
-    rows, made = prepared
-    names = records.write(rows, made, str(tmp_path), shard_bytes=8_000)
+def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, tmp_path):
+    rows, index_table = prepared
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
     assert sorted(names) == sorted(p.name for p in tmp_path.iterdir())
     assert len([name for name in names if name.startswith("fold0-")]) > 1
-    for room, wanted in {
-        **{f"fold{k}": made[made["fold"] == k] for k in range(3)},
-        "test": made[made["part"] == "test"],
-        "external": made[made["part"] == "external"],
+    for prefix, expected_rows in {
+        **{f"fold{k}": index_table[index_table["fold"] == k] for k in range(3)},
+        "test": index_table[index_table["part"] == "test"],
+        "external": index_table[index_table["part"] == "external"],
     }.items():
-        files = [str(tmp_path / name) for name in names if name.startswith(f"{room}-")]
+        files = [str(tmp_path / name) for name in names if name.startswith(f"{prefix}-")]
         read = list(records.read(files))
-        assert [(one, label) for one, label, _ in read] == list(zip(wanted["id"], wanted["label"]))
-    assert sum(int(records.COUNT_IN_NAME.search(name)[1]) for name in names) == len(made)
+        assert [(image_id, label) for image_id, label, _ in read] == list(
+            zip(expected_rows["id"], expected_rows["label"])
+        )
+    assert sum(int(records.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
 
 
-def test_shards_stay_under_the_limit_and_come_out_even(prepared, tmp_path):
-    rows, made = prepared
-    size = made["bytes"].max()
-    names = records.write(rows, made, str(tmp_path), shard_bytes=int(3.5 * size))
+def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path):
+    rows, index_table = prepared
+    size = index_table["bytes"].max()
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
     counts = [int(records.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
     assert max(counts) <= 4 and min(counts) >= 2
 
 
-def test_an_unreadable_test_image_becomes_a_grey_one(prepared, tmp_path):
-    rows, made = prepared
-    names = records.write(rows, made, str(tmp_path), shard_bytes=10**6)
-    read = {one: data for one, _, data in records.read(str(tmp_path / n) for n in names)}
+def test_an_unreadable_test_image_is_written_as_a_grey_image(prepared, tmp_path):
+    rows, index_table = prepared
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=10**6)
+    read = {image_id: data for image_id, _, data in records.read(str(tmp_path / n) for n in names)}
     assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
 
 
 def test_rows_dropped_from_the_index_are_not_written(prepared, tmp_path):
-    rows, made = prepared
-    kept = made[made["id"] != "i3"].reset_index(drop=True)
-    names = records.write(rows, kept, str(tmp_path), shard_bytes=10**6)
-    assert {one for one, _, _ in records.read(str(tmp_path / n) for n in names)} == set(kept["id"])
+    rows, index_table = prepared
+    remaining = index_table[index_table["id"] != "i3"].reset_index(drop=True)
+    names = records.write(rows, remaining, str(tmp_path), shard_bytes=10**6)
+    assert {image_id for image_id, _, _ in records.read(str(tmp_path / n) for n in names)} == set(remaining["id"])
 
 
-def test_images_that_changed_since_the_index_was_made_are_refused(prepared, tmp_path, world):
-    rows, made = prepared
-    at = next(n for n, row in enumerate(rows) if row.id == "i5")
-    changed = [*rows[:at], world.row("i5", 77, label=1), *rows[at + 1 :]]
+def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers):
+    rows, index_table = prepared
+    position = next(n for n, row in enumerate(rows) if row.id == "i5")
+    changed = [*rows[:position], helpers.row("i5", 77, label=1), *rows[position + 1 :]]
     with pytest.raises(UserError, match="'i5' does not match the index"):
-        records.write(changed, made, str(tmp_path / "a"), shard_bytes=10**6)
+        records.write(changed, index_table, str(tmp_path / "a"), shard_bytes=10**6)
     with pytest.raises(UserError, match="1 images of the index were not found"):
-        records.write([*rows[:at], *rows[at + 1 :]], made, str(tmp_path / "b"), shard_bytes=10**6)
+        records.write([*rows[:position], *rows[position + 1 :]], index_table, str(tmp_path / "b"), shard_bytes=10**6)
     assert not list((tmp_path / "b").glob("test-*.partial"))
 
 
-def test_gray_exif_and_webp_images_are_written_so_that_all_decoders_agree(world, tmp_path):
+def test_webp_and_gif_images_are_written_so_that_all_decoders_agree(helpers, tmp_path):
     import tensorflow as tf
 
-    kinds = {"webp": world.encoded(world.picture(1), "WEBP"), "gif": world.encoded(world.picture(2), "GIF")}
-    rows = [world.row(kind, 0, data=data) for kind, data in kinds.items()]
-    made, _ = index.build(rows, 1)
-    made["fold"] = 0
-    names = records.write(rows, made, str(tmp_path), shard_bytes=10**6)
-    for one, _, data in records.read(str(tmp_path / name) for name in names):
-        theirs = tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
-        ours = images.decode(kinds[one], 40, "squash")
-        assert np.abs(images.decode(data, 40, "squash").astype(int) - ours).mean() < 1
-        assert theirs.shape == (40, 48, 3)
+    encoded_images = {
+        "webp": helpers.encode_image(helpers.synthetic_image(1), "WEBP"),
+        "gif": helpers.encode_image(helpers.synthetic_image(2), "GIF"),
+    }
+    rows = [helpers.row(name, 0, data=data) for name, data in encoded_images.items()]
+    index_table, _ = index.build(rows, 1)
+    index_table["fold"] = 0
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=10**6)
+    for image_id, _, data in records.read(str(tmp_path / name) for name in names):
+        tensorflow_pixels = tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
+        pillow_pixels = images.decode(encoded_images[image_id], 40, "squash")
+        assert np.abs(images.decode(data, 40, "squash").astype(int) - pillow_pixels).mean() < 1
+        assert tensorflow_pixels.shape == (40, 48, 3)

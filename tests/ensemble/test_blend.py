@@ -33,7 +33,7 @@ def test_every_method_gives_probabilities_and_is_not_worse_than_its_start(method
 
 
 @pytest.mark.parametrize("method", ["greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking", "best"])
-def test_a_member_of_pure_noise_gets_next_to_no_weight(method):
+def test_a_member_of_pure_noise_gets_almost_no_weight(method):
     labels, probs = draw([1.0, 1.2])
     noise = np.random.default_rng(9).dirichlet(np.ones(5) * 0.3, len(labels)).astype(np.float32)
     blend = fit_blend(method, {**named(probs), "noise": noise}, labels, F1, BLEND)
@@ -44,9 +44,9 @@ def test_a_member_of_pure_noise_gets_next_to_no_weight(method):
 def test_the_order_of_members_has_no_influence(method):
     labels, probs = draw([1.0, 1.5, 2.0])
     members = named(probs)
-    backwards = dict(reversed(members.items()))
-    one, two = (fit_blend(method, m, labels, F1, BLEND) for m in (members, backwards))
-    assert dict(one.weights) == dict(two.weights)
+    reversed_members = dict(reversed(members.items()))
+    blend, reversed_blend = (fit_blend(method, m, labels, F1, BLEND) for m in (members, reversed_members))
+    assert dict(blend.weights) == dict(reversed_blend.weights)
 
 
 def test_another_seed_of_the_bags_moves_the_score_by_less_than_its_standard_error():
@@ -66,7 +66,7 @@ def test_zero_weight_members_may_be_missing_but_others_may_not():
         blend.mix({"m1": probs[1]})
 
 
-def test_an_unknown_method_is_answered_with_the_known_ones():
+def test_an_unknown_method_is_an_error_with_the_known_ones():
     labels, probs = draw([1.0])
     with pytest.raises(UserError, match="'slsqp' is not known; expected one of equal"):
         fit_blend("slsqp", named(probs), labels, F1, BLEND)
@@ -97,9 +97,11 @@ def test_each_mixing_computes_its_mean():
 
 def test_a_rank_mean_does_not_depend_on_a_members_scale():
     labels, probs = draw([1.0, 1.5], rows=200)
-    timid = 0.2 + 0.001 * probs[1]  # the same order, all but equal
-    auc, half = METRICS["mean_column_auc"], np.array([0.5, 0.5])
-    one, two = (auc.evaluate(labels, mix(np.stack([probs[0], p]), half, "rank")) for p in (probs[1], timid))
-    assert one == pytest.approx(two, abs=2e-3)
+    rescaled = 0.2 + 0.001 * probs[1]  # the same order, all but equal
+    auc, equal_weights = METRICS["mean_column_auc"], np.array([0.5, 0.5])
+    score, rescaled_score = (
+        auc.evaluate(labels, mix(np.stack([probs[0], p]), equal_weights, "rank")) for p in (probs[1], rescaled)
+    )
+    assert score == pytest.approx(rescaled_score, abs=2e-3)
     with pytest.raises(UserError, match="mixing 'median' is not known"):
-        mix(probs, half, "median")
+        mix(probs, equal_weights, "median")

@@ -43,7 +43,7 @@ def test_every_resample_keeps_the_class_counts():
     assert resampled(labels, [always], ACCURACY, 5, 50, seed=0, rows=400)[0].std() > 0.01  # a leaderboard does not
 
 
-def test_what_both_get_wrong_cancels_in_a_paired_difference():
+def test_common_mistakes_cancel_in_a_paired_difference():
     labels, (probs,) = draw([2.0], rows=1000)
     before = probs.argmax(1)
     after = before.copy()
@@ -55,30 +55,32 @@ def test_what_both_get_wrong_cancels_in_a_paired_difference():
     assert gain.low > 0 and gain.is_better
 
 
-def test_a_result_against_itself_is_exactly_nothing():
+def test_a_result_compared_with_itself_has_no_difference():
     labels, (probs,) = draw([2.0])
     for metric, output in ((F1, probs.argmax(1)), (METRICS["log_loss"], probs)):
         gain = paired(labels, output, output, metric, 5, 100, seed=0)
         assert (gain.value, gain.error, gain.changed, gain.is_better) == (0, 0, 0, False)
 
 
-def test_the_paired_error_is_the_spread_over_fresh_draws_of_the_world():
+def test_the_paired_error_is_the_spread_over_new_samples():
     gains, errors = [], []
     for seed in range(60):
-        labels, (one, two) = draw([2.0, 1.6], rows=500, seed=seed)
-        gap = paired(labels, one.argmax(1), two.argmax(1), F1, 5, 200, seed=0)
+        labels, (first, second) = draw([2.0, 1.6], rows=500, seed=seed)
+        gap = paired(labels, first.argmax(1), second.argmax(1), F1, 5, 200, seed=0)
         gains.append(gap.value)
         errors.append(gap.error)
     assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.3)
 
 
-def test_the_same_seed_gives_the_same_error_and_another_nearly_so():
+def test_the_same_seed_gives_the_same_error_and_another_seed_a_similar_one():
     labels, (probs,) = draw([2.0])
-    one, same, other = (score_with_error(labels, probs.argmax(1), F1, 5, 1000, seed) for seed in (0, 0, 1))
-    assert one == same and one != other
-    assert one.error == pytest.approx(other.error, rel=0.15)
+    score, repeated_score, other_seed_score = (
+        score_with_error(labels, probs.argmax(1), F1, 5, 1000, seed) for seed in (0, 0, 1)
+    )
+    assert score == repeated_score and score != other_seed_score
+    assert score.error == pytest.approx(other_seed_score.error, rel=0.15)
 
 
-def test_outputs_of_another_length_are_refused():
+def test_outputs_of_another_length_are_an_error():
     with pytest.raises(UserError, match="one prediction per label, found 3 for 4"):
         resampled(np.zeros(4, int), [np.zeros(3, int)], F1, 2, 10, seed=0)

@@ -17,7 +17,7 @@ def test_a_planted_temperature_is_found(planted):
     assert fit_temperature(softmax(logits * planted), labels) == pytest.approx(planted, rel=0.05)
 
 
-def test_it_is_the_lowest_log_loss():
+def test_the_fitted_temperature_has_the_lowest_log_loss():
     labels, (probs,) = draw([1.5])
     best = fit_temperature(probs, labels)
     loss = METRICS["log_loss"]
@@ -27,7 +27,7 @@ def test_it_is_the_lowest_log_loss():
         )
 
 
-def test_the_order_of_classes_stays_and_rows_sum_to_one():
+def test_the_order_of_classes_is_kept_and_rows_sum_to_one():
     _, (probs,) = draw([1.5])
     hot = apply_temperature(probs, 2.0)
     assert np.array_equal(hot.argsort(1), probs.argsort(1))

@@ -26,12 +26,14 @@ def test_a_comparison_names_the_rows_that_changed():
 
 
 def test_probabilities_compare_by_their_own_metric():
-    labels, (one, two) = draw([1.0, 2.0])
-    result = compare(np.arange(400).astype(str), labels, two, one, METRICS["log_loss"], 5, 200, seed=0)
-    assert result.difference.is_better and len(result.changed) == (one.argmax(1) != two.argmax(1)).sum()
+    labels, (before_probs, after_probs) = draw([1.0, 2.0])
+    result = compare(np.arange(400).astype(str), labels, after_probs, before_probs, METRICS["log_loss"], 5, 200, seed=0)
+    assert (
+        result.difference.is_better and len(result.changed) == (before_probs.argmax(1) != after_probs.argmax(1)).sum()
+    )
 
 
-def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
+def test_seed_noise_is_the_spread_of_scores_beyond_sampling_error():
     labels, probs = draw([1.5, 1.5, 1.5], rows=1000)
     noise = seed_noise(labels, [p.argmax(1) for p in probs], F1, 5)
     assert noise.scores == tuple(F1.evaluate(labels, p) for p in probs)
@@ -43,7 +45,7 @@ def test_the_noise_of_a_seed_is_the_spread_of_scores_nothing_else_explains():
         seed_noise(labels, [labels], F1, 5)
 
 
-def test_other_seeds_move_a_difference_by_what_the_two_blends_do_not_share():
+def test_seed_noise_of_a_difference_comes_from_weights_that_the_blends_do_not_share():
     spreads = {"a": 0.003, "b": 0.004}
     alone_a, alone_b, both = {"a": 1.0}, {"b": 1.0}, {"a": 0.5, "b": 0.5}
     assert seed_noise_of_difference(both, both, spreads) == 0
@@ -51,10 +53,10 @@ def test_other_seeds_move_a_difference_by_what_the_two_blends_do_not_share():
     assert seed_noise_of_difference(both, alone_a, spreads) == pytest.approx(0.0025)
     assert seed_noise_of_difference({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
     assert seed_noise_of_difference(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
-    assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # nobody studied them
+    assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # no seed study
 
 
-def test_a_gain_beyond_its_standard_error_but_within_what_seeds_change_is_noise():
+def test_a_gain_within_the_spread_over_seeds_is_noise():
     labels, (probs,) = draw([2.0], rows=1000)
     before = probs.argmax(1)
     after = before.copy()
@@ -97,9 +99,11 @@ def test_undefined_values_are_nan_and_a_zero_weight_member_contributes_nothing()
     assert np.isnan(alone.worth[0]) and alone.worth[1] == 0
 
 
-def test_without_a_member_the_others_take_over_its_weight():
+def test_the_weight_of_a_removed_member_is_distributed_over_the_others():
     labels, (a, b) = draw([1.5, 2.5])
     loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6}, ())
     table = diversity({"a": a, "b": b}, labels, pool, loss)
-    whole = loss.evaluate(labels, pool.mix({"a": a, "b": b}))
-    assert np.allclose(table.worth, [whole - loss.evaluate(labels, b), whole - loss.evaluate(labels, a)], atol=1e-5)
+    full_score = loss.evaluate(labels, pool.mix({"a": a, "b": b}))
+    assert np.allclose(
+        table.worth, [full_score - loss.evaluate(labels, b), full_score - loss.evaluate(labels, a)], atol=1e-5
+    )

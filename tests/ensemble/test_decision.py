@@ -19,7 +19,7 @@ def pulled(pull, rows=3000, seed=0):
     return labels, softmax(np.log(probs) + pull * np.log(share))
 
 
-def test_the_prior_correction_takes_a_pull_towards_common_classes_away_on_fresh_rows_too():
+def test_the_prior_correction_removes_a_bias_towards_common_classes_on_fresh_rows():
     labels, probs = pulled(1.5)
     rule = fit_decision("prior", probs, labels, F1, DECISION)
     assert rule.tau > 0.5
@@ -36,7 +36,7 @@ def test_offsets_are_minus_tau_times_the_log_prior():
     assert np.array_equal(rule.labels(probs), (probs / share**rule.tau).argmax(1))
 
 
-def test_where_nothing_is_won_nothing_is_changed():
+def test_a_rule_without_gain_changes_nothing():
     labels = np.arange(6) % 3
     assert fit_decision("prior", np.eye(3)[labels], labels, F1, DECISION) == ARGMAX
     assert not any(fit_decision("per_class", np.eye(3)[labels], labels, F1, DECISION).offsets)
@@ -67,8 +67,8 @@ def test_one_coordinate_step_finds_the_best_offset_of_the_grid():
 def test_thresholds_raise_kappa_of_ordered_classes():
     rng = np.random.default_rng(0)
     grade = rng.choice(5, 2000, p=[0.5, 0.2, 0.15, 0.1, 0.05])
-    seen = grade + 1.2 * rng.normal(size=2000)
-    probs = softmax(-0.7 * (seen[:, None] - np.arange(5)) ** 2)
+    noisy_grade = grade + 1.2 * rng.normal(size=2000)
+    probs = softmax(-0.7 * (noisy_grade[:, None] - np.arange(5)) ** 2)
     rule = fit_decision("thresholds", probs, grade, KAPPA, replace(DECISION, passes=2))
     assert list(rule.thresholds) == sorted(rule.thresholds) and len(rule.thresholds) == 4
     assert KAPPA.evaluate(grade, rule.labels(probs), 5) > KAPPA.evaluate(grade, probs) + 0.005
@@ -80,11 +80,11 @@ def test_a_threshold_up_to_the_expected_class_number_counts():
 
 
 @pytest.mark.parametrize("rule", ["prior", "per_class", "thresholds"])
-def test_for_a_metric_of_probabilities_there_is_nothing_to_decide(rule):
+def test_a_metric_of_probabilities_needs_no_decision_rule(rule):
     labels, probs = pulled(1.5, rows=100)
     assert fit_decision(rule, probs, labels, METRICS["log_loss"], DECISION) == ARGMAX
 
 
-def test_an_unknown_rule_is_answered_with_the_known_ones():
+def test_an_unknown_rule_is_an_error_with_the_known_ones():
     with pytest.raises(UserError, match="'vote' is not known; expected one of argmax, prior"):
         fit_decision("vote", np.eye(2), np.arange(2), F1, DECISION)

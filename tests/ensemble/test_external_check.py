@@ -60,14 +60,14 @@ def train(name: str, saw_its_rows: bool, seed: int = 0, test_scale: float = 1.0)
     return Member(table(oof), fold_tests, y)
 
 
-def test_twenty_honest_members_are_not_accused() -> None:
-    own = tuple(train(name, False).confidence(True) for name in ("tree8", "linear"))
+def test_twenty_out_of_fold_members_are_not_reported() -> None:
+    references_of_own_members = tuple(train(name, False).confidence(True) for name in ("tree8", "linear"))
     assert len(MODELS) == 20
     for name in MODELS:
         member = train(name, False)
-        for known in (True, False):
-            for references in ((), own):
-                assert not any("not out-of-fold?" in note for note in member.notes(known, references)), name
+        for folds_known in (True, False):
+            for references in ((), references_of_own_members):
+                assert not any("not out-of-fold?" in note for note in member.notes(folds_known, references)), name
         assert member.notes(True) == []
 
 
@@ -75,8 +75,8 @@ def test_twenty_honest_members_are_not_accused() -> None:
 @pytest.mark.parametrize("folds_known", [True, False], ids=["fold models", "mean alone"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_out_of_fold_predictions_that_saw_their_rows_are_reported(name: str, folds_known: bool, seed: int) -> None:
-    own = tuple(train(one, False, seed).confidence(True) for one in ("tree8", "linear"))
-    for references in ((), own):
+    references_of_own_members = tuple(train(model, False, seed).confidence(True) for model in ("tree8", "linear"))
+    for references in ((), references_of_own_members):
         (note,) = train(name, True, seed).notes(folds_known, references)
         assert "not out-of-fold?" in note
 
@@ -87,13 +87,13 @@ def test_a_member_that_is_only_more_confident_on_seen_rows_needs_its_fold_models
     assert "list one file per fold model under predictions.test" in cheater.notes(False)[0]
 
 
-def test_a_mean_that_averaging_explains_is_quiet_where_our_own_members_show_the_same() -> None:
+def test_a_mean_test_file_is_not_reported_if_own_members_show_the_same_confidence() -> None:
     member = train("tree8", False)
     assert "checked in part" in member.notes(False)[0]
     assert member.notes(False, (train("tree6", False).confidence(True),)) == []
 
 
-def test_test_rows_that_are_harder_for_our_own_members_too_accuse_nobody() -> None:
+def test_test_rows_that_are_harder_for_own_members_too_are_not_reported() -> None:
     honest, own = train("bayes", False, test_scale=0.5), train("linear", False, test_scale=0.5)
     assert "or the test rows are harder than the training rows" in honest.notes(True)[0]
     (note,) = honest.notes(True, (own.confidence(True),))

@@ -25,18 +25,21 @@ def load(oof, test, declared="f" * 64):
 
 
 def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tmp_path):
-    one, two = probs(40, 1), probs(30, 1, 1)
-    turn = np.random.default_rng(0).permutation(40)
-    by_csv = load(csv(tmp_path / "o.csv", TRAIN[turn], one[turn]), csv(tmp_path / "t.csv", TEST, two))
+    oof_probs, test_probs = probs(40, 1), probs(30, 1, 1)
+    order = np.random.default_rng(0).permutation(40)
+    by_csv = load(csv(tmp_path / "o.csv", TRAIN[order], oof_probs[order]), csv(tmp_path / "t.csv", TEST, test_probs))
     np.savez(
-        tmp_path / "o.npz", ids=TRAIN[turn], probs=one[turn][:, [2, 0, 1]], classes=np.array(["eel", "cat", "dog"])
+        tmp_path / "o.npz",
+        ids=TRAIN[order],
+        probs=oof_probs[order][:, [2, 0, 1]],
+        classes=np.array(["eel", "cat", "dog"]),
     )
-    np.savez(tmp_path / "t.npz", ids=TEST, probs=two)
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=test_probs)
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
     for result in (by_csv, by_npz):
         assert result.oof.ids.tolist() == TRAIN.tolist()
-        assert np.allclose(result.oof.view("given"), one, atol=1e-3)
-        assert np.allclose(result.test.view("given"), two, atol=1e-3)
+        assert np.allclose(result.oof.view("given"), oof_probs, atol=1e-3)
+        assert np.allclose(result.test.view("given"), test_probs, atol=1e-3)
         assert result.notes == ()
 
 
@@ -53,7 +56,7 @@ def test_unknown_or_different_folds_are_reported(tmp_path):
     assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
 
 
-def test_the_mean_of_one_file_per_fold_model_is_what_is_blended(tmp_path):
+def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):
     oof, folds = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [probs(30, 1, seed) for seed in range(3)]
     files = [csv(tmp_path / f"t{k}.csv", TEST[::-1], table[::-1]) for k, table in enumerate(folds)]
     np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3))

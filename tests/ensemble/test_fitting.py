@@ -26,18 +26,18 @@ NAMES = [
 @pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "quadratic_kappa"])
 def test_shortlists_give_the_chains_and_the_labels_that_all_probabilities_give(mixing, metric):
     labels, probs = draw([1.0, 1.5, 2.5, 2.5], rows=600, classes=12, seed=3, signal=2.5)
-    probs[2] = probs[2] ** 4 / (probs[2] ** 4).sum(1, keepdims=True)  # a member that is too sure
+    probs[2] = probs[2] ** 4 / (probs[2] ** 4).sum(1, keepdims=True)  # an overconfident member
     settings = replace(SETTINGS, metric=metric, blend=replace(BLEND, mixing=mixing))
     blocks = np.arange(600) % 4
     fitter = Fitter(as_members(probs), labels, blocks, settings)
-    whole = Fitter(as_members(probs), labels, blocks, settings)
-    whole.uses_shortlist = lambda name: False  # type: ignore[method-assign]
-    for without in (frozenset(), frozenset({1}), frozenset({0, 3})):
-        short, slow = fitter.fit(without, NAMES), whole.fit(without, NAMES)
-        assert fitter.uses_shortlist(NAMES[0]) and short.keys() == slow.keys()
-        for name, candidate in short.items():
-            assert candidate.chain.digest() == slow[name].chain.digest(), name
-            held_out = np.flatnonzero(np.isin(blocks, sorted(without)))
+    full_fitter = Fitter(as_members(probs), labels, blocks, settings)
+    full_fitter.uses_shortlist = lambda name: False  # type: ignore[method-assign]
+    for excluded_blocks in (frozenset(), frozenset({1}), frozenset({0, 3})):
+        shortlist_fits, full_fits = fitter.fit(excluded_blocks, NAMES), full_fitter.fit(excluded_blocks, NAMES)
+        assert fitter.uses_shortlist(NAMES[0]) and shortlist_fits.keys() == full_fits.keys()
+        for name, candidate in shortlist_fits.items():
+            assert candidate.chain.digest() == full_fits[name].chain.digest(), name
+            held_out = np.flatnonzero(np.isin(blocks, sorted(excluded_blocks)))
             output = chain_labels(candidate.chain, fitter.members, held_out) if len(held_out) else held_out
             assert np.array_equal(candidate.decided, output), name
 
@@ -45,7 +45,7 @@ def test_shortlists_give_the_chains_and_the_labels_that_all_probabilities_give(m
 def test_a_class_is_left_out_only_if_no_weights_and_no_prior_can_make_it_win():
     rng = np.random.default_rng(0)
     labels, probs = draw([1.0, 2.0, 3.0], rows=300, classes=8, signal=1.5)
-    bias = rng.uniform(0, 0.7, 8)  # what a decision rule adds to the logarithm of a class
+    bias = rng.uniform(0, 0.7, 8)  # added to the logarithm of a class by a decision rule
     factors = np.exp(np.maximum(0, bias - bias[:, None])).astype(np.float32)
     short = shortlist(lambda part: probs[:, part], [slice(0, 100), slice(100, 300)], labels, "mean", factors)
     assert len(short.listed) < 0.8 * probs[0].size
@@ -58,11 +58,11 @@ def test_a_class_is_left_out_only_if_no_weights_and_no_prior_can_make_it_win():
 def test_the_prior_rule_from_a_shortlist_is_that_of_all_probabilities():
     for seed in range(5):
         labels, (probs,) = draw([2.0], rows=500, classes=6, seed=seed, signal=1.0)
-        one, all_listed = probs[None], np.full((6, 6), 1e9)
-        every = shortlist(partial(np.take, one, axis=1), [np.arange(500)], labels, "mean", all_listed)
-        listed = np.log(np.maximum(every.values[0], 1e-7))
+        member_probs, all_listed = probs[None], np.full((6, 6), 1e9)
+        full_shortlist = shortlist(partial(np.take, member_probs, axis=1), [np.arange(500)], labels, "mean", all_listed)
+        listed = np.log(np.maximum(full_shortlist.values[0], 1e-7))
         metric = METRICS["macro_f1"]
-        assert fit_prior(every, listed, metric) == fit_decision("prior", probs, labels, metric, DECISION)
+        assert fit_prior(full_shortlist, listed, metric) == fit_decision("prior", probs, labels, metric, DECISION)
 
 
 def test_policies_and_temperatures_are_the_same_in_all_candidates_of_a_fit():
@@ -70,8 +70,8 @@ def test_policies_and_temperatures_are_the_same_in_all_candidates_of_a_fit():
     ids = np.arange(400).astype(str)
     views = {"m": ViewPredictions(ids, ("identity", "flip_lr", "rot180"), np.stack(list(probs), 1).astype(np.float16))}
     fits = Fitter(views, labels, np.arange(400) % 3, SETTINGS).fit(frozenset({1}), NAMES)
-    assert len({str(one.chain.policies) for one in fits.values()}) == 1
-    temperatures = {name[0]: one.chain.temperatures["m"] for name, one in fits.items()}
+    assert len({str(fit.chain.policies) for fit in fits.values()}) == 1
+    temperatures = {name[0]: fit.chain.temperatures["m"] for name, fit in fits.items()}
     assert temperatures["none"] == 1.0 != temperatures["temperature"]
 
 
@@ -80,15 +80,15 @@ def test_a_sample_of_the_rows_for_temperatures_does_not_depend_on_labels(monkeyp
     labels, probs = draw([1.0, 1.5], rows=400)
     blocks = np.arange(400) % 4
     changed_labels = np.where(blocks == 2, (labels + 1) % 5, labels)
-    one, two = (
+    fits, fits_with_changed_labels = (
         Fitter(as_members(probs), truth, blocks, SETTINGS).fit(frozenset({2}), NAMES)
         for truth in (labels, changed_labels)
     )
-    assert all(one[name].chain == two[name].chain for name in NAMES)
+    assert all(fits[name].chain == fits_with_changed_labels[name].chain for name in NAMES)
 
 
 @pytest.mark.parametrize("method", sorted(BLENDS))
-def test_every_method_goes_through_a_fit_whatever_the_size_of_the_chunks(method, monkeypatch):
+def test_the_fit_of_every_method_does_not_depend_on_the_size_of_the_chunks(method, monkeypatch):
     labels, probs = draw([1.0, 1.5], rows=200)
     names = [("temperature", method, "argmax")]
     fits = []

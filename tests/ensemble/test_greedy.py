@@ -9,17 +9,17 @@ from competition.ensemble.mixing import mix, to_mixing_space
 from .worlds import draw
 
 
-def by_hand(parts, labels, metric, rounds):
-    """The same search without a thought for speed."""
+def exhaustive_picks(parts, labels, metric, rounds):
+    """The same search, computed without optimisation."""
     picks, best, length = [], -np.inf, 0
-    at = np.arange(len(labels))
+    row_numbers = np.arange(len(labels))
     total = np.zeros_like(parts[0])
     for n in range(1, rounds + 1):
         scores = [metric.evaluate(labels, total + p) for p in parts]
         if metric.name == "log_loss":
             scores = [metric.evaluate(labels, (total + p) / np.float32(n)) for p in parts]
-        likely = [np.log(np.maximum((total + p)[at, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
-        pick = max(range(len(parts)), key=lambda m: (scores[m], np.round(likely[m], 5), -m))
+        likelihoods = [np.log(np.maximum((total + p)[row_numbers, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
+        pick = max(range(len(parts)), key=lambda m: (scores[m], np.round(likelihoods[m], 5), -m))
         picks.append(pick)
         total += parts[pick]
         if scores[pick] > best:
@@ -31,22 +31,26 @@ def by_hand(parts, labels, metric, rounds):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_shortlist_search_equals_the_exhaustive_search(name, seed):
     labels, probs = draw([1.0, 1.5, 2.0, 2.0, 3.0], rows=500, classes=7, seed=seed, signal=2.5)
-    assert greedy_picks(probs, labels, METRICS[name], 20) == by_hand(probs, labels, METRICS[name], 20)
+    assert greedy_picks(probs, labels, METRICS[name], 20) == exhaustive_picks(probs, labels, METRICS[name], 20)
 
 
 @pytest.mark.parametrize("name", ["log_loss", "mean_column_auc"])
-def test_what_is_searched_is_what_is_mixed_whatever_is_averaged(name):
+def test_the_search_scores_the_same_mix_as_the_blend_for_every_mixing(name):
     labels, probs = draw([1.0, 1.5, 4.0], rows=200, seed=2)
     metric = METRICS[name]
     for mixing in ("mean", "geometric", "rank") if name != "log_loss" else ("mean", "geometric"):
-        first, *more = greedy_picks(to_mixing_space(probs, mixing), labels, metric, 6, mixing=mixing)
-        assert first == np.argmax([metric.evaluate(labels, mix(probs, one, mixing)) for one in np.eye(3)])
-        have = np.eye(3)[first]
-        for n, pick in enumerate(more, 2):
-            tried = [metric.evaluate(labels, mix(probs, (have + one) / n, mixing)) for one in np.eye(3)]
-            assert tried[pick] == pytest.approx(max(tried), abs=1e-6)
-            have = have + np.eye(3)[pick]
-        assert more, "nothing was mixed"
+        first, *other_picks = greedy_picks(to_mixing_space(probs, mixing), labels, metric, 6, mixing=mixing)
+        assert first == np.argmax(
+            [metric.evaluate(labels, mix(probs, unit_weights, mixing)) for unit_weights in np.eye(3)]
+        )
+        counts = np.eye(3)[first]
+        for n, pick in enumerate(other_picks, 2):
+            scores = [
+                metric.evaluate(labels, mix(probs, (counts + unit_weights) / n, mixing)) for unit_weights in np.eye(3)
+            ]
+            assert scores[pick] == pytest.approx(max(scores), abs=1e-6)
+            counts = counts + np.eye(3)[pick]
+        assert other_picks, "nothing was mixed"
 
 
 def test_only_the_selected_rows_count():

@@ -50,7 +50,7 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
     for seed in range(6):
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 4, 300)
-        views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # nobody knows anything
+        views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # pure noise
         result = fit_and_score_chain(views, labels, folds_of(300), greedy, HONEST)
         claimed.append(result.chosen_on - 0.25)
         honest.append((result.honest.value - 0.25) / result.honest.error)
@@ -58,7 +58,7 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
     assert abs(np.mean(honest)) < 2 / np.sqrt(6) + 0.5
 
 
-def test_a_member_that_memorised_its_training_rows_gets_its_weight_by_unseen_rows_alone():
+def test_the_weight_of_a_member_that_memorised_its_training_rows_depends_on_unseen_rows_only():
     labels, probs = draw([1.2, 1.2], rows=600)
     folds = folds_of(600)
     rivals = {"m0", "m1"}
@@ -90,13 +90,13 @@ def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it():
     views, folds = as_members(probs), folds_of(300, 3)
     crossed = cross_fit(views, labels, folds, BAGGED, HONEST)
     for fold in range(3):
-        rest, here = folds != fold, folds == fold
+        training_rows, held_out_rows = folds != fold, folds == fold
         ids = views["m0"].ids
-        less = align(views, ids[rest])
-        chain = fit_chain(less, labels[rest], folds[rest], BAGGED, HONEST)
-        probs_here, labels_here = apply_chain(chain, align(views, ids[here]))
-        assert np.allclose(crossed.probs[here], probs_here, atol=1e-6)
-        assert np.array_equal(crossed.decided[here], labels_here)
+        training_views = align(views, ids[training_rows])
+        chain = fit_chain(training_views, labels[training_rows], folds[training_rows], BAGGED, HONEST)
+        held_out_probs, held_out_labels = apply_chain(chain, align(views, ids[held_out_rows]))
+        assert np.allclose(crossed.probs[held_out_rows], held_out_probs, atol=1e-6)
+        assert np.array_equal(crossed.decided[held_out_rows], held_out_labels)
 
 
 def test_near_equal_members_are_blended_equally():
@@ -107,7 +107,7 @@ def test_near_equal_members_are_blended_equally():
     assert chosen.count("equal") >= 4
 
 
-def test_where_weights_are_worth_more_than_their_error_they_are_chosen():
+def test_weights_whose_gain_exceeds_their_error_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
     result = fit_and_score_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
     assert result.chain.blend.method == "bagged"
@@ -187,10 +187,10 @@ def test_a_loaded_chain_gives_identical_outputs(tmp_path):
         )
         chain = fit_chain(views, labels, folds_of(300), settings, HONEST)
         chain.save(tmp_path / "chain.json")
-        back = Chain.load(tmp_path / "chain.json")
-        assert back.digest() == chain.digest()
-        for one, two in zip(apply_chain(chain, views), apply_chain(back, views), strict=True):
-            assert np.array_equal(one, two)
+        loaded_chain = Chain.load(tmp_path / "chain.json")
+        assert loaded_chain.digest() == chain.digest()
+        for output, loaded_output in zip(apply_chain(chain, views), apply_chain(loaded_chain, views), strict=True):
+            assert np.array_equal(output, loaded_output)
     (tmp_path / "chain.json").write_text("{}")
     with pytest.raises(UserError, match="is not a valid chain"):
         Chain.load(tmp_path / "chain.json")
@@ -250,16 +250,16 @@ def test_metrics_of_probabilities_are_cross_fitted_too(name):
 
 def test_progress_reaches_its_end():
     labels, probs = draw([1.0, 1.5], rows=200)
-    seen = []
+    progress = []
     fit_and_score_chain(
-        as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: seen.append(at)
+        as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: progress.append(at)
     )
-    assert seen[0] == (1, 16) and seen[-1] == (16, 16)
+    assert progress[0] == (1, 16) and progress[-1] == (16, 16)
 
 
-def with_views(rows=400, **more):
+def with_views(rows=400, **options):
     """A member whose second view helps, whose third harms."""
-    labels, probs = draw([1.5, 1.5, 8.0], rows=rows, **more)
+    labels, probs = draw([1.5, 1.5, 8.0], rows=rows, **options)
     ids = np.array([f"i{n:05}" for n in range(rows)])
     return labels, {
         "m0": ViewPredictions(ids, ("identity", "flip_lr", "broken"), np.stack(list(probs), 1).astype(np.float16))
@@ -272,15 +272,15 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     effect = fit_and_score_chain(views, labels, folds, BAGGED, HONEST).view_effects["m0"]
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
-        rest = np.flatnonzero(folds != k)
-        policy = fit_policy(views["m0"], labels, rest, F1, SETTINGS.policy)
+        training_rows = np.flatnonzero(folds != k)
+        policy = fit_policy(views["m0"], labels, training_rows, F1, SETTINGS.policy)
         after[folds == k] = mix_views(views["m0"], policy, "mean").argmax(1)[folds == k]
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
     assert effect.value == F1.evaluate(labels, after, 5) - F1.evaluate(labels, plain, 5)
 
 
-def test_without_a_policy_views_change_nothing_whatever_the_metric():
+def test_without_a_policy_views_change_nothing_for_any_metric():
     labels, views = with_views()
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
@@ -299,10 +299,12 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
         blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", calibrations=("temperature",)),
     )
     crossed = cross_fit(views, labels, folds, settings, HONEST)
-    here, ids = folds == 2, views["m0"].ids
-    chain = fit_chain(align(views, ids[~here]), labels[~here], folds[~here], settings, HONEST)
+    held_out_rows, ids = folds == 2, views["m0"].ids
+    chain = fit_chain(
+        align(views, ids[~held_out_rows]), labels[~held_out_rows], folds[~held_out_rows], settings, HONEST
+    )
     assert chain.view_mixing == mixing and (chain.temperatures["m0"] == 1) == (mixing == "rank")
-    assert np.allclose(crossed.probs[here], apply_chain(chain, align(views, ids[here]))[0], atol=1e-6)
+    assert np.allclose(crossed.probs[held_out_rows], apply_chain(chain, align(views, ids[held_out_rows]))[0], atol=1e-6)
 
 
 def test_a_measured_spread_over_seeds_widens_the_gain_over_a_single_member():
@@ -314,7 +316,7 @@ def test_a_measured_spread_over_seeds_widens_the_gain_over_a_single_member():
     assert judged.over_best.error == plain.over_best.error and judged.chain.digest() == plain.chain.digest()
 
 
-def test_thresholds_are_a_candidate_where_classes_have_an_order_alone():
+def test_thresholds_are_a_candidate_only_for_ordered_classes():
     labels, probs = draw([1.0, 1.5], rows=200)
     rules = replace(DECISION, rules=("argmax", "prior", "thresholds"))
     tried = {}
@@ -351,10 +353,10 @@ def test_another_seed_selects_the_same_candidate(noise):
 
 
 def with_leaking_folds(folds, tuned, labels, probs):
-    """A world where the rows of tuned folds are all right for every member: what tuning on them does, exaggerated."""
-    known = np.isin(folds, tuned)
+    """Predictions that are correct on all rows of the tuned folds: an exaggerated effect of tuning."""
+    is_tuned = np.isin(folds, tuned)
     probs = probs.copy()
-    probs[:, known] = 0.9 * np.eye(probs.shape[2], dtype=np.float32)[labels[known]] + 0.1 * probs[:, known]
+    probs[:, is_tuned] = 0.9 * np.eye(probs.shape[2], dtype=np.float32)[labels[is_tuned]] + 0.1 * probs[:, is_tuned]
     return probs
 
 
@@ -388,10 +390,10 @@ def test_if_every_fold_chose_hyperparameters_all_rows_are_scored_as_optimistic()
 
 def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_saw_its_fold():
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
-    views, folds, seen = as_members(probs), folds_of(300, 30), []
+    views, folds, progress = as_members(probs), folds_of(300, 30), []
     settings = replace(HONEST, blocks=3)
-    result = fit_and_score_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: seen.append(at))
-    assert result.blocks == 3 and seen[-1] == (7, 7)  # not 1 + 30 + 435
+    result = fit_and_score_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: progress.append(at))
+    assert result.blocks == 3 and progress[-1] == (7, 7)  # not 1 + 30 + 435
     changed_labels = np.where(folds == 4, (labels + 1) % 5, labels)
     again = cross_fit(views, changed_labels, folds, SETTINGS, settings)
     assert np.array_equal(again.decided[folds == 4], result.cross_fitted.decided[folds == 4])

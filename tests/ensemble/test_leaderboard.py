@@ -14,27 +14,27 @@ def band(labels, output, metric, classes, rows):
     return interval(expected_scores(labels, output, metric, classes, rows, 500, seed=0), rows)
 
 
-def test_nineteen_leaderboards_of_twenty_fall_within_the_interval():
+def test_about_19_of_20_leaderboards_are_within_the_interval():
     labels, (probs,) = draw([1.5], rows=20_000)
-    given = probs.argmax(1)
-    seen = slice(2000)
-    low, high = band(labels[seen], given[seen], F1, 5, 300)
+    predicted = probs.argmax(1)
+    oof_rows = slice(2000)
+    low, high = band(labels[oof_rows], predicted[oof_rows], F1, 5, 300)
     boards = np.arange(2000, 20_000).reshape(60, 300)
-    inside = sum(low <= F1.evaluate(labels[b], given[b], 5) <= high for b in boards)
+    inside = sum(low <= F1.evaluate(labels[b], predicted[b], 5) <= high for b in boards)
     assert inside >= 53
-    narrow = band(labels[seen], given[seen], F1, 5, 3000)
+    narrow = band(labels[oof_rows], predicted[oof_rows], F1, 5, 3000)
     assert high - low > 1.5 * (narrow[1] - narrow[0])
 
 
 @pytest.mark.parametrize("name", ["macro_f1", "macro_f1_present"])
-def test_the_interval_covers_95_of_100_leaderboards_of_104_unequal_classes(name):
+def test_the_95_percent_interval_covers_leaderboards_of_104_unequal_classes(name):
     """A short version of benchmarks/leaderboard_coverage.py: 15 competitions instead of 300."""
     result = coverage(truth(2), METRICS[name], 12_753, (450, 2_214, 7_382), 15, seed=1, resamples=100, boards=300)
     for inside, distance in result:
         assert 0.90 <= inside <= 0.99 and abs(distance) < 0.5
 
 
-def test_where_classes_have_no_test_row_the_definition_decides():
+def test_classes_without_test_rows_count_according_to_the_metric():
     """104 classes, 450 rows: about a fifth of the classes is absent and counts 0 in one definition only."""
     law, rng = truth(2), np.random.default_rng(0)
     labels, predicted = law.rows(12_753, rng)
@@ -42,7 +42,7 @@ def test_where_classes_have_no_test_row_the_definition_decides():
     assert present[0] > every[1]
 
 
-def test_a_board_too_small_to_hold_every_class_still_has_an_interval():
+def test_a_leaderboard_without_some_classes_has_an_interval():
     labels, (probs,) = draw([1.5], rows=300)
     assert np.isfinite(band(labels, probs, METRICS["mean_column_auc"], 5, 12)).all()
 
@@ -57,7 +57,7 @@ def test_the_interval_ends_at_the_best_score_and_is_never_a_point():
     assert 0 <= low < high  # in the known unit: smaller is better
 
 
-def test_any_number_of_rows_is_answered_from_a_few():
+def test_the_interval_for_any_number_of_rows_is_interpolated():
     """Between computed sizes the spread follows 1 / sqrt(rows), the middle 1 / rows."""
     points = (ExpectedScore(400, 0.90, 0.010, 0.005, 1.0), ExpectedScore(100, 0.87, 0.022, 0.005, 1.0))
     low, high = interval(points, 200)

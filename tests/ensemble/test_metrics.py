@@ -44,7 +44,7 @@ REFERENCES = {
 @settings(max_examples=60, deadline=None)
 @given(table=tables())
 def test_every_metric_equals_scikit_learn(name, table):
-    assert METRICS[name].score(*table) == pytest.approx(REFERENCES[name](*table), abs=1e-12)
+    assert METRICS[name].evaluate(*table) == pytest.approx(REFERENCES[name](*table), abs=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,13 +62,13 @@ def test_equal_probabilities_rank_by_class_number():
     assert METRICS["top_5"].evaluate(np.array([5, 5]), flat) == 0
 
 
-def test_a_class_nobody_has_or_predicts_counts_as_0():
+def test_a_class_without_rows_and_predictions_counts_as_0():
     assert METRICS["macro_f1"].evaluate(np.array([0, 1]), np.array([0, 1]), 4) == 0.5
     assert METRICS["macro_f1_present"].evaluate(np.array([0, 1]), np.array([0, 1]), 4) == 1
     assert METRICS["macro_f1_present"].evaluate(np.array([0, 1]), np.array([0, 2]), 4) == pytest.approx(1 / 3)
 
 
-def test_a_sure_and_wrong_float32_row_costs_what_scikit_learn_says():
+def test_the_loss_of_a_confident_wrong_float32_row_agrees_with_scikit_learn():
     labels, probs = np.array([0, 1]), np.array([[0, 1], [0.25, 0.75]], np.float32)
     assert METRICS["log_loss"].evaluate(labels, probs) == pytest.approx(-reference.log_loss(labels, probs), abs=1e-6)
 
@@ -92,6 +92,6 @@ def test_kappa_of_one_class_given_to_all_rows_of_it_is_1():
     assert METRICS["quadratic_kappa"].evaluate(np.zeros(3, int), np.zeros(3, int), 3) == 1
 
 
-def test_an_unknown_metric_is_answered_with_the_known_ones():
+def test_an_unknown_metric_is_an_error_with_the_known_ones():
     with pytest.raises(UserError, match="'f1' is not known; expected one of macro_f1"):
         metric_named("f1")

@@ -1,4 +1,4 @@
-"""Candidates whose true scores are known: the optimism of the best of them is what the module says."""
+"""The computed optimism of the best candidate agrees with the true one where true scores are known."""
 
 import numpy as np
 import pytest
@@ -8,20 +8,20 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
 
 ACCURACY = METRICS["accuracy"]
-ROWS, CLASSES, WORLDS = 300, 3, 120
+ROWS, CLASSES, SIMULATIONS = 300, 3, 120
 
 
 def outputs(rng: np.random.Generator, labels: np.ndarray, accuracies: np.ndarray, common: float) -> list[np.ndarray]:
-    """(N,) labels per candidate; a share `common` of the rows is answered by all candidates alike."""
-    same, one = rng.random(len(labels)) < common, rng.random(len(labels))
-    draws = [np.where(same, one, rng.random(len(labels))) for _ in accuracies]
+    """(N,) labels per candidate; all candidates predict a share `common` of the rows identically."""
+    is_common, common_draw = rng.random(len(labels)) < common, rng.random(len(labels))
+    draws = [np.where(is_common, common_draw, rng.random(len(labels))) for _ in accuracies]
     return [np.where(draw < accuracy, labels, (labels + 1) % CLASSES) for draw, accuracy in zip(draws, accuracies)]
 
 
 def true_and_expected(accuracies: np.ndarray, common: float) -> tuple[np.ndarray, np.ndarray]:
-    """Per world: the winner's score minus its true accuracy, and the optimism that is computed from the outputs."""
+    """Per simulation: score minus true accuracy of the best candidate, and the optimism computed from the outputs."""
     optimism, expected = [], []
-    for seed in range(WORLDS):
+    for seed in range(SIMULATIONS):
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, CLASSES, ROWS)
         candidates = outputs(rng, labels, accuracies, common)
@@ -36,7 +36,7 @@ def true_and_expected(accuracies: np.ndarray, common: float) -> tuple[np.ndarray
 @pytest.mark.parametrize("common", [0.0, 0.8])
 def test_the_optimism_of_equal_candidates_is_the_true_one_within_error(candidates: int, common: float) -> None:
     optimism, expected = true_and_expected(np.full(candidates, 0.8), common)
-    error = optimism.std() / WORLDS**0.5
+    error = optimism.std() / SIMULATIONS**0.5
     assert abs(optimism.mean() - expected.mean()) < 2.5 * error
     assert expected.mean() > 0
 

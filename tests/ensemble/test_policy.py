@@ -16,21 +16,23 @@ F1 = METRICS["macro_f1"]
 
 
 def member(views, rows=800, seed=0):
-    """Views of one member: each its own noise on the same evidence. noise None = a copy of identity."""
+    """Views of one member, each with its own noise on the same evidence; noise None: a copy of identity."""
     labels, probs = draw([noise for noise in views.values() if noise is not None], rows, seed=seed)
-    result, taken = {}, iter(probs)
+    probs_of_view, drawn_probs = {}, iter(probs)
     for name, noise in views.items():
-        result[name] = result["identity"] if noise is None else next(taken)
+        probs_of_view[name] = probs_of_view["identity"] if noise is None else next(drawn_probs)
     ids = np.array([f"i{n}" for n in range(rows)])
-    return labels, ViewPredictions(ids, tuple(result), np.stack(list(result.values()), 1).astype(np.float16))
+    return labels, ViewPredictions(
+        ids, tuple(probs_of_view), np.stack(list(probs_of_view.values()), 1).astype(np.float16)
+    )
 
 
-def fit(labels, views, settings, **more):
-    return fit_policy(views, labels, np.arange(len(labels)), F1, settings, **more)
+def fit(labels, views, settings, **options):
+    return fit_policy(views, labels, np.arange(len(labels)), F1, settings, **options)
 
 
 @pytest.mark.parametrize("by", ["log_likelihood", "metric"])
-def test_a_view_that_helps_is_taken_and_one_that_harms_is_not(by):
+def test_a_helpful_view_is_selected_and_a_harmful_one_is_not(by):
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
     policy = fit(labels, views, replace(POLICY, by=by))
     assert policy.keys() == {"identity", "flip_lr"}
@@ -48,7 +50,7 @@ def test_a_view_that_changes_nothing_is_ignored():
         assert fit(labels, views, replace(POLICY, method=method)) == {"identity": 1.0}
 
 
-def test_views_that_differ_in_a_late_row_alone_are_two_views():
+def test_views_that_differ_only_in_a_late_row_are_distinct():
     _, views = member({"identity": 1.5, "twin": None})
     probs = views.probs.copy()
     probs[-1, 1] = probs[-1, 1][::-1]
@@ -63,22 +65,23 @@ def test_lower_confidence_alone_does_not_select_a_view():
     ids = np.arange(2000).astype(str)
     views = ViewPredictions(ids, ("identity", "blur"), np.stack([sure, blurred], 1).astype(np.float16))
     log_loss = METRICS["log_loss"]
-    assert log_loss.evaluate(labels, blurred) > log_loss.evaluate(labels, sure)  # and yet it knows nothing more
+    # The blurred view has the better likelihood although it contains no more information.
+    assert log_loss.evaluate(labels, blurred) > log_loss.evaluate(labels, sure)
     assert fit(labels, views, POLICY).get("blur", 0) < 0.5
 
 
 @pytest.mark.parametrize("by", ["log_likelihood", "metric"])
 def test_a_gain_within_its_standard_error_keeps_the_plain_view(by):
     # A second view with the same information and none of its own.
-    taken = []
+    selected = []
     for seed in range(10):
         rng = np.random.default_rng(seed)
         labels, (probs,) = draw([1.5], 300, seed=seed)
         other = softmax(np.log(probs) + 0.02 * rng.normal(size=probs.shape))
         ids = np.arange(300).astype(str)
         views = ViewPredictions(ids, ("identity", "jitter"), np.stack([probs, other], 1).astype(np.float16))
-        taken.append("jitter" in fit(labels, views, replace(POLICY, by=by)))
-    assert sum(taken) <= 4
+        selected.append("jitter" in fit(labels, views, replace(POLICY, by=by)))
+    assert sum(selected) <= 4
 
 
 def test_the_cost_of_the_views_used_stays_within_its_limit():
@@ -107,7 +110,7 @@ def test_the_identity_policy_is_bit_identical_to_prediction_without_tta():
     assert np.array_equal(mix_views(views, {"identity": 1.0}, "mean"), views.probs[:, 0].astype(np.float32))
 
 
-def test_a_member_of_one_view_of_any_name_is_taken_as_it_is():
+def test_a_member_with_one_view_is_used_unchanged_whatever_the_name_of_the_view():
     labels, views = member({"given": 1.5})
     assert fit(labels, views, POLICY) == {"given": 1.0}
 
@@ -136,10 +139,10 @@ def test_every_view_left_out_has_its_reason():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "twin": None, "rot180": 9.0})
     policy = fit(labels, views, POLICY)
     assert rejected_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
-    few = replace(POLICY, seconds_limit=1.0)  # one view, each counting a second
-    (one,) = fit(labels, views, few)
-    other = {"identity": "flip_lr", "flip_lr": "identity"}[one]
-    assert rejected_views(views, labels, F1, few, {one: 1.0})[other] == "adds nothing"
+    limited = replace(POLICY, seconds_limit=1.0)  # one view, each counting a second
+    (used_view,) = fit(labels, views, limited)
+    unused_view = {"identity": "flip_lr", "flip_lr": "identity"}[used_view]
+    assert rejected_views(views, labels, F1, limited, {used_view: 1.0})[unused_view] == "adds nothing"
     assert rejected_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
 
 

@@ -12,7 +12,7 @@ def views(ids, probs, names=("identity",)):
     return ViewPredictions(np.array(ids), names, np.asarray(probs, np.float16).reshape(len(ids), len(names), -1))
 
 
-def test_rows_come_in_the_order_asked_for():
+def test_rows_are_returned_in_the_requested_order():
     assert Predictions(IDS, PROBS).rows(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
 
 
@@ -39,7 +39,7 @@ def test_float16_rows_of_many_classes_still_sum_to_one():
     ViewPredictions(np.arange(50).astype(str), ("identity",), probs[:, None])
 
 
-def test_files_give_back_what_was_saved_and_the_same_bytes_twice(tmp_path):
+def test_saved_predictions_are_loaded_unchanged_and_files_are_reproducible(tmp_path):
     table = Predictions(IDS, PROBS)
     for name in ("one.npz", "two.npz"):
         table.save(tmp_path / name)
@@ -72,7 +72,7 @@ def test_a_truncated_or_missing_file_is_an_error_with_its_name(tmp_path):
         ViewPredictions.load(tmp_path / "gone.npz")
 
 
-def test_fold_models_are_averaged_by_id_not_by_place():
+def test_fold_models_are_averaged_by_id_not_by_position():
     mean = mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["b", "a"], [[0.5, 0.5], [1, 0]])])
     assert mean.ids.tolist() == ["a", "b"]
     assert mean.probs[:, 0].tolist() == [[1, 0], [0.25, 0.75]]
@@ -80,21 +80,21 @@ def test_fold_models_are_averaged_by_id_not_by_place():
         mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["a", "c"], [[1, 0], [1, 0]])])
 
 
-def test_out_of_fold_parts_join_without_overlap():
-    whole = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
-    assert whole.rows(np.array(["b"])).tolist() == [[[0, 1]]]
+def test_overlapping_out_of_fold_parts_are_an_error():
+    joined = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
+    assert joined.rows(np.array(["b"])).tolist() == [[[0, 1]]]
     with pytest.raises(UserError, match="appear more than once, first a"):
         concatenate_folds([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
     with pytest.raises(UserError, match="different views"):
         concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
 
 
-def test_a_view_that_was_not_predicted_is_refused_with_those_that_were():
+def test_a_missing_view_is_an_error_with_the_available_ones():
     with pytest.raises(UserError, match="view 'rot90' was not predicted; found identity"):
         views(["a"], [[1, 0]]).view("rot90")
 
 
-def test_a_class_called_id_has_its_own_column_beside_the_ids(tmp_path):
+def test_a_class_named_id_has_its_own_column(tmp_path):
     (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n008,0.5,0.5\n")
     table = Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"])
     assert table.ids.tolist() == ["007", "008"] and table.probs.tolist() == [[0.25, 0.75], [0.5, 0.5]]

@@ -8,11 +8,11 @@ from competition.ensemble.rare_classes import one_wrong_row, small_class_warning
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 
 
-def reported_over_true(metric, rows: int, worlds: int = 300, classes: int = 30, right: float = 0.8) -> float:
-    """The mean reported standard error of 30 classes of `rows` rows by the spread of the score over worlds."""
+def reported_over_true(metric, rows: int, simulations: int = 300, classes: int = 30, right: float = 0.8) -> float:
+    """Mean reported standard error for 30 classes of `rows` rows, divided by the spread of the score over simulations."""
     rng, labels = np.random.default_rng(rows), np.repeat(np.arange(classes), rows)
     scores, errors = [], []
-    for _ in range(worlds):
+    for _ in range(simulations):
         wrong = (labels + rng.integers(1, classes, len(labels))) % classes
         predicted = np.where(rng.random(len(labels)) < right, labels, wrong)
         scores.append(metric.evaluate(labels, predicted, classes))
@@ -32,23 +32,23 @@ def test_a_class_of_one_row_is_as_uncertain_as_the_next_rarest_classes():
     labels = np.repeat([0, 1, 2], [1, 40, 400])
     predicted = labels.copy()
     predicted[1:11] = 2  # a quarter of class 1 is wrong
-    alone = resampled(labels, [predicted], METRICS["macro_f1"], 3, 2000, seed=0)[0]
-    everyone_else = resampled(labels[1:], [predicted[1:]], METRICS["macro_f1"], 3, 2000, seed=0)[0]
-    assert alone.std() > 2 * everyone_else.std()
-    assert alone.std() == pytest.approx(np.sqrt(0.25 * 0.75) / 3, rel=0.1)
+    with_rare_class = resampled(labels, [predicted], METRICS["macro_f1"], 3, 2000, seed=0)[0]
+    without_rare_class = resampled(labels[1:], [predicted[1:]], METRICS["macro_f1"], 3, 2000, seed=0)[0]
+    assert with_rare_class.std() > 2 * without_rare_class.std()
+    assert with_rare_class.std() == pytest.approx(np.sqrt(0.25 * 0.75) / 3, rel=0.1)
 
 
-def test_borrowed_rows_keep_what_happened_to_them_and_change_their_class():
+def test_borrowed_rows_keep_their_outcome_and_get_the_borrowing_class():
     labels = np.array([0] + [1] * 29 + [2] * 50)
     predicted = labels.copy()
     predicted[1:4] = 2, 0, 1
     probs = np.eye(3)[predicted]
-    grown, (given, likely) = with_borrowed_rows(labels, [predicted, probs])
-    assert np.array_equal(grown[80:], np.zeros(29, int)) and np.array_equal(grown[:80], labels)
-    assert given[80:84].tolist() == [2, 1, 0, 0]  # another class, the lender for the borrower, right, right
-    assert np.array_equal(likely.argmax(1), given)
+    extended_labels, (predicted_classes, extended_probs) = with_borrowed_rows(labels, [predicted, probs])
+    assert np.array_equal(extended_labels[80:], np.zeros(29, int)) and np.array_equal(extended_labels[:80], labels)
+    assert predicted_classes[80:84].tolist() == [2, 1, 0, 0]  # another class, lending class, correct, correct
+    assert np.array_equal(extended_probs.argmax(1), predicted_classes)
     two = np.repeat([0, 1], [2, 10])
-    assert len(with_borrowed_rows(two, [two])[0]) == 12  # nobody needs to borrow
+    assert len(with_borrowed_rows(two, [two])[0]) == 12  # no class borrows rows
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -62,7 +62,7 @@ def test_a_result_without_a_mistake_has_an_error_of_one_row(name):
         assert score.error == pytest.approx(1 / 200)
 
 
-def test_one_wrong_row_is_what_the_bootstrap_says_when_one_row_is_wrong():
+def test_the_error_of_one_wrong_row_agrees_with_the_bootstrap():
     labels = np.arange(300) % 3
     once = labels.copy()
     once[0] = 1

@@ -31,7 +31,7 @@ def test_equal_weights_give_the_score_itself_for_every_metric(name):
     assert scored.effective_rows == pytest.approx(900)
 
 
-def test_series_that_are_right_or_wrong_together_make_the_error_larger():
+def test_correlated_rows_of_a_series_make_the_error_larger():
     rng = np.random.default_rng(0)
     series = np.repeat(np.arange(50), 8)
     right = np.repeat(rng.random(50) < 0.8, 8)

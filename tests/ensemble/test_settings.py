@@ -16,7 +16,7 @@ from competition.ensemble.settings import chain_settings, validate_params
         ("methods", ("bag",), "blend.methods: 'bag' is not known"),
     ],
 )
-def test_an_unknown_candidate_is_refused_before_anything_is_trained(key, names, answer):
+def test_an_unknown_candidate_is_an_error_before_training(key, names, answer):
     params = load_params(ROOT / "params.yaml")
     with pytest.raises(UserError) as user_error:
         validate_params(replace(params, blend=replace(params.blend, **{key: names})))

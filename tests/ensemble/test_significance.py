@@ -40,11 +40,11 @@ def test_one_or_two_changed_rows_are_neither_a_gain_nor_a_loss_nor_a_reason_to_c
 
 
 def test_a_gain_of_one_standard_error_is_noise_but_may_decide_a_choice():
-    hair = Difference(0.0014, 0.0014, -0.0014, 0.0042, changed=20, corrected=12, corrupted=8, swap_p=0.32)
-    assert verdict(hair) == "noise" and not hair.is_better
-    assert gain(hair) == "+0.0014 ± 0.0014, noise (p = 0.32)"
-    more = replace(hair, value=0.0015)
-    assert verdict(more) == "noise" and more.is_better
+    one_error = Difference(0.0014, 0.0014, -0.0014, 0.0042, changed=20, corrected=12, corrupted=8, swap_p=0.32)
+    assert verdict(one_error) == "noise" and not one_error.is_better
+    assert gain(one_error) == "+0.0014 ± 0.0014, noise (p = 0.32)"
+    above_one_error = replace(one_error, value=0.0015)
+    assert verdict(above_one_error) == "noise" and above_one_error.is_better
 
 
 def test_a_verdict_needs_both_the_exact_test_and_the_standard_error():
@@ -79,7 +79,7 @@ def test_where_every_row_counts_the_same_swapping_is_mcnemars_test(corrected, co
 
 
 def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
-    """Fourteen rare rows are set right and thirty common ones spoilt: accuracy falls, macro-F1 rises."""
+    """Fourteen rare rows are corrected and thirty common rows broken: accuracy falls, macro-F1 rises."""
     labels = np.repeat([0, 1, 2], [3000, 20, 20])
     before, after = labels.copy(), labels.copy()
     before[3000:3007], before[3020:3027] = 0, 0
@@ -92,22 +92,22 @@ def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
 
 
 @pytest.mark.parametrize("name", [s.name for s in SETTINGS if s.metric == "accuracy"])
-def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_accuracy(name):
-    """10,000 pairs: by accuracy a difference depends on the numbers of corrected and corrupted rows alone."""
-    setting, rng, known = SETTING[name], np.random.default_rng(5), {}
+def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_accuracy(name):
+    """10,000 pairs: for accuracy, a difference depends only on the numbers of corrected and corrupted rows."""
+    setting, rng, is_significant = SETTING[name], np.random.default_rng(5), {}
     rate = setting.own * (1 - setting.own)
     corrected, corrupted, _ = rng.multinomial(setting.rows, [rate, rate, 1 - 2 * rate], size=10_000).T
     for pair in set(zip(corrected.tolist(), corrupted.tolist(), strict=True)):
         labels = np.zeros(setting.rows, int)
         before, after = labels.copy(), labels.copy()
         before[: pair[0]], after[pair[0] : sum(pair)] = 1, 1
-        known[pair] = paired(labels, before, after, ACCURACY, 2, 100, seed=0).is_significant
-    verdicts = [known[pair] for pair in zip(corrected.tolist(), corrupted.tolist(), strict=True)]
+        is_significant[pair] = paired(labels, before, after, ACCURACY, 2, 100, seed=0).is_significant
+    verdicts = [is_significant[pair] for pair in zip(corrected.tolist(), corrupted.tolist(), strict=True)]
     assert np.mean(verdicts) <= allowed(0.05, 10_000)
 
 
 @pytest.mark.parametrize("name", ["macro-F1, 10 classes", "macro-F1, 10 classes, 80 rows", "macro-F1, 104 classes"])
-def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_macro_f1(name, monkeypatch):
+def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_macro_f1(name, monkeypatch):
     """A short version of benchmarks/false_verdicts.py."""
     monkeypatch.setattr(significance, "SWAPS", 200)
     pairs = 100 if "104" in name else 250
@@ -116,7 +116,7 @@ def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_ma
     assert np.mean([d.is_better for d in result]) <= allowed(0.16, pairs)
 
 
-def test_equally_good_classifiers_are_told_apart_in_at_most_5_of_100_pairs_by_log_loss():
+def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_log_loss():
     result = list(differences(SETTING["log loss, 10 classes"], 400, seed=2))
     assert np.mean([d.is_significant for d in result]) <= allowed(0.05, 400)
 

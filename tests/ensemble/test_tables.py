@@ -28,7 +28,7 @@ def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows()
     assert best.honest.value <= max(r.honest.value for r in rows[:3])
 
 
-def test_the_table_of_views_says_what_each_way_corrects_and_corrupts():
+def test_the_table_of_views_counts_corrected_and_corrupted_rows():
     labels, probs = draw([1.5, 1.5, 8.0], rows=400)
     ids = np.array([f"i{n}" for n in range(400)])
     table = np.stack(list(probs), 1).astype(np.float16)

@@ -14,11 +14,11 @@ def images(side=16, batch=2, seed=0):
     return np.random.default_rng(seed).uniform(0, 255, (batch, side, side, 3)).astype(np.float32)
 
 
-def seen(name, pixels):
+def view_output(name, pixels):
     return np.asarray(get_views([name])[0](pixels))
 
 
-def test_identity_returns_its_very_input():
+def test_identity_returns_its_input_unchanged():
     pixels = images()
     assert get_views(["identity"])[0](pixels) is pixels
 
@@ -43,55 +43,56 @@ def test_identity_returns_its_very_input():
         ("flip_lr+shift_up_2", lambda x: np.pad(x[:, :, ::-1], ((0, 0), (0, 2), (0, 0), (0, 0)), "edge")[:, 2:]),
     ],
 )
-def test_a_view_is_what_its_name_says(name, expected):
-    assert np.array_equal(seen(name, images()), expected(images()))
+def test_each_view_equals_its_numpy_definition(name, expected):
+    assert np.array_equal(view_output(name, images()), expected(images()))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla(name):
     view = get_views([name])[0]
     pixels = images()
-    one = seen(name, pixels)
-    assert one.shape == pixels.shape and one.dtype == np.float32
-    assert np.array_equal(one, seen(name, pixels))
-    assert one.min() >= 0 and one.max() <= 255.001
+    output = view_output(name, pixels)
+    assert output.shape == pixels.shape and output.dtype == np.float32
+    assert np.array_equal(output, view_output(name, pixels))
+    assert output.min() >= 0 and output.max() <= 255.001
     compiled = tf.function(view, jit_compile=True, input_signature=[tf.TensorSpec(pixels.shape, tf.float32)])
-    assert np.allclose(compiled(tf.constant(pixels)), one, atol=1e-2)
+    assert np.allclose(compiled(tf.constant(pixels)), output, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_image_does_not_depend_on_its_neighbours_in_the_batch(name):
     pixels = images(batch=3)
-    assert np.array_equal(seen(name, pixels)[1:2], seen(name, pixels[1:2]))
+    assert np.array_equal(view_output(name, pixels)[1:2], view_output(name, pixels[1:2]))
 
 
 @pytest.mark.parametrize("name", [n for n in ALL if "ight" not in n and "dark" not in n])
-def test_a_grey_image_stays_itself_in_every_view_that_moves_pixels(name):
+def test_a_grey_image_is_unchanged_by_every_view_that_moves_pixels(name):
     grey = np.full((1, 16, 16, 3), 77.0, np.float32)
-    assert np.allclose(seen(name, grey), 77, atol=1e-4)
+    assert np.allclose(view_output(name, grey), 77, atol=1e-4)
 
 
 def test_a_crop_is_a_corner_and_a_scale_is_about_the_middle():
     corner = np.zeros((1, 16, 16, 3), np.float32)
     corner[:, 0, 0] = 255
-    assert seen("crop_top_left", corner).max() > 200
-    assert seen("crop_bottom_right", corner).max() == 0 and seen("crop_center", corner).max() == 0
+    assert view_output("crop_top_left", corner).max() > 200
+    assert view_output("crop_bottom_right", corner).max() == 0 and view_output("crop_center", corner).max() == 0
     assert (
-        seen("crop_top_right", corner[:, :, ::-1]).max() > 200 and seen("crop_bottom_left", corner[:, ::-1]).max() > 200
+        view_output("crop_top_right", corner[:, :, ::-1]).max() > 200
+        and view_output("crop_bottom_left", corner[:, ::-1]).max() > 200
     )
     square = np.zeros((1, 16, 16, 3), np.float32)
     square[:, 4:12, 4:12] = 255
-    assert seen("scale_125", square).mean() > square.mean() * 1.2
-    smaller = seen("scale_75", square)
+    assert view_output("scale_125", square).mean() > square.mean() * 1.2
+    smaller = view_output("scale_75", square)
     assert smaller.mean() < square.mean() * 0.8
     assert np.allclose(smaller, smaller[:, ::-1, ::-1])  # still in the middle
 
 
-def test_groups_stand_for_their_views_each_once():
+def test_a_group_contains_each_of_its_views_once():
     assert len(expand_views(["ten_crops"])) == 10
     assert expand_views(["identity", "dihedral"]) == GROUPS["dihedral"]
     pixels = images()
-    turned = {seen(name, pixels).tobytes() for name in GROUPS["dihedral"]}
+    turned = {view_output(name, pixels).tobytes() for name in GROUPS["dihedral"]}
     assert len(turned) == 8  # all different: none is a no-op
 
 
@@ -109,11 +110,11 @@ def test_the_same_name_gives_the_same_function():
         ("five_crop", "five_crops"),
     ],
 )
-def test_an_unknown_view_is_answered_with_the_nearest_name(name, hint):
+def test_an_unknown_view_is_an_error_with_the_nearest_name(name, hint):
     with pytest.raises(UserError, match=hint):
         expand_views([name])
 
 
-def test_a_quarter_turn_of_an_oblong_is_refused():
+def test_a_quarter_turn_of_a_non_square_image_is_an_error():
     with pytest.raises(UserError, match="needs square images"):
-        seen("rot90", np.zeros((1, 8, 16, 3), np.float32))
+        view_output("rot90", np.zeros((1, 8, 16, 3), np.float32))

@@ -1,4 +1,4 @@
-"""A small world: rows of a few classes, members that see them through their own noise."""
+"""Small simulated predictions: members share the evidence of each row and add their own noise."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from competition.ensemble.selection import HonestSettings
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    hot = np.exp(logits - logits.max(-1, keepdims=True))
-    return (hot / hot.sum(-1, keepdims=True)).astype(np.float32)
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return (exponentials / exponentials.sum(-1, keepdims=True)).astype(np.float32)
 
 
 def draw(

@@ -1,4 +1,4 @@
-"""What the stand-ins have in common as HTTP servers: a body is read whole, an answer has its length."""
+"""Base class of the fake servers' HTTP handlers: reads request bodies and sends responses with their length."""
 
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
@@ -27,4 +27,4 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: tests look at `calls`."""
+        """Log nothing; tests inspect `calls`."""

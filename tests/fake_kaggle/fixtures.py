@@ -25,11 +25,11 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def said():
-    """What a client told its user."""
+def messages():
+    """The messages of the client to its user."""
     return []
 
 
 @pytest.fixture
-def client(kaggle, home, said):
-    return Client(kaggle.environment(home), QUICK, said.append)
+def client(kaggle, home, messages):
+    return Client(kaggle.environment(home), QUICK, messages.append)

@@ -1,7 +1,7 @@
-"""Google Cloud Storage on loopback, for TensorFlow's own gs:// file system, whose endpoint is fixed.
+"""A fake Google Cloud Storage server on loopback, for TensorFlow's gs:// file system, whose endpoint is fixed.
 
-libcurl inside TensorFlow honours https_proxy, and CURL_CA_BUNDLE names a certificate of ours: so a CONNECT proxy that
-answers for www.googleapis.com and storage.googleapis.com itself is all it takes. `environment()` gives the variables.
+libcurl inside TensorFlow honours https_proxy and CURL_CA_BUNDLE. A CONNECT proxy with its own certificate therefore
+responds in place of www.googleapis.com and storage.googleapis.com. `environment()` returns the variables.
 """
 
 import json
@@ -71,7 +71,7 @@ class Proxy(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Storage(Answering):
@@ -80,55 +80,55 @@ class Storage(Answering):
     gcs: FakeGcs
 
     def do_GET(self) -> None:
-        path, query = self._asked()
-        if found := re.fullmatch(r"/storage/v1/b/([^/]+)", path):
-            self._bucket(found.group(1)) is not None and self._json({"name": found.group(1), "location": "US"})
-        elif found := re.fullmatch(r"/storage/v1/b/([^/]+)/o", path):
-            self._list(found.group(1), query)
-        elif found := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)", path):
-            data = self._object(found.group(1), unquote(found.group(2)))
+        path, query = self._parsed_request()
+        if match := re.fullmatch(r"/storage/v1/b/([^/]+)", path):
+            self._bucket(match.group(1)) is not None and self._json({"name": match.group(1), "location": "US"})
+        elif match := re.fullmatch(r"/storage/v1/b/([^/]+)/o", path):
+            self._list(match.group(1), query)
+        elif match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)", path):
+            data = self._object(match.group(1), unquote(match.group(2)))
             if data is not None:
-                self._json(self._about(unquote(found.group(2)), data))
-        elif found := re.fullmatch(r"/([^/]+)/(.+)", path):
-            self._read(found.group(1), unquote(found.group(2)))
+                self._json(self._metadata(unquote(match.group(2)), data))
+        elif match := re.fullmatch(r"/([^/]+)/(.+)", path):
+            self._read(match.group(1), unquote(match.group(2)))
 
     def do_POST(self) -> None:
-        path, query = self._asked()
+        path, query = self._parsed_request()
         body = self._body()
-        if found := re.fullmatch(r"/upload/storage/v1/b/([^/]+)/o", path):
-            if self._bucket(found.group(1)) is None:
+        if match := re.fullmatch(r"/upload/storage/v1/b/([^/]+)/o", path):
+            if self._bucket(match.group(1)) is None:
                 return
             name = query["name"][0]
             if query["uploadType"] == ["media"]:
-                self.gcs.buckets[found.group(1)][name] = body
-                self._json(self._about(name, body))
+                self.gcs.buckets[match.group(1)][name] = body
+                self._json(self._metadata(name, body))
                 return
             key = f"s{len(self.gcs.sessions)}"
-            self.gcs.sessions[key] = (found.group(1), name, b"")
+            self.gcs.sessions[key] = (match.group(1), name, b"")
             self._send(200, b"", {"Location": f"https://www.googleapis.com/upload/session/{key}"})
-        elif found := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)/rewriteTo/b/([^/]+)/o/(.+)", path):
-            data = self._object(found.group(1), unquote(found.group(2)))
+        elif match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)/rewriteTo/b/([^/]+)/o/(.+)", path):
+            data = self._object(match.group(1), unquote(match.group(2)))
             if data is not None:
-                self.gcs.buckets[found.group(3)][unquote(found.group(4))] = data
-                self._json({"done": True, "resource": self._about(unquote(found.group(4)), data)})
+                self.gcs.buckets[match.group(3)][unquote(match.group(4))] = data
+                self._json({"done": True, "resource": self._metadata(unquote(match.group(4)), data)})
 
     def do_PUT(self) -> None:
-        path, _ = self._asked()
+        path, _ = self._parsed_request()
         key = path.rsplit("/", 1)[-1]
-        bucket, name, before = self.gcs.sessions[key]
-        whole = before + self._body()
-        self.gcs.sessions[key] = (bucket, name, whole)
-        self.gcs.buckets[bucket][name] = whole
-        self._json(self._about(name, whole))
+        bucket, name, received = self.gcs.sessions[key]
+        data = received + self._body()
+        self.gcs.sessions[key] = (bucket, name, data)
+        self.gcs.buckets[bucket][name] = data
+        self._json(self._metadata(name, data))
 
     def do_DELETE(self) -> None:
-        path, _ = self._asked()
-        found = re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)", path)
-        if found and self._object(found.group(1), unquote(found.group(2))) is not None:
-            del self.gcs.buckets[found.group(1)][unquote(found.group(2))]
+        path, _ = self._parsed_request()
+        match = re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)", path)
+        if match and self._object(match.group(1), unquote(match.group(2))) is not None:
+            del self.gcs.buckets[match.group(1)][unquote(match.group(2))]
             self._send(204, b"")
 
-    def _asked(self) -> tuple[str, dict[str, list[str]]]:
+    def _parsed_request(self) -> tuple[str, dict[str, list[str]]]:
         parts = urlsplit(self.path)
         self.gcs.calls.append(f"{self.command} {parts.path}")
         return parts.path, parse_qs(parts.query)
@@ -146,46 +146,46 @@ class Storage(Answering):
         return self.gcs.buckets[name]
 
     def _object(self, bucket: str, name: str) -> bytes | None:
-        found = self._bucket(bucket)
-        if found is None:
+        objects = self._bucket(bucket)
+        if objects is None:
             return None
-        if name not in found:
+        if name not in objects:
             self._json({"error": {"code": 404, "message": "No such object"}}, 404)
             return None
-        return found[name]
+        return objects[name]
 
     def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
-        found = self._bucket(bucket)
-        if found is None:
+        objects = self._bucket(bucket)
+        if objects is None:
             return
         prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
         items, prefixes = [], set()
-        for name in sorted(found):
-            rest = name[len(prefix) :]
+        for name in sorted(objects):
+            remainder = name[len(prefix) :]
             if not name.startswith(prefix):
                 continue
-            if delimiter and delimiter in rest:
-                prefixes.add(prefix + rest.split(delimiter)[0] + delimiter)
+            if delimiter and delimiter in remainder:
+                prefixes.add(prefix + remainder.split(delimiter)[0] + delimiter)
             else:
-                items.append(self._about(name, found[name]))
+                items.append(self._metadata(name, objects[name]))
         self._json({"items": items, "prefixes": sorted(prefixes)})
 
     def _read(self, bucket: str, name: str) -> None:
         data = self._object(bucket, name)
         if data is None:
             return
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if not wanted:
+        range_match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if not range_match:
             self._send(200, data)
             return
-        start, end = int(wanted.group(1)), int(wanted.group(2))
+        start, end = int(range_match.group(1)), int(range_match.group(2))
         if start >= len(data):
             self._send(416, b"")
             return
         part = data[start : end + 1]
         self._send(206, part, {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(data)}"})
 
-    def _about(self, name: str, data: bytes) -> dict[str, Any]:
+    def _metadata(self, name: str, data: bytes) -> dict[str, Any]:
         return {"name": name, "size": str(len(data)), "generation": "1", "updated": "2026-01-01T00:00:00.000Z"}
 
     def _json(self, value: Any, status: int = 200) -> None:

@@ -1,4 +1,4 @@
-"""Where a kernel of the stand-in for Kaggle really runs."""
+"""Runs the kernels of the fake Kaggle server in a process."""
 
 import json
 import os
@@ -21,11 +21,12 @@ sys.meta_path.insert(0, Hide())
 
 
 def run_kernel(
-    run: Run, sources: Mapping[str, Mapping[str, bytes]], hidden: Sequence[str], around: Mapping[str, str]
+    run: Run, sources: Mapping[str, Mapping[str, bytes]], hidden: Sequence[str], extra_environment: Mapping[str, str]
 ) -> None:
     """Execute the pushed script in a clean folder: ./working, ../input/<competition>, ../input/<dataset>.
 
-    sources: name below ../input -> file -> bytes.  hidden: modules that it does not find.  around: its environment.
+    sources: name below ../input -> file -> bytes.  hidden: modules that cannot be imported.
+    extra_environment: further environment variables.
     """
     working = run.folder / "working"
     working.mkdir(parents=True)
@@ -46,7 +47,7 @@ def run_kernel(
         "PATH": os.environ["PATH"],
         "HOME": str(run.folder),
         "PYTHONPATH": str(site),
-        **around,
+        **extra_environment,
     }
     run.status = "RUNNING"
     process = subprocess.Popen(

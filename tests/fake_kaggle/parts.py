@@ -1,4 +1,4 @@
-"""What the stand-in for Kaggle is made of: a competition, a version of a kernel, an answer that is no JSON."""
+"""Data of the fake Kaggle server: a competition, a version of a kernel, responses other than JSON."""
 
 import io
 import zipfile
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 STORAGE = "http://storage.test"
-SIGNATURE = "X-Goog-Signature=planted5ignature0f0link"  # must never be seen anywhere
+SIGNATURE = "X-Goog-Signature=planted5ignature0f0link"  # must never appear in any output
 LOGIN_PAGE = b"<!DOCTYPE html><html><title>Kaggle: Log in</title></html>"
 
 
@@ -21,13 +21,13 @@ class Contest:
     kernels_only: bool = False
     closed: bool = False
     leaderboard: tuple[tuple[str, str], ...] = ()  # (team, score), best first
-    user_rank: int = 0  # 0 = Kaggle does not tell
-    listed: dict[str, int] | None = None  # another listing than the true one
+    user_rank: int = 0  # 0: unknown
+    listed: dict[str, int] | None = None  # a listing that differs from the files
     archive: bytes = b""
     # bytes of a csv -> (status, public, private, error)
     score: Callable[[bytes], tuple[str, str, str, str]] = lambda data: ("COMPLETE", "0.9", "", "")
 
-    sent_as_zip: tuple[str, ...] = ()  # files that come as a zip of one when asked for alone
+    sent_as_zip: tuple[str, ...] = ()  # files that are sent as a zip with one file if downloaded alone
 
     def sent(self, name: str) -> bytes:
         data = self.files[name]
@@ -47,15 +47,15 @@ class Run:
     failure: str = ""
     log: list[str] = field(default_factory=list)
     polls: int = 0
-    unlisted: int = 0  # so many looks at the kernel do not show this version yet
+    unlisted: int = 0  # the number of requests for the kernel that do not show this version yet
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as zipped:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            zipped.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return packed.getvalue()
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
 
 
 class Http(Exception):

@@ -1,4 +1,4 @@
-"""The stand-in for Kaggle on the wire: requests in, answers and faults out."""
+"""HTTP handler of the fake Kaggle server: requests, responses and injected faults."""
 
 import base64
 import contextlib
@@ -27,27 +27,27 @@ class Handler(Answering):
 
     def do_POST(self) -> None:
         method = urlsplit(self.path).path.rsplit("/", 1)[-1]
-        ask = json.loads(self._body() or b"{}")
-        self.kaggle.calls.append((method, ask))
+        request = json.loads(self._body() or b"{}")
+        self.kaggle.calls.append((method, request))
         self.kaggle.headers.append((method, dict(self.headers)))
         try:
             fault = self.kaggle.fault(method)
-            if self._misbehave(fault):
+            if self._inject_fault(fault):
                 return
             self._authorize(method)
-            answer = getattr(self.kaggle, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())(ask)
-            if fault == "lost":  # done, but the answer never arrives
+            response = getattr(self.kaggle, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())(request)
+            if fault == "lost":  # processed, but the response is lost
                 self._drop()
-            elif fault == "after:hold":  # done, but the answer is held back
+            elif fault == "after:hold":  # processed, but the response is delayed
                 self.kaggle.held.set()
                 self.kaggle.released.wait(600)
                 self._drop()
-            elif fault.startswith("after:"):  # done, but a gateway answers in its place
+            elif fault.startswith("after:"):  # processed, but a gateway responds with an error
                 self._json(int(fault[6:]), {"code": int(fault[6:]), "message": "Gateway timeout"})
-            elif isinstance(answer, Redirect):
-                self._send(302, b"", {"Location": answer.url})
+            elif isinstance(response, Redirect):
+                self._send(302, b"", {"Location": response.url})
             else:
-                self._json(200, answer)
+                self._json(200, response)
         except Http as error:
             self._json(error.status, {"code": error.status, "message": str(error)}, error.headers)
 
@@ -57,13 +57,13 @@ class Handler(Answering):
         self.kaggle.headers.append((f"GET {kind}", dict(self.headers)))
         if kind == "archives":
             self.kaggle.calls.append(("archive", dict(self.headers)))
-            self._stored("archive", self.kaggle.contests[rest[0]].archive)
+            self._send_stored("archive", self.kaggle.contests[rest[0]].archive)
         elif kind == "files":  # one file of a competition
             name = unquote("/".join(rest[1:]))
             self.kaggle.calls.append(("file", {"name": name, **self.headers}))
-            self._stored("file", self.kaggle.contests[rest[0]].sent(name), md5=True)
+            self._send_stored("file", self.kaggle.contests[rest[0]].sent(name), md5=True)
         elif kind == "outputs":
-            if not self._misbehave(self.kaggle.fault("output")):
+            if not self._inject_fault(self.kaggle.fault("output")):
                 self._send(200, (self.kaggle.folder / rest[0] / "working" / "/".join(rest[1:])).read_bytes())
         elif "logs/stream" in parts.path:
             self._log("/".join(parts.path.split("/")[-2:]))
@@ -77,23 +77,23 @@ class Handler(Answering):
         data = self._body()
         self.kaggle.calls.append(("upload", dict(self.headers)))
         self.kaggle.headers.append(("PUT", dict(self.headers)))
-        if not self._misbehave(self.kaggle.fault("upload")):
+        if not self._inject_fault(self.kaggle.fault("upload")):
             self.kaggle.uploads[token]["data"] = data
             self._send(200, b"")
 
     def _authorize(self, method: str) -> None:
-        told = self.headers.get("Authorization", "")
+        authorization = self.headers.get("Authorization", "")
         basic = base64.b64encode(f"{self.kaggle.username}:{self.kaggle.key}".encode()).decode()
-        if method != "IntrospectToken" and told not in {f"Basic {basic}", f"Bearer {self.kaggle.token}"}:
+        if method != "IntrospectToken" and authorization not in {f"Basic {basic}", f"Bearer {self.kaggle.token}"}:
             raise Http(401, "Unauthenticated")
 
-    def _misbehave(self, fault: str) -> bool:
-        """Faults that any answer can have; True when the answer is given."""
+    def _inject_fault(self, fault: str) -> bool:
+        """Inject a fault that any response may have; return True if a response was sent."""
         kind, _, value = fault.partition(":")
         if kind == "429":
-            raise_or_send = {"Retry-After": value} if value else {}
+            headers = {"Retry-After": value} if value else {}
             body = {"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}
-            self._json(429, body, raise_or_send)
+            self._json(429, body, headers)
         elif kind in {"400", "401", "403", "404", "500", "503"}:
             self._json(int(kind), {"code": int(kind), "message": value or f"error {kind}"})
         elif kind == "plain":  # a status without a body, as a gateway sends it
@@ -119,19 +119,19 @@ class Handler(Answering):
             return False
         return True
 
-    def _stored(self, what: str, data: bytes, md5: bool = False) -> None:
-        """An object of the storage, or the part of it that is asked for. what: whose faults count."""
+    def _send_stored(self, fault_method: str, data: bytes, md5: bool = False) -> None:
+        """Send an object of the storage or the requested range of it. fault_method: key of `faults`."""
         self.kaggle.served = 0.0
-        fault, etag = self.kaggle.fault(what), f'"{hashlib.md5(data).hexdigest()}"'
-        if self._misbehave(fault):
+        fault, etag = self.kaggle.fault(fault_method), f'"{hashlib.md5(data).hexdigest()}"'
+        if self._inject_fault(fault):
             return
         start = 0
-        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if wanted and self.headers.get("If-Range", etag) == etag:
-            start = int(wanted.group(1))
+        range_match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if range_match and self.headers.get("If-Range", etag) == etag:
+            start = int(range_match.group(1))
         body = data[start:]
         kind, _, value = fault.partition(":")
-        if kind == "gzip":  # of a proxy in between
+        if kind == "gzip":  # like a proxy that compresses
             self._send(200, gzip.compress(body), {"Content-Encoding": "gzip"})
             return
         if kind == "flip":
@@ -156,12 +156,12 @@ class Handler(Answering):
             body = body[: len(body) // 2]
         try:
             step = max(1, len(body) // 40) if kind in {"slow", "hang"} else len(body) or 1
-            for place in range(0, len(body), step):
-                self.wfile.write(body[place : place + step])
-                self.kaggle.served = min(1.0, (place + step) / len(body))
+            for offset in range(0, len(body), step):
+                self.wfile.write(body[offset : offset + step])
+                self.kaggle.served = min(1.0, (offset + step) / len(body))
                 if kind == "slow":
                     time.sleep(float(value or 0.05))
-                if kind == "hang" and place >= len(body) // 2:
+                if kind == "hang" and offset >= len(body) // 2:
                     self.kaggle.released.wait(60)
                     break
         except (BrokenPipeError, ConnectionResetError):
@@ -178,12 +178,12 @@ class Handler(Answering):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        run, told = runs[-1], 0
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who followed it has left
-            while run.status in {"QUEUED", "RUNNING"} or told < len(run.log):
-                for line in run.log[told:]:
+        run, sent_lines = runs[-1], 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the reader has disconnected
+            while run.status in {"QUEUED", "RUNNING"} or sent_lines < len(run.log):
+                for line in run.log[sent_lines:]:
                     self.wfile.write(f"data: {json.dumps({'stream_name': 'stdout', 'data': line})}\n\n".encode())
-                    told += 1
+                    sent_lines += 1
                 self.wfile.flush()
                 time.sleep(0.05)
             self.wfile.write(b"data: END_OF_LOG\n\n")
@@ -196,8 +196,10 @@ class Handler(Answering):
         """End the connection with a TCP reset."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
-        with Path(os.devnull).open("r+b") as nothing:  # closes the socket at once, whoever else holds its file
-            os.dup2(nothing.fileno(), self.connection.fileno())
+        with Path(os.devnull).open(
+            "r+b"
+        ) as null_file:  # closes the socket immediately, although other objects hold its file
+            os.dup2(null_file.fileno(), self.connection.fileno())
 
     def _drop(self) -> None:
         self.close_connection = True

@@ -1,4 +1,4 @@
-"""A little competition and little patience, for tests of the client."""
+"""A small competition and short timeouts for tests of the client."""
 
 from competition.kaggle.client import Patience
 

@@ -13,17 +13,17 @@ from competition.kaggle import archive
 FILES = {"train/a.jpg": b"a" * 1000, "train/b.jpg": bytes(range(256)) * 40, "sample_submission.csv": b"id,label\n"}
 
 
-def make(path, members):
+def write_zip(path, members):
     """members: (name or ZipInfo, bytes) pairs."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive_file:
         for name, data in members:
-            zipped.writestr(name, data)
+            archive_file.writestr(name, data)
     return path
 
 
 @pytest.fixture
-def good(tmp_path):
-    return make(tmp_path / "good.zip", FILES.items())
+def valid_zip(tmp_path):
+    return write_zip(tmp_path / "valid.zip", FILES.items())
 
 
 def link(name="link", target=b"/etc/passwd"):
@@ -32,20 +32,20 @@ def link(name="link", target=b"/etc/passwd"):
     return info, target
 
 
-def tree(folder):
+def file_contents(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_valid_archive_is_unpacked_completely(tmp_path, good):
+def test_a_valid_archive_is_unpacked_completely(tmp_path, valid_zip):
     sizes = {name: len(data) for name, data in FILES.items()}
-    seen = []
-    verified = archive.verify(good, sizes, 200, lambda done, total: seen.append((done, total)))
+    progress = []
+    verified = archive.verify(valid_zip, sizes, 200, lambda done, total: progress.append((done, total)))
     assert verified.files == sizes
-    assert seen[-1] == (sum(sizes.values()), sum(sizes.values()))
-    (tmp_path / "raw").mkdir()  # empty is as good as absent
-    assert archive.extract(good, tmp_path / "raw", 200) == list(FILES)
-    assert tree(tmp_path / "raw") == FILES
-    assert {p.name for p in tmp_path.iterdir()} == {"good.zip", "raw"}
+    assert progress[-1] == (sum(sizes.values()), sum(sizes.values()))
+    (tmp_path / "raw").mkdir()  # an empty folder may exist
+    assert archive.extract(valid_zip, tmp_path / "raw", 200) == list(FILES)
+    assert file_contents(tmp_path / "raw") == FILES
+    assert {p.name for p in tmp_path.iterdir()} == {"valid.zip", "raw"}
 
 
 UNSAFE = {
@@ -69,20 +69,23 @@ UNSAFE = {
 @pytest.mark.parametrize("name", UNSAFE)
 def test_an_unsafe_archive_is_refused_as_a_whole(tmp_path, name):
     members, message = UNSAFE[name]
-    path = make(tmp_path / "evil.zip", [("good.txt", b"good"), *members])
+    path = write_zip(tmp_path / "evil.zip", [("good.txt", b"good"), *members])
     before = {p.name for p in tmp_path.iterdir()}
-    for act in (lambda: archive.extract(path, tmp_path / "raw", 200), lambda: archive.verify(path, {}, 200)):
+    for unpack_or_verify in (
+        lambda: archive.extract(path, tmp_path / "raw", 200),
+        lambda: archive.verify(path, {}, 200),
+    ):
         with pytest.raises(UserError, match="refused") as user_error:
-            act()
+            unpack_or_verify()
         assert message in str(user_error.value)
     assert {p.name for p in tmp_path.iterdir()} == before
 
 
-def test_a_name_with_a_nul_is_refused(tmp_path, good):
-    data = good.read_bytes()
-    good.write_bytes(data.replace(b"train/a.jpg", b"train/a\0jpg"))
+def test_a_name_with_a_nul_is_refused(tmp_path, valid_zip):
+    data = valid_zip.read_bytes()
+    valid_zip.write_bytes(data.replace(b"train/a.jpg", b"train/a\0jpg"))
     with pytest.raises(UserError, match="unsafe path"):
-        archive.extract(good, tmp_path / "raw", 200)
+        archive.extract(valid_zip, tmp_path / "raw", 200)
 
 
 def flip_a_byte(data):
@@ -100,72 +103,72 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, good, name):
+def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, valid_zip, name):
     damage, message = DAMAGED[name]
-    good.write_bytes(damage(good.read_bytes()))
+    valid_zip.write_bytes(damage(valid_zip.read_bytes()))
     with pytest.raises(UserError, match=message):
-        archive.verify(good, {}, 200)
+        archive.verify(valid_zip, {}, 200)
     with pytest.raises(UserError, match=message):
-        archive.extract(good, tmp_path / "raw", 200)
-    assert [p.name for p in tmp_path.iterdir()] == ["good.zip"]
+        archive.extract(valid_zip, tmp_path / "raw", 200)
+    assert [p.name for p in tmp_path.iterdir()] == ["valid.zip"]
 
 
-def test_names_and_sizes_must_match_the_listing(good):
+def test_names_and_sizes_must_match_the_listing(valid_zip):
     sizes = {name: len(data) for name, data in FILES.items()}
     with pytest.raises(UserError, match=r"lacks 1 listed files: test/c\.jpg"):
-        archive.verify(good, {**sizes, "test/c.jpg": 5}, 200)
+        archive.verify(valid_zip, {**sizes, "test/c.jpg": 5}, 200)
     with pytest.raises(UserError, match=r"has 1 files of another size: train/a.jpg \(1000 bytes, listed 999\)"):
-        archive.verify(good, {**sizes, "train/a.jpg": 999}, 200)
+        archive.verify(valid_zip, {**sizes, "train/a.jpg": 999}, 200)
     short = {"train/a.jpg": 1000}
-    verified = archive.verify(good, short, 200)
+    verified = archive.verify(valid_zip, short, 200)
     assert verified.files == short
     assert verified.notes[0].endswith("are not in the listing are left out: train/b.jpg, sample_submission.csv")
-    verified = archive.verify(good, short, 200, only_listed=False)
+    verified = archive.verify(valid_zip, short, 200, only_listed=False)
     assert verified.files == sizes
     assert "that are not in the listing are unpacked as well" in verified.notes[0]
-    assert "could not be compared" in archive.verify(good, {}, 200).notes[0]
+    assert "could not be compared" in archive.verify(valid_zip, {}, 200).notes[0]
 
 
-def test_an_archive_larger_than_the_free_disk_space_is_refused_before_writing(tmp_path, good, monkeypatch):
+def test_an_archive_larger_than_the_free_disk_space_is_refused_before_writing(tmp_path, valid_zip, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1, 1, 100))
-    with pytest.raises(UserError, match=r"good.zip unpacks to 0.0 MB, .* free: free disk space"):
-        archive.extract(good, tmp_path / "raw", 200)
-    assert [p.name for p in tmp_path.iterdir()] == ["good.zip"]
+    with pytest.raises(UserError, match=r"valid.zip unpacks to 0.0 MB, .* free: free disk space"):
+        archive.extract(valid_zip, tmp_path / "raw", 200)
+    assert [p.name for p in tmp_path.iterdir()] == ["valid.zip"]
 
 
-def test_a_full_disk_leaves_only_the_archive(tmp_path, good):
+def test_a_full_disk_leaves_only_the_archive(tmp_path, valid_zip):
     code = (
         "import resource, signal, sys, pathlib; from competition.kaggle import archive\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "archive.extract(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 200)"
     )
-    done = subprocess.run([sys.executable, "-c", code, good, tmp_path / "raw"], capture_output=True, text=True)
-    assert "could not be unpacked into" in done.stderr.splitlines()[-1]
-    assert [p.name for p in tmp_path.iterdir()] == ["good.zip"]
+    process = subprocess.run([sys.executable, "-c", code, valid_zip, tmp_path / "raw"], capture_output=True, text=True)
+    assert "could not be unpacked into" in process.stderr.splitlines()[-1]
+    assert [p.name for p in tmp_path.iterdir()] == ["valid.zip"]
 
 
 def test_after_a_kill_during_unpacking_the_next_run_succeeds(tmp_path):
-    path = make(tmp_path / "big.zip", [(f"{n}.bin", bytes(1000)) for n in range(50)])
+    path = write_zip(tmp_path / "big.zip", [(f"{n}.bin", bytes(1000)) for n in range(50)])
     code = (
         "import os, sys, pathlib, time; from competition.kaggle import archive\n"
         "def slow(done, total):\n    print(done, flush=True); time.sleep(0.05)\n"
         "archive.extract(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 200, slow)"
     )
-    running = subprocess.Popen([sys.executable, "-c", code, path, tmp_path / "raw"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", code, path, tmp_path / "raw"], stdout=subprocess.PIPE)
     for _ in range(5):
-        running.stdout.readline()
-    running.send_signal(signal.SIGKILL)
-    running.wait()
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     assert not (tmp_path / "raw").exists()
     archive.extract(path, tmp_path / "raw", 200)
-    assert len(tree(tmp_path / "raw")) == 50
+    assert len(file_contents(tmp_path / "raw")) == 50
     assert {p.name for p in tmp_path.iterdir()} == {"big.zip", "raw"}
 
 
-def test_a_folder_that_is_not_empty_is_never_overwritten(tmp_path, good):
+def test_a_folder_that_is_not_empty_is_never_overwritten(tmp_path, valid_zip):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "mine").write_text("mine")
     with pytest.raises(UserError, match="not an empty folder"):
-        archive.extract(good, tmp_path / "raw", 200)
-    assert tree(tmp_path / "raw") == {"mine": b"mine"}
+        archive.extract(valid_zip, tmp_path / "raw", 200)
+    assert file_contents(tmp_path / "raw") == {"mine": b"mine"}

@@ -19,86 +19,87 @@ from competition.kaggle.client import KaggleError, competition_slug
 ROOT = Path(__file__).parents[2]
 
 
-def tree(folder):
+def file_contents(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def whole(kaggle, folder):
-    """The archive is the server's, byte for byte, and sealed."""
-    zipped = folder / "flowers.zip"
-    return zipped.read_bytes() == kaggle.contests["flowers"].archive and (folder / "flowers.json").exists()
+def is_complete(kaggle, folder):
+    """Return True if the archive equals the server's and its manifest exists."""
+    archive = folder / "flowers.zip"
+    return archive.read_bytes() == kaggle.contests["flowers"].archive and (folder / "flowers.json").exists()
 
 
-def test_a_competition_is_fetched_whole_and_not_twice(kaggle, client, tmp_path):
-    cache, seen = tmp_path / "cache", []
+def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tmp_path):
+    cache, progress = tmp_path / "cache", []
     download.fetch(
         client,
         "https://www.kaggle.com/competitions/flowers/data",
         tmp_path / "raw",
         cache,
         200,
-        lambda *n: seen.append(n),
+        lambda *n: progress.append(n),
     )
-    assert tree(tmp_path / "raw") == kaggle.contests["flowers"].files
-    assert whole(kaggle, cache)
-    assert seen
-    again = download.download(client, "flowers", cache, 200)
-    assert (again.fresh, again.verified.files["sample_submission.csv"]) == (False, 17)
+    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert is_complete(kaggle, cache)
+    assert progress
+    download_result = download.download(client, "flowers", cache, 200)
+    assert (download_result.fresh, download_result.verified.files["sample_submission.csv"]) == (False, 17)
     assert kaggle.count("DownloadDataFiles") == 1
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
 
 
-PASSING = {
+TEMPORARY_ERRORS = {
     "rate limit": ("DownloadDataFiles", ["429:1"]),
     "server error": ("DownloadDataFiles", ["500", "503"]),
     "dropped call": ("ListDataFiles", ["drop"]),
     "dropped at storage": ("archive", ["drop"]),
-    "storage trouble": ("archive", ["503"]),
+    "storage error": ("archive", ["503"]),
     "expired link": ("archive", ["expired"]),
     "cut once": ("archive", ["cut"]),
     "cut without a length": ("archive", ["nolength"]),
     "flipped byte": ("archive", ["flip"]),
-    "a page for an archive": ("archive", ["html"]),
-    "packed once more on the way": ("archive", ["gzip"]),
+    "web page instead of an archive": ("archive", ["html"]),
+    "compressed by a proxy": ("archive", ["gzip"]),
 }
 
 
-@pytest.mark.parametrize("name", PASSING)
-def test_what_passes_ends_with_the_right_file(kaggle, client, tmp_path, name):
-    method, faults = PASSING[name]
+@pytest.mark.parametrize("name", TEMPORARY_ERRORS)
+def test_a_temporary_error_is_retried_until_the_file_is_complete(kaggle, client, tmp_path, name):
+    method, faults = TEMPORARY_ERRORS[name]
     kaggle.faults[method] = list(faults)
     try:
         download.download(client, "flowers", tmp_path / "cache", 200)
-    except KaggleError:  # a clear sentence is allowed, the next run must end well
+    except KaggleError:  # an error is allowed if the next run succeeds
         assert not (tmp_path / "cache" / "flowers.json").exists()
         download.download(client, "flowers", tmp_path / "cache", 200)
-    assert whole(kaggle, tmp_path / "cache")
+    assert is_complete(kaggle, tmp_path / "cache")
     assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock") == [
         "flowers.json",
         "flowers.zip",
     ]
 
 
-def test_an_error_page_never_gets_into_a_part(kaggle, client, said, tmp_path):
+def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messages, tmp_path):
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
-    kaggle.faults["archive"] = ["cut", "", "expired"]  # a new try asks twice: for the object, then for its rest
+    # A new try sends two requests: for the object, then for the rest of it.
+    kaggle.faults["archive"] = ["cut", "", "expired"]
     download.download(client, "flowers", tmp_path, 200)
-    assert whole(kaggle, tmp_path)
+    assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[-1] is not None
-    assert ranges[-1] == ranges[2]  # nothing of the part was lost to the error page
-    assert not any("downloading it again" in line for line in said)  # no damaged zip was put together first
+    assert ranges[-1] == ranges[2]  # the error page did not change the partial file
+    assert not any("downloading it again" in line for line in messages)  # no damaged zip was assembled
 
 
-def test_retry_after_is_honoured(kaggle, client, said, tmp_path):
+def test_retry_after_is_honoured(kaggle, client, messages, tmp_path):
     kaggle.faults["DownloadDataFiles"] = ["429:2"]
     started = time.monotonic()
     download.download(client, "flowers", tmp_path, 200)
     assert time.monotonic() - started > 2
-    assert said == ["Kaggle: try 2 of 3 in 2 s: too many requests"]
+    assert messages == ["Kaggle: try 2 of 3 in 2 s: too many requests"]
 
 
-def test_a_retry_after_beyond_all_patience_is_said_at_once(kaggle, client, tmp_path):
+def test_a_retry_after_that_is_too_long_is_reported_immediately(kaggle, client, tmp_path):
     kaggle.faults["DownloadDataFiles"] = ["429:1800"] * 9
     with pytest.raises(
         KaggleError,
@@ -108,29 +109,29 @@ def test_a_retry_after_beyond_all_patience_is_said_at_once(kaggle, client, tmp_p
     assert kaggle.count("DownloadDataFiles") == 1
 
 
-def test_a_listing_cut_short_by_the_rate_limit_is_a_short_listing(kaggle, client, tmp_path):
+def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
     assert download.download(client, "flowers", tmp_path, 200).verified.notes == [
         "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
 
-def test_a_listing_that_never_ends_is_left(kaggle, client, tmp_path, monkeypatch):
+def test_a_listing_that_repeats_its_page_token_is_ended(kaggle, client, tmp_path, monkeypatch):
     files = [{"name": name, "totalBytes": len(data)} for name, data in kaggle.contests["flowers"].files.items()]
     monkeypatch.setattr(kaggle, "list_data_files", lambda ask: {"files": files, "nextPageToken": "again"})
     assert download.download(client, "flowers", tmp_path, 200).verified.notes == []
     assert kaggle.count("ListDataFiles") == 2
 
 
-def test_what_is_here_and_whole_needs_no_kaggle(kaggle, client, tmp_path):
+def test_complete_local_files_are_used_without_kaggle(kaggle, client, tmp_path):
     download.download(client, "flowers", tmp_path / "cache", 200)
-    asked = len(kaggle.calls)
+    calls_before = len(kaggle.calls)
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
-    assert len(kaggle.calls) == asked
-    assert tree(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert len(kaggle.calls) == calls_before
+    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
 
 
-REFUSED = {
+PERMANENT_ERRORS = {
     "rules": (
         "DownloadDataFiles",
         "403:You must accept this competition's rules",
@@ -153,9 +154,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_each_failure_has_its_own_sentence_and_nothing_counts_as_done(kaggle, client, tmp_path, name):
-    method, fault, kind, message = REFUSED[name]
+@pytest.mark.parametrize("name", PERMANENT_ERRORS)
+def test_each_permanent_error_has_its_own_message_and_leaves_no_result(kaggle, client, tmp_path, name):
+    method, fault, kind, message = PERMANENT_ERRORS[name]
     kaggle.faults[method] = [fault] * 9
     with pytest.raises(KaggleError, match=message) as user_error:
         download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
@@ -165,7 +166,7 @@ def test_each_failure_has_its_own_sentence_and_nothing_counts_as_done(kaggle, cl
     assert not (tmp_path / "cache" / "flowers.json").exists()
 
 
-def test_rules_that_were_not_accepted_are_found_before_the_download(kaggle, client, tmp_path):
+def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, client, tmp_path):
     kaggle.contests["flowers"].entered = False
     with pytest.raises(KaggleError, match="rules of flowers are not accepted yet"):
         download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
@@ -178,10 +179,10 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
     download.download(impatient, "flowers", tmp_path, 200)
-    assert whole(kaggle, tmp_path)
+    assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[0] is None
-    assert any(ranges[1:])  # the second went on where the first stopped
+    assert any(ranges[1:])  # the second request continued where the first stopped
 
 
 def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
@@ -190,10 +191,10 @@ def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, cli
     data[len(data) // 2] ^= 255
     (tmp_path / "flowers.zip").write_bytes(data)
     assert download.download(client, "flowers", tmp_path, 200).fresh
-    assert whole(kaggle, tmp_path)
+    assert is_complete(kaggle, tmp_path)
 
 
-def test_damaged_twice_is_set_aside_and_never_done(kaggle, client, tmp_path):
+def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["flip"] * 9
     with pytest.raises(KaggleError, match=r"is damaged: .* kept as /.*/flowers.corrupt"):
         download.download(client, "flowers", tmp_path, 200)
@@ -201,30 +202,30 @@ def test_damaged_twice_is_set_aside_and_never_done(kaggle, client, tmp_path):
     assert not (tmp_path / "flowers.json").exists()
 
 
-def test_an_archive_without_a_listed_file_is_refused(kaggle, client, tmp_path):
+def test_an_archive_without_a_listed_file_is_an_error(kaggle, client, tmp_path):
     files = kaggle.contests["flowers"].files
     kaggle.contests["flowers"] = Contest(files, listed={**{n: len(d) for n, d in files.items()}, "train/02.tfrec": 9})
     with pytest.raises(KaggleError, match=r"lacks 1 listed files: train/02\.tfrec"):
         download.download(client, "flowers", tmp_path, 200)
 
 
-def test_two_at_once_the_second_says_so(kaggle, client, tmp_path):
+def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path):
     from filelock import FileLock
 
     with FileLock(tmp_path / ".flowers.lock"), pytest.raises(UserError, match="is being downloaded by another process"):
         download.download(client, "flowers", tmp_path, 200)
 
 
-def test_a_full_disk_is_a_sentence(kaggle, client, home, tmp_path):
+def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, home, tmp_path):
     code = CODE.replace("# limit", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "cache"], env=_env(client), capture_output=True, text=True
     )
-    assert "the download could not be written to disk" in done.stderr.splitlines()[-1]
+    assert "the download could not be written to disk" in process.stderr.splitlines()[-1]
     assert not (tmp_path / "cache" / "flowers.json").exists()
 
 
-# Ctrl-C does nothing in a process whose parent ignores it, as a shell's background jobs do: here it counts.
+# A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.
 CODE = """
 import os, pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -241,64 +242,69 @@ def _env(client):
 
 
 def _children(pid):
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
-    return [int(child) for child in found.stdout.split()]
+    process = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(child) for child in process.stdout.split()]
 
 
-@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopped_in_the_middle_nothing_is_done_and_the_next_run_ends_well(kaggle, client, tmp_path, with_signal):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succeeds(
+    kaggle, client, tmp_path, signal_number
+):
     kaggle.faults["archive"] = ["slow:0.1"]
-    running = subprocess.Popen([sys.executable, "-c", CODE, tmp_path], env=_env(client), stderr=subprocess.PIPE)
-    until = time.monotonic() + 20
-    while kaggle.count("archive") == 0 and time.monotonic() < until:
+    process = subprocess.Popen([sys.executable, "-c", CODE, tmp_path], env=_env(client), stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 20
+    while kaggle.count("archive") == 0 and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(random.random())
-    children = _children(running.pid)
-    running.send_signal(with_signal)
-    assert running.wait(20) not in {0, None}
+    children = _children(process.pid)
+    process.send_signal(signal_number)
+    assert process.wait(20) not in {0, None}
     time.sleep(0.5)
     assert children
     assert not any(Path(f"/proc/{child}/status").exists() and _alive(child) for child in children)
     assert not (tmp_path / "flowers.json").exists()
     download.download(client, "flowers", tmp_path, 200)
-    assert whole(kaggle, tmp_path)
+    assert is_complete(kaggle, tmp_path)
     assert sha256(tmp_path / "flowers.zip")
 
 
-def _killed_at(process, moment):
-    """Wait for the moment and kill; False when the process ended before it."""
+def _kill_when(process, condition):
+    """Kill the process once `condition()` is true; return False if it ended before."""
     while process.poll() is None:
-        if moment():
+        if condition():
             process.kill()
             return process.wait() == -signal.SIGKILL
         time.sleep(0.001)
     return False
 
 
-def test_twenty_kills_at_random_moments_and_the_same_command_ends_with_the_right_file(kaggle, client, tmp_path):
+def test_after_twenty_kills_at_random_moments_the_same_command_completes_the_file(kaggle, client, tmp_path):
     rng, tries, kills, cuts = random.Random(12), 0, 0, 0
     kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(6_000_000)})
     cache, environment = tmp_path / "cache", {**_env(client), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", CODE, cache]
-    while kills < 20 or cuts < 5:  # in the middle of the archive some of them must come, however fast this machine is
+    while kills < 20 or cuts < 5:  # at least 5 during the archive, on a machine of any speed
         tries += 1
         assert tries <= 80, (kills, cuts)
         kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
-        asked = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
-        what, share = rng.choice([*asked, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
+        calls_before = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
+        method, share = rng.choice([*calls_before, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if what == "archive":
-            kills += _killed_at(process, lambda share=share: kaggle.served >= min(share, 1))
+        if method == "archive":
+            kills += _kill_when(process, lambda share=share: kaggle.served >= min(share, 1))
             cuts += kaggle.served < 1
         else:
-            kills += _killed_at(process, lambda what=what, asked=asked: kaggle.count(what) > asked[what])
-        if (cache / "flowers.json").exists():  # sealed is whole, whenever the kill came
-            assert whole(kaggle, cache)
+            kills += _kill_when(
+                process, lambda method=method, calls_before=calls_before: kaggle.count(method) > calls_before[method]
+            )
+        if (cache / "flowers.json").exists():  # a file with a manifest is complete, whenever the process was killed
+            assert is_complete(kaggle, cache)
             shutil.rmtree(cache)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (done.returncode, whole(kaggle, cache)) == (0, True), done.stderr
+    process_result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (process_result.returncode, is_complete(kaggle, cache)) == (0, True), process_result.stderr
     assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
-    assert any(headers.get("Range") for name, headers in kaggle.calls if name == "archive")  # no part was wasted
+    ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
+    assert any(ranges)  # partial files were resumed
 
 
 def _alive(pid):
@@ -312,11 +318,11 @@ def _alive(pid):
 @pytest.mark.parametrize(
     "text", ["flowers", "https://www.kaggle.com/c/flowers", "kaggle.com/competitions/flowers/overview?x=1"]
 )
-def test_a_link_is_as_good_as_a_slug(text):
+def test_a_link_is_accepted_as_a_slug(text):
     assert competition_slug(text) == "flowers"
 
 
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
-def test_what_is_no_slug_is_refused(text):
+def test_an_invalid_slug_is_an_error(text):
     with pytest.raises(UserError, match="is not a competition: expected its slug"):
         competition_slug(text)

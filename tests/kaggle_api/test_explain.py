@@ -74,12 +74,12 @@ CLI = {
 
 
 @pytest.mark.parametrize("name", CLI)
-def test_what_the_kaggle_command_prints_is_explained(kaggle, home, name):
+def test_errors_printed_by_the_kaggle_command_are_explained(kaggle, home, name):
     variables, faults, printed, cause = CLI[name]
     kaggle.faults["ListDataFiles"] = list(faults)
     command = [sys.executable, "-c", "from kaggle.cli import main; main()", "competitions", "files", "absent"]
-    done = subprocess.run(command, env=kaggle.environment(home, **variables), capture_output=True, text=True)
-    text = done.stdout + done.stderr
+    process = subprocess.run(command, env=kaggle.environment(home, **variables), capture_output=True, text=True)
+    text = process.stdout + process.stderr
     assert printed in text
     explanation = explain(text)
     assert explanation is not None

@@ -1,4 +1,4 @@
-"""Four planted secrets: a key, a token, the Authorization header made of them, a signed link. None may be seen."""
+"""Four planted secrets (key, token, Authorization header, signed link) must never appear in output or files."""
 
 import base64
 import json
@@ -35,10 +35,10 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_strings_that_look_like_secrets_are_hidden(text):
-    shown = redact(text)
-    assert "planted" not in shown
-    assert "YWRhOnBsYW50" not in shown
-    assert "[hidden]" in shown
+    redacted = redact(text)
+    assert "planted" not in redacted
+    assert "YWRhOnBsYW50" not in redacted
+    assert "[hidden]" in redacted
 
 
 @pytest.mark.parametrize("form", [str, lambda s: base64.b64encode(s.encode()).decode(), lambda s: quote(s, safe="")])
@@ -50,11 +50,11 @@ def test_a_known_secret_is_hidden_in_every_form(form):
 @pytest.mark.parametrize(
     "text", ["macro-F1 0.98 +- 0.01", "the key 'epoch' is unknown", "tokens: 12", "sha256 9f86d081884c7d65"]
 )
-def test_plain_sentences_stay_as_they_are(text):
+def test_plain_sentences_are_not_changed(text):
     assert redact(text) == text
 
 
-def test_the_clients_environment_has_one_credential_and_no_strays(tmp_path):
+def test_the_environment_of_the_client_has_one_credential_and_no_unrelated_variables(tmp_path):
     environment = {
         "PATH": "/bin",
         "HOME": str(tmp_path),
@@ -68,26 +68,26 @@ def test_the_clients_environment_has_one_credential_and_no_strays(tmp_path):
         "KAGGLE_API_ENVIRONMENT": "TEST",
         "PYTHONPATH": "/evil",
     }
-    found = credentials.find_credential(environment)
-    assert (found.kind, found.source, found.username) == ("key", "KAGGLE_USERNAME and KAGGLE_KEY", "ada")
-    clean = credentials.child_environment(environment, found)
+    credential = credentials.find_credential(environment)
+    assert (credential.kind, credential.source, credential.username) == ("key", "KAGGLE_USERNAME and KAGGLE_KEY", "ada")
+    clean = credentials.child_environment(environment, credential)
     assert clean.keys() == {"PATH", "HOME", "KAGGLE_USERNAME", "KAGGLE_KEY", "PYTHONIOENCODING", "PYTHONUNBUFFERED"}
-    assert "k-1234" not in repr(found)
+    assert "k-1234" not in repr(credential)
 
 
-def test_a_token_decides_alone_and_says_so(tmp_path):
+def test_a_token_has_precedence_over_a_key_with_a_warning(tmp_path):
     environment = {
         "HOME": str(tmp_path),
         "KAGGLE_API_TOKEN": "KGAT_abcdefgh",
         "KAGGLE_USERNAME": "ada",
         "KAGGLE_KEY": "k-1234",
     }
-    found = credentials.find_credential(environment)
-    assert (found.source, found.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is ignored because of it",))
-    assert "KAGGLE_KEY" not in credentials.child_environment(environment, found)
+    credential = credentials.find_credential(environment)
+    assert (credential.source, credential.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is ignored because of it",))
+    assert "KAGGLE_KEY" not in credentials.child_environment(environment, credential)
 
 
-def test_every_place_of_a_credential_is_known_in_the_clients_order(tmp_path):
+def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
     def put(name, text):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,8 +135,8 @@ try:
     download.fetch(client, "flowers", folder / "raw", folder / "cache", 200)
     file = folder / "s.csv"
     file.write_text("id,label\\n")
-    way = submit.by_file(file, "s.csv")
-    request = submit.SubmissionRequest("flowers", way, "0" * 64, "note", resend=False, listing_lag=1.0)
+    method = submit.by_file(file, "s.csv")
+    request = submit.SubmissionRequest("flowers", method, "0" * 64, "note", resend=False, listing_lag=1.0)
     print(submit.submit(client, request))
 except UserError:
     traceback.print_exc()
@@ -154,27 +154,27 @@ except UserError:
         ({"GetSubmissionLimits": ["401"]}, True),
     ],
 )
-def test_no_planted_secret_is_seen_whatever_happens(kaggle, home, tmp_path, faults, with_token):
+def test_no_planted_secret_appears_after_success_or_failure(kaggle, home, tmp_path, faults, with_token):
     kaggle.faults.update({method: list(queue) for method, queue in faults.items()})
-    more = {"KAGGLE_API_TOKEN": kaggle.token} if with_token else {}
-    strays = {
+    token_variable = {"KAGGLE_API_TOKEN": kaggle.token} if with_token else {}
+    unrelated_variables = {
         "VERBOSE": "1",
         "VERBOSE_OUTPUT": "true",
         "KAGGLE_TOKEN": "junk",
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(tmp_path),
     }
-    environment = kaggle.environment(home, **more, **strays)
-    done = subprocess.run(
+    environment = kaggle.environment(home, **token_variable, **unrelated_variables)
+    process = subprocess.run(
         [sys.executable, "-c", CODE, tmp_path / "run"], env=environment, capture_output=True, text=True
     )
     basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
     planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
     files = [path for folder in (tmp_path / "run", home) for path in folder.rglob("*") if path.is_file()]
     files += [path for path in tmp_path.iterdir() if path.is_file()]
-    seen = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in files)
-    assert [secret for secret in planted if secret in seen or quote(secret) in seen] == []
-    assert ("Traceback" in done.stderr) == bool(faults), done.stderr
+    visible_text = process.stdout + process.stderr + "".join(path.read_text(errors="replace") for path in files)
+    assert [secret for secret in planted if secret in visible_text or quote(secret) in visible_text] == []
+    assert ("Traceback" in process.stderr) == bool(faults), process.stderr
     if with_token and not faults:
         assert ("Bearer " + kaggle.token) in {headers.get("Authorization") for _, headers in kaggle.headers}
     assert os.environ.get("KAGGLE_KEY") is None

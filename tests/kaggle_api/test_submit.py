@@ -21,11 +21,11 @@ def file(tmp_path):
     return path
 
 
-LAG = 300.0  # seconds; a test that finds the submission ends long before
+LAG = 300.0  # seconds; tests end earlier if the submission is listed
 
 
-def request_for(way, again=False, lag=LAG, note="two members"):
-    return submit.SubmissionRequest("flowers", way, DIGEST, note, again, lag)
+def request_for(method, again=False, lag=LAG, note="two members"):
+    return submit.SubmissionRequest("flowers", method, DIGEST, note, again, lag)
 
 
 def send(client, file, again=False, lag=LAG):
@@ -33,16 +33,16 @@ def send(client, file, again=False, lag=LAG):
 
 
 def follow(client, ref, seconds=20.0):
-    waited = []
-    return delivery.follow(client, "flowers", ref, delivery.ScoreWait(seconds, 0.01, 0.05, waited.append)), waited
+    statuses = []
+    return delivery.follow(client, "flowers", ref, delivery.ScoreWait(seconds, 0.01, 0.05, statuses.append)), statuses
 
 
-def test_a_file_is_submitted_and_followed_to_its_score(kaggle, client, file):
+def test_a_file_is_submitted_and_its_score_is_waited_for(kaggle, client, file):
     kaggle.contests["flowers"].score = lambda data: (
         ("COMPLETE", "0.91234", "", "") if data == CSV else ("ERROR", "", "", "?")
     )
     ref = send(client, file)
-    scored, waited = follow(client, ref)
+    scored, statuses = follow(client, ref)
     assert (scored.ref, scored.status, scored.public, scored.private, scored.error) == (
         ref,
         "COMPLETE",
@@ -51,17 +51,17 @@ def test_a_file_is_submitted_and_followed_to_its_score(kaggle, client, file):
         "",
     )
     assert scored.message == f"two members | goldfold {DIGEST[:16]}"
-    assert len(waited) >= 1  # it was PENDING at first
+    assert len(statuses) >= 1  # it was PENDING at first
     assert submit.limits(client, "flowers").left == 4
 
 
-def test_kaggles_own_words_come_back_when_it_refuses_the_file(kaggle, client, file):
+def test_an_error_of_kaggle_about_the_file_is_returned_unchanged(kaggle, client, file):
     kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Submission must have 7382 rows")
     scored, _ = follow(client, send(client, file))
     assert (scored.status, scored.error, scored.public) == ("ERROR", "Submission must have 7382 rows", None)
 
 
-def test_the_same_file_is_not_sent_twice_unless_asked_for(kaggle, client, file):
+def test_the_same_file_is_not_sent_twice_unless_requested(kaggle, client, file):
     first = send(client, file)
     assert send(client, file) == first
     assert len(kaggle.submissions) == 1
@@ -80,23 +80,24 @@ def test_the_same_file_is_not_sent_twice_unless_asked_for(kaggle, client, file):
         ("CreateSubmission", ["429"]),
     ],
 )
-def test_a_submission_that_kaggle_certainly_did_not_accept_is_sent_again(kaggle, client, file, method, faults):
+def test_a_submission_that_kaggle_did_not_accept_is_sent_again(kaggle, client, file, method, faults):
     kaggle.faults[method] = list(faults)
     ref = send(client, file)
-    assert [(made["ref"], made["sha256"]) for made in kaggle.submissions] == [(ref, DIGEST)]
+    assert [(submission["ref"], submission["sha256"]) for submission in kaggle.submissions] == [(ref, DIGEST)]
 
 
 @pytest.mark.parametrize("fault", ["after:504", "lost"])
-def test_a_lost_answer_is_waited_for_in_a_list_that_lags_and_nothing_is_sent_twice(kaggle, client, file, fault):
+def test_after_a_lost_response_the_submission_is_searched_for_and_not_sent_twice(kaggle, client, file, fault):
     kaggle.faults["CreateSubmission"] = [fault]
     kaggle.unlisted_looks = 3  # the first three lists after the submission do not show it
     ref = send(client, file)
-    assert [made["ref"] for made in kaggle.submissions] == [ref]
+    assert [submission["ref"] for submission in kaggle.submissions] == [ref]
     assert kaggle.count("CreateSubmission") == 1
 
 
-@pytest.mark.parametrize("fault", ["500", "html"])  # 500 before anything happened, which nobody here can know
-def test_an_outcome_that_stays_unknown_ends_with_what_to_do_and_sends_nothing(kaggle, client, file, fault):
+# 500: the submission was not accepted, but the client cannot know that.
+@pytest.mark.parametrize("fault", ["500", "html"])
+def test_an_unknown_outcome_is_an_error_with_the_next_step(kaggle, client, file, fault):
     kaggle.faults["CreateSubmission"] = [fault]
     with pytest.raises(UnknownOutcome, match=r"unknown whether Kaggle accepted .* see .* `make submit AGAIN=1` sends"):
         send(client, file, lag=0.1)
@@ -104,7 +105,7 @@ def test_an_outcome_that_stays_unknown_ends_with_what_to_do_and_sends_nothing(ka
 
 
 @pytest.mark.parametrize("method", ["StartSubmissionUpload", "CreateSubmission"])
-def test_a_long_retry_after_ends_at_once_with_the_time_to_come_back(kaggle, client, file, tmp_path, method):
+def test_a_long_retry_after_is_an_error_with_the_time_of_the_next_attempt(kaggle, client, file, tmp_path, method):
     kaggle.faults[method] = ["429:900"] * 9
     with pytest.raises(KaggleError, match=r"nothing was sent; run `make submit` again in 15 minutes, after \d\d:"):
         deliver(client, file, tmp_path / "ledger.jsonl")
@@ -133,7 +134,7 @@ def test_a_long_retry_after_ends_at_once_with_the_time_to_come_back(kaggle, clie
         ("ListSubmissions", "401", "credentials", "does not accept the credential"),
     ],
 )
-def test_a_permanent_failure_is_one_sentence_and_sends_nothing(kaggle, client, file, method, fault, kind, message):
+def test_a_permanent_error_is_one_sentence_and_nothing_is_sent(kaggle, client, file, method, fault, kind, message):
     kaggle.faults[method] = [fault] * 20
     with pytest.raises(KaggleError, match=message) as user_error:
         send(client, file)
@@ -141,7 +142,7 @@ def test_a_permanent_failure_is_one_sentence_and_sends_nothing(kaggle, client, f
     assert kaggle.submissions == []
 
 
-def test_the_daily_limit_is_known_before_the_upload(kaggle, client, file):
+def test_the_daily_limit_is_checked_before_the_upload(kaggle, client, file):
     kaggle.contests["flowers"].daily = 1
     assert submit.refuse_when_used_up(client, "flowers").left == 1
     send(client, file)
@@ -149,7 +150,7 @@ def test_the_daily_limit_is_known_before_the_upload(kaggle, client, file):
         submit.refuse_when_used_up(client, "flowers")
 
 
-def test_a_submission_that_stays_pending_is_not_called_done(kaggle, client, file):
+def test_a_submission_that_stays_pending_is_reported_as_pending(kaggle, client, file):
     kaggle.pending_polls = 10**9
     scored, _ = follow(client, send(client, file), seconds=1.0)
     assert (scored.status, scored.public) == ("PENDING", None)
@@ -162,8 +163,8 @@ def test_a_submission_unknown_to_kaggle_counts_as_pending(kaggle, client, file):
 
 
 def deliver(client, file, ledger, again=False, lag=LAG):
-    def record(what, ref, public, private, error):
-        append(ledger, Event(DIGEST, what, ref, public, private, error, "2026-01-01T00:00:00Z"))
+    def record(kind, ref, public, private, error):
+        append(ledger, Event(DIGEST, kind, ref, public, private, error, "2026-01-01T00:00:00Z"))
 
     before = already_sent(read(ledger), DIGEST)
     earlier = delivery.EarlierSubmissions(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
@@ -175,7 +176,7 @@ def events(ledger):
     return [(event.what, event.public_score, event.error) for event in read(ledger).events]
 
 
-def test_every_step_is_in_the_ledger(kaggle, client, file, tmp_path):
+def test_every_step_is_recorded_in_the_ledger(kaggle, client, file, tmp_path):
     ledger = tmp_path / "ledger.jsonl"
     deliver(client, file, ledger)
     assert events(ledger) == [("sending", None, ""), ("submitted", None, ""), ("scored", 0.9, "")]
@@ -185,7 +186,7 @@ def test_every_step_is_in_the_ledger(kaggle, client, file, tmp_path):
     assert events(ledger)[-1] == ("failed", None, "Required column 'label' could not be found")
 
 
-def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_path):
+def test_a_file_that_was_not_uploaded_may_be_sent_again(kaggle, client, file, tmp_path):
     ledger = tmp_path / "ledger.jsonl"
     kaggle.faults["upload"] = ["500"] * 3
     with pytest.raises(KaggleError, match="nothing was submitted"):
@@ -195,9 +196,7 @@ def test_a_file_that_never_arrived_may_be_sent_again(kaggle, client, file, tmp_p
     assert [what for what, _, _ in events(ledger)] == ["sending", "failed", "sending", "submitted", "scored"]
 
 
-def test_an_attempt_without_recorded_outcome_is_looked_for_and_not_sent_again_by_default(
-    kaggle, client, file, tmp_path
-):
+def test_an_attempt_without_recorded_outcome_is_searched_for_and_not_sent_again(kaggle, client, file, tmp_path):
     ledger = tmp_path / "ledger.jsonl"
     deliver(client, file, ledger)
     kaggle.faults["CreateSubmission"] = ["after:504"]
@@ -213,7 +212,7 @@ def test_an_attempt_without_recorded_outcome_is_looked_for_and_not_sent_again_by
     assert [what for what, _, _ in events(ledger)][3:] == ["sending", "submitted", "scored"]
 
 
-def test_a_search_that_fails_leaves_the_outcome_open(kaggle, client, file, tmp_path):
+def test_a_failed_search_leaves_the_outcome_unknown(kaggle, client, file, tmp_path):
     ledger = tmp_path / "ledger.jsonl"
     append(ledger, Event(DIGEST, "sending", "", None, None, "", ""))
     kaggle.faults["ListSubmissions"] = ["401"]
@@ -223,8 +222,8 @@ def test_a_search_that_fails_leaves_the_outcome_open(kaggle, client, file, tmp_p
 
 
 @pytest.fixture
-def left(kaggle):
-    """Two versions of a kernel, each with a submission among its outputs."""
+def kernel_submission(kaggle):
+    """The submission of the second of two versions of a kernel."""
     for version, text in enumerate((b"id,label\na,9\nb,9\n", CSV), 1):
         folder = kaggle.folder / f"ada_goldfold-flowers_v{version}"
         (folder / "working").mkdir(parents=True)
@@ -235,34 +234,34 @@ def left(kaggle):
     return submit.KernelSubmission("ada/goldfold-flowers", 2, "submission.csv", DIGEST, "")
 
 
-def hand_in(client, made, again=False):
-    submit.refuse_another_output(client, made)
-    return submit.submit(client, request_for(submit.by_kernel(made), again))
+def submit_from_kernel(client, kernel_submission, again=False):
+    submit.refuse_another_output(client, kernel_submission)
+    return submit.submit(client, request_for(submit.by_kernel(kernel_submission), again))
 
 
-def test_what_a_kernel_left_is_submitted_and_followed_to_its_score(kaggle, client, left):
-    ref = hand_in(client, left)
-    (made,) = kaggle.submissions
-    assert (made["ref"], made["sha256"], made["name"]) == (ref, DIGEST, "submission.csv")
-    assert made["message"] == f"two members | goldfold {DIGEST[:16]}"
+def test_the_output_of_a_kernel_is_submitted_and_its_score_is_waited_for(kaggle, client, kernel_submission):
+    ref = submit_from_kernel(client, kernel_submission)
+    (submission,) = kaggle.submissions
+    assert (submission["ref"], submission["sha256"], submission["name"]) == (ref, DIGEST, "submission.csv")
+    assert submission["message"] == f"two members | goldfold {DIGEST[:16]}"
     assert follow(client, ref)[0].status == "COMPLETE"
     assert kaggle.count("upload") == 0
-    (asked,) = [ask for method, ask in kaggle.calls if method == "CreateCodeSubmission"]
-    assert (asked["kernelOwner"], asked["kernelSlug"], asked["kernelVersion"]) == ("ada", "goldfold-flowers", 2)
+    (request,) = [request for method, request in kaggle.calls if method == "CreateCodeSubmission"]
+    assert (request["kernelOwner"], request["kernelSlug"], request["kernelVersion"]) == ("ada", "goldfold-flowers", 2)
 
 
-def test_of_a_kernels_outputs_only_the_submission_is_fetched(kaggle, client, left):
-    submit.refuse_another_output(client, left)
+def test_only_the_submission_is_downloaded_from_the_outputs_of_a_kernel(kaggle, client, kernel_submission):
+    submit.refuse_another_output(client, kernel_submission)
     assert sum(name == "GET outputs" for name, _ in kaggle.headers) == 1
 
 
 @pytest.mark.parametrize("fault", ["after:504", "lost"])
-def test_a_lost_answer_for_a_kernel_never_costs_a_second_submission(kaggle, client, left, fault):
+def test_a_lost_response_for_a_kernel_never_leads_to_a_second_submission(kaggle, client, kernel_submission, fault):
     kaggle.faults["CreateCodeSubmission"] = [fault]
     kaggle.unlisted_looks = 2
-    ref = hand_in(client, left)
-    assert [made["ref"] for made in kaggle.submissions] == [ref]
-    assert hand_in(client, left) == ref
+    ref = submit_from_kernel(client, kernel_submission)
+    assert [submission["ref"] for submission in kaggle.submissions] == [ref]
+    assert submit_from_kernel(client, kernel_submission) == ref
     assert len(kaggle.submissions) == 1
 
 
@@ -273,13 +272,15 @@ def test_a_lost_answer_for_a_kernel_never_costs_a_second_submission(kaggle, clie
         ({"file": "other.csv"}, r"other.csv of version 2 of ada/goldfold-flowers is missing on Kaggle"),
     ],
 )
-def test_another_output_than_the_one_in_hand_is_refused(kaggle, client, left, changes, message):
+def test_an_output_that_differs_from_the_local_submission_is_an_error(
+    kaggle, client, kernel_submission, changes, message
+):
     with pytest.raises(UserError, match=message):
-        hand_in(client, dataclasses.replace(left, **changes))
+        submit_from_kernel(client, dataclasses.replace(kernel_submission, **changes))
     assert kaggle.submissions == []
 
 
-def test_a_record_that_is_damaged_is_none(tmp_path):
+def test_a_missing_or_damaged_kernel_submission_file_is_read_as_none(tmp_path):
     assert submit.read_kernel_submission(tmp_path / "absent.json") is None
     (tmp_path / "torn.json").write_text('{"kernel": "a/b"')
     assert submit.read_kernel_submission(tmp_path / "torn.json") is None

@@ -1,4 +1,4 @@
-"""What a submission made in a notebook is made from, and how it becomes one of ours."""
+"""What the request for a submission from a notebook depends on, and how the submission is imported."""
 
 import hashlib
 
@@ -18,19 +18,19 @@ CSV = b"id,label\na,1\n"
 PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
 
 
-def train(work, name, fold, weights):
+def write_fold_model(work, name, fold, weights):
     manifest = fold_model_path(work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})
 
 
-def left(folder, content):
-    """What a kernel left: the file, and the ledger's line of CSV."""
+def write_kernel_output(folder, content):
+    """Write the output of a kernel: a submission file and a ledger with the entry of CSV."""
     folder.mkdir()
     (folder / SUBMISSION).write_bytes(content)
-    numbers = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 1}
-    names = {
+    scores = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 1}
+    settings = {
         "competition": "digits",
         "members": ("cnn",),
         "weights": (1.0,),
@@ -39,48 +39,52 @@ def left(folder, content):
     }
     digest = hashlib.sha256(CSV).hexdigest()
     entry = Entry(
-        digest=digest, file="there.csv", params_digest="", git_commit="", partial="", made="", **names, **numbers
+        digest=digest, file="there.csv", params_digest="", git_commit="", partial="", made="", **settings, **scores
     )
     append(folder / LEDGER, entry)
 
 
-def home(folder):
+def import_target(folder):
     return ImportTarget(folder / "work" / "digits", folder / "submissions", params(), (), None, lambda line: None)
 
 
 def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp_path):
-    left(tmp_path / "output", CSV)
-    import_submission(home(tmp_path), PUSHED, tmp_path / "output")
+    write_kernel_output(tmp_path / "output", CSV)
+    import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
     (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
     assert (tmp_path / "submissions" / entry.file).read_bytes() == CSV
-    made = read_kernel_submission(tmp_path / "work/digits/kernel/submission.json")
-    assert (made.kernel, made.version, made.file) == ("ada/goldfold-digits", 3, "submission.csv")
-    assert made.digest == entry.digest == hashlib.sha256(CSV).hexdigest()
+    kernel_submission = read_kernel_submission(tmp_path / "work/digits/kernel/submission.json")
+    assert (kernel_submission.kernel, kernel_submission.version, kernel_submission.file) == (
+        "ada/goldfold-digits",
+        3,
+        "submission.csv",
+    )
+    assert kernel_submission.digest == entry.digest == hashlib.sha256(CSV).hexdigest()
 
 
-def test_a_file_that_is_not_the_one_of_its_ledger_stays_out(tmp_path):
-    left(tmp_path / "output", b"id,label\na,2\n")
+def test_a_submission_that_is_not_in_its_ledger_is_not_imported(tmp_path):
+    write_kernel_output(tmp_path / "output", b"id,label\na,2\n")
     with pytest.raises(UserError, match="is not in its ledger"):
-        import_submission(home(tmp_path), PUSHED, tmp_path / "output")
+        import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
     assert not (tmp_path / "submissions").exists()
     assert not (tmp_path / "work").exists()
 
 
-def test_another_model_or_another_choice_asks_for_another_submission(tmp_path):
-    here = params("prepare.folds=2")
+def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path):
+    local_params = params("prepare.folds=2")
     for fold in range(2):
-        train(tmp_path, "cnn", fold, b"one")
-    first = kernel_work.submission_request_digest(tmp_path, here)
+        write_fold_model(tmp_path, "cnn", fold, b"one")
+    first = kernel_work.submission_request_digest(tmp_path, local_params)
     assert (
         kernel_work.submission_request_digest(tmp_path, params("prepare.folds=2 kaggle.tries=2 device.retries=1"))
         == first
     )
     assert kernel_work.submission_request_digest(tmp_path, params("prepare.folds=2 blend.rounds=3")) != first
-    train(tmp_path, "cnn", 1, b"other")
-    assert kernel_work.submission_request_digest(tmp_path, here) != first
+    write_fold_model(tmp_path, "cnn", 1, b"other")
+    assert kernel_work.submission_request_digest(tmp_path, local_params) != first
 
 
 def test_external_predictions_cannot_be_part_of_a_kernel_submission(tmp_path):
-    here = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
+    local_params = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
     with pytest.raises(UserError, match=r"members.torch.predictions are local files"):
-        kernel_work.submission_request_digest(tmp_path, here)
+        kernel_work.submission_request_digest(tmp_path, local_params)

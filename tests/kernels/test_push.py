@@ -1,4 +1,4 @@
-"""A kernel is started once: a push whose answer was lost is found again, and never repeated."""
+"""A kernel is started once: a push whose response was lost is searched for and never repeated."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NAME = "ada/goldfold-flowers"
 
 
 @pytest.fixture(autouse=True)
-def kernels_that_only_run(kaggle):
+def kernels_run_without_end(kaggle):
     kaggle._run_kernel = lambda run: setattr(run, "status", "RUNNING")
 
 
@@ -28,51 +28,53 @@ def push(client, state, run="run-2", lag=300.0):
     return kernel_push.push_once(client, KERNEL, f"print('{run}')", True, intent, state, lag)
 
 
-def test_the_intent_is_on_the_disk_before_the_push_and_the_version_after_it(kaggle, client, state, monkeypatch):
-    noted = []
+def test_the_intent_is_stored_before_the_push_and_the_version_after_it(kaggle, client, state, monkeypatch):
+    states_during_push = []
     save_kernel = kaggle.save_kernel
     monkeypatch.setattr(
-        kaggle, "save_kernel", lambda ask: noted.append(state.read_text() if state.exists() else "") or save_kernel(ask)
+        kaggle,
+        "save_kernel",
+        lambda ask: states_during_push.append(state.read_text() if state.exists() else "") or save_kernel(ask),
     )
-    under_way = push(client, state)
-    assert '"run": "run-2"' in noted[0] and '"version": 0' in noted[0]
-    assert (under_way.version, kernel_push.read_push_intent(state)) == (1, under_way)
+    intent = push(client, state)
+    assert '"run": "run-2"' in states_during_push[0] and '"version": 0' in states_during_push[0]
+    assert (intent.version, kernel_push.read_push_intent(state)) == (1, intent)
 
 
 @pytest.mark.parametrize("fault", ["after:504", "lost"])
-def test_a_lost_answer_is_followed_by_a_search_for_the_version_that_runs(kaggle, client, state, fault):
+def test_after_a_lost_response_the_running_version_is_searched_for(kaggle, client, state, fault):
     push(client, state, run="run-1")
     kaggle.faults["SaveKernel"] = [fault]
     kaggle.unlisted_looks = 2
-    under_way = push(client, state)
-    assert (under_way.previous, under_way.version) == (1, 2)
+    intent = push(client, state)
+    assert (intent.previous, intent.version) == (1, 2)
     assert len(kaggle.kernels[NAME]) == kaggle.count("SaveKernel") == 2
-    assert kernel_push.read_push_intent(state) == under_way
+    assert kernel_push.read_push_intent(state) == intent
 
 
-def test_a_version_that_somebody_else_pushed_is_not_taken_for_ours(kaggle, client, state):
+def test_a_version_pushed_by_somebody_else_is_not_mistaken_for_this_push(kaggle, client, state):
     push(client, state, run="run-1")
     other = kaggle.kernels[NAME][0]
-    kaggle.faults["SaveKernel"] = ["500"]  # it never arrived, but nobody can know that
+    kaggle.faults["SaveKernel"] = ["500"]  # the push never arrived, but the client cannot know that
     intent = PushIntent("run-2", False, (), "ada", "goldfold-flowers", 0, "", previous=0)
     with pytest.raises(
         UnknownOutcome, match=r"unknown whether Kaggle runs .*`make kernel AGAIN=1` pushes it once more"
     ):
         kernel_push.push_once(client, KERNEL, "print('run-2')", False, intent, state, 0.1)
     assert (kaggle.kernels[NAME], kaggle.count("SaveKernel")) == ([other], 2)
-    assert kernel_push.read_push_intent(state).version == 0  # the next `make kernel` looks again
+    assert kernel_push.read_push_intent(state).version == 0  # the next `make kernel` searches again
     with pytest.raises(UnknownOutcome):
         kernel_push.find_lost_push(client, kernel_push.read_push_intent(state), state, 0.1)
 
 
-def test_a_rate_limit_is_waited_for_because_nothing_was_started(kaggle, client, state, said):
+def test_a_short_rate_limit_is_waited_for(kaggle, client, state, messages):
     kaggle.faults["SaveKernel"] = ["429:1", "429"]
     assert push(client, state).version == 1
     assert len(kaggle.kernels[NAME]) == 1
-    assert "try 2 of 3 in 1 s" in said[0]
+    assert "try 2 of 3 in 1 s" in messages[0]
 
 
-def test_a_long_rate_limit_ends_at_once_and_leaves_nothing_to_go_on_with(kaggle, client, state):
+def test_a_long_rate_limit_is_an_error_and_leaves_no_intent(kaggle, client, state):
     kaggle.faults["SaveKernel"] = ["429:900"] * 9
     with pytest.raises(KaggleError, match=r"nothing was sent; run `make kernel` again in 15 minutes, after \d\d:"):
         push(client, state)
@@ -80,7 +82,7 @@ def test_a_long_rate_limit_ends_at_once_and_leaves_nothing_to_go_on_with(kaggle,
 
 
 @pytest.mark.parametrize("fault", ["400:The title is taken", "401", "403"])
-def test_a_rejected_push_is_not_looked_for(kaggle, client, state, fault):
+def test_a_rejected_push_is_not_searched_for(kaggle, client, state, fault):
     kaggle.faults["SaveKernel"] = [fault]
     with pytest.raises(KaggleError):
         push(client, state)

@@ -1,4 +1,4 @@
-"""A test that changes something works on a copy of the finished world."""
+"""Fixtures of the end-to-end tests: a test that changes files works on a copy of the finished workspace."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A fixture here is a whole training run, which on a busy machine takes longer than any one test may."""
+    """Raise the time limit: fixtures contain complete training runs, which are slow on a busy machine."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture
-def place(finished: Workspace, tmp_path: Path) -> Workspace:
-    """A copy of the finished world, to be changed."""
+def workspace(finished: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the finished workspace, which tests may change."""
     return finished.copy_to(tmp_path)

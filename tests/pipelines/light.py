@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from fake_kaggle.server import FakeKaggle
-from stages import Ran, Workspace
+from stages import StageResult, Workspace
 
 from competition.artifacts.manifest import write_manifest
 from competition.data.competition import Competition
@@ -30,49 +30,49 @@ DIGEST = hashlib.sha256(CSV).hexdigest()
 
 
 @dataclass(frozen=True)
-class Desk:
-    """A fake Kaggle and a folder with one submission that is ready to be sent."""
+class KaggleSetup:
+    """A fake Kaggle server and a workspace with one submission that is ready to be sent."""
 
     kaggle: FakeKaggle
-    place: Workspace
+    workspace: Workspace
     home: Path
 
     def start(self, stage: str, *arguments: str, sets: str = "") -> "subprocess.Popen[str]":
         environment = {**os.environ, **self.kaggle.environment(self.home)}
-        command = self.place.command(stage, *arguments, sets=sets)
+        command = self.workspace.command(stage, *arguments, sets=sets)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
-    def run(self, stage: str, *arguments: str, sets: str = "") -> Ran:
+    def run(self, stage: str, *arguments: str, sets: str = "") -> StageResult:
         process = self.start(stage, *arguments, sets=sets)
         out, err = process.communicate(timeout=600)
         assert "Traceback" not in err
-        return Ran(process.returncode, out, err)
+        return StageResult(process.returncode, out, err)
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:
-        ran = self.run(stage, *arguments, sets=sets)
-        assert ran.code == 0, f"{ran.out}\n{ran.err}"
-        return ran.out
+        result = self.run(stage, *arguments, sets=sets)
+        assert result.code == 0, f"{result.out}\n{result.err}"
+        return result.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
-        ran = self.run(stage, *arguments, sets=sets)
-        assert ran.code == 1, f"{ran.out}\n{ran.err}"
-        return ran.err
+        result = self.run(stage, *arguments, sets=sets)
+        assert result.code == 1, f"{result.out}\n{result.err}"
+        return result.err
 
-    def note(self, what: str, ref: str = "", public: float | None = None, error: str = "") -> None:
-        event = ledger.Event(DIGEST, what, ref, public, None, error, "2026-01-01T00:00:00+00:00")
-        ledger.append(self.place.submissions / "ledger.jsonl", event)
+    def note(self, kind: str, ref: str = "", public: float | None = None, error: str = "") -> None:
+        event = ledger.Event(DIGEST, kind, ref, public, None, error, "2026-01-01T00:00:00+00:00")
+        ledger.append(self.workspace.submissions / "ledger.jsonl", event)
 
     def events(self) -> list[tuple[str, str]]:
-        lines = (self.place.submissions / "ledger.jsonl").read_text().splitlines()
+        lines = (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()
         return [(line["what"], line["ref"]) for line in map(json.loads, lines) if line["kind"] == "event"]
 
 
-def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
-    place, home = Workspace(folder / "place"), folder / "home"
-    data = place.work / "data"
-    for needed in (data, place.submissions, home):
-        needed.mkdir(parents=True)
-    place.params.write_text(PARAMS.format(root=root))
+def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> KaggleSetup:
+    workspace, home = Workspace(folder / "workspace"), folder / "home"
+    data = workspace.work / "data"
+    for folder_to_create in (data, workspace.submissions, home):
+        folder_to_create.mkdir(parents=True)
+    workspace.params.write_text(PARAMS.format(root=root))
     Competition("small", "flowers", ("0", "1"), "macro_f1", "label", "id", ("label",), ("0", "1")).save(
         data / "competition.json"
     )
@@ -94,11 +94,11 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
     pd.DataFrame(index)[list(COLUMNS)].to_csv(data / "index.csv", index=False)
     (data / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
     write_manifest(data / "manifest.json", {}, [data / "index.csv"], {}, {})
-    (place.work / "raw").mkdir()
-    (place.work / "raw" / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
-    (place.submissions / f"{DIGEST[:12]}.csv").write_bytes(CSV)
-    numbers = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 2}
-    names = {
+    (workspace.work / "raw").mkdir()
+    (workspace.work / "raw" / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
+    (workspace.submissions / f"{DIGEST[:12]}.csv").write_bytes(CSV)
+    scores = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 2}
+    settings = {
         "members": ("slim",),
         "weights": (1.0,),
         "views": ("identity",),
@@ -112,8 +112,8 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
         params_digest="",
         git_commit="",
         partial="",
-        **names,
-        **numbers,
+        **settings,
+        **scores,
     )
-    ledger.append(place.submissions / "ledger.jsonl", entry)
-    return Desk(kaggle, place, home)
+    ledger.append(workspace.submissions / "ledger.jsonl", entry)
+    return KaggleSetup(kaggle, workspace, home)

@@ -21,7 +21,7 @@ IDS = np.array([f"i{n:02}" for n in range(60)])
 
 
 def member(names: tuple[str, ...], right: tuple[float, ...]) -> ViewPredictions:
-    """Views that are correct for the first `right` of the rows."""
+    """Views that are correct for the first `right` (a share) of the rows."""
     probs = np.full((60, len(names), 3), 0.1, np.float16)
     for view, share in enumerate(right):
         predicted = np.where(np.arange(60) < 60 * share, LABELS, (LABELS + 1) % 3)
@@ -30,31 +30,31 @@ def member(names: tuple[str, ...], right: tuple[float, ...]) -> ViewPredictions:
 
 
 def test_a_member_is_scored_by_its_identity_view_at_any_position() -> None:
-    every = np.ones(60, bool)
+    all_rows = np.ones(60, bool)
     shifted_first = member(("shift_up", "identity"), (0.2, 0.9))
-    score = member_score(F1, shifted_first, LABELS, every, (20, 0))
+    score = member_score(F1, shifted_first, LABELS, all_rows, (20, 0))
     assert score == score_with_error(LABELS, shifted_first.view("identity").argmax(1), F1, 3, 20, 0)
-    elsewhere = member(("given", "flipped"), (0.9, 0.2))  # no view is named identity: the first one is taken
-    assert member_score(F1, elsewhere, LABELS, every, (20, 0)).value == score.value
+    external_member = member(("given", "flipped"), (0.9, 0.2))  # no view is named identity: the first one is taken
+    assert member_score(F1, external_member, LABELS, all_rows, (20, 0)).value == score.value
 
 
 def test_a_member_is_scored_on_rows_that_chose_no_hyperparameters() -> None:
-    late = np.arange(60) >= 30
-    score = member_score(F1, member(("identity",), (0.5,)), LABELS, late, (20, 0))
-    assert score.value == 0  # right on the first half alone
+    second_half = np.arange(60) >= 30
+    score = member_score(F1, member(("identity",), (0.5,)), LABELS, second_half, (20, 0))
+    assert score.value == 0  # correct only on the first half
 
 
 def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[HonestResult, EnsembleInputs]:
     params = load_params(ROOT / "params.yaml")
     settings = chain_settings(params, "macro_f1")
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
-    of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
-    result = fit_and_score_chain(oof, LABELS, of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
-    rows = EnsembleInputs(IDS, LABELS, of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
+    fold_of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
+    result = fit_and_score_chain(oof, LABELS, fold_of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
+    rows = EnsembleInputs(IDS, LABELS, fold_of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
     return result, rows
 
 
-def test_a_note_tells_which_rows_are_scored_unless_all_are() -> None:
+def test_a_note_names_the_scored_rows_unless_all_are_scored() -> None:
     assert row_notes(*rows_and_scores(4, (), 10)) == []
     (note,) = row_notes(*rows_and_scores(4, (1,), 10))
     assert "folds [1]" in note and "the other 45 rows" in note
@@ -67,7 +67,7 @@ def test_a_note_tells_which_rows_are_scored_unless_all_are() -> None:
 def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_rows() -> None:
     params = load_params(ROOT / "params.yaml")
     params = replace(params, honest=replace(params.honest, resamples=20))
-    # The member is right on the first 48 of 60 rows; the folds are cut so that fold 0 holds right rows alone.
+    # The member is correct on the first 48 of 60 rows; fold 0 contains only correct rows.
     result, rows = rows_and_scores(5, (0,), 10)
     others = rows.folds != 0
     scores = scores_of(params, result, F1, rows)

@@ -1,4 +1,4 @@
-"""`make download` and `make doctor` against a Kaggle on loopback and its real client."""
+"""`make download` and `make doctor` with the real Kaggle client and a fake Kaggle server."""
 
 import random
 import subprocess
@@ -47,57 +47,57 @@ def environment(kaggle, tmp_path):
 
 
 @pytest.fixture
-def place(tmp_path):
+def workspace(tmp_path):
     (tmp_path / "params.yaml").write_text(PARAMS)
     return Workspace(tmp_path)
 
 
-def test_kills_while_unpacking_leave_nothing_that_grows(kaggle, place, environment):
+def test_kills_during_unpacking_do_not_accumulate_files(kaggle, workspace, environment):
     kills = 0
     for _ in range(12):
-        process = subprocess.Popen(place.command("download"), cwd=ROOT, env=environment, stdout=-1, stderr=-1)
+        process = subprocess.Popen(workspace.command("download"), cwd=ROOT, env=environment, stdout=-1, stderr=-1)
         while process.poll() is None:
-            if any(path.suffix == ".bin" for path in place.work.rglob("train/*")):
+            if any(path.suffix == ".bin" for path in workspace.work.rglob("train/*")):
                 process.kill()
             time.sleep(0.001)
         process.communicate()
-        if (place.work / "raw.json").exists():  # it was too late
-            (place.work / "raw.json").unlink()
+        if (workspace.work / "raw.json").exists():  # the process ended before the kill
+            (workspace.work / "raw.json").unlink()
         else:
             kills += 1
-        names = {path.name for path in place.work.iterdir()}
+        names = {path.name for path in workspace.work.iterdir()}
         assert names <= {"raw", "raw.lock", "raw.archive", ".raw.unfinished"}
-        size = sum(path.stat().st_size for path in place.work.rglob("*") if path.is_file())
-        assert size < 17_000_000  # the archive and its files once, 8 MB each
+        size = sum(path.stat().st_size for path in workspace.work.rglob("*") if path.is_file())
+        assert size < 17_000_000  # at most one archive and one set of files, 8 MB each
         if kills == 3:
             break
     assert kills == 3
-    ran = place.run("download", **environment)
-    assert ran.code == 0, ran.err
-    assert {path.name for path in place.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
-    assert len(list((place.work / "raw").rglob("*.bin"))) == 8
+    result = workspace.run("download", **environment)
+    assert result.code == 0, result.err
+    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
+    assert len(list((workspace.work / "raw").rglob("*.bin"))) == 8
 
 
-def test_what_earlier_versions_left_is_removed(place, environment):
+def test_temporary_folders_of_earlier_versions_are_removed(workspace, environment):
     for name in (".raw.abc", "..raw.abc.unpacking"):
-        (place.work / name).mkdir(parents=True)
-        (place.work / name / "file").write_text("left")
-    assert place.run("download", **environment).code == 0
-    assert {path.name for path in place.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
+        (workspace.work / name).mkdir(parents=True)
+        (workspace.work / name / "file").write_text("old")
+    assert workspace.run("download", **environment).code == 0
+    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
 
 
-def test_one_file_alone_is_to_look_at_and_is_no_finished_download(kaggle, place, environment):
-    ran = place.run("download", "--only", "train/03.bin", **environment)
-    assert ran.code == 0, ran.err
-    assert "1 files, 1.0 MB in" in ran.out and "need all files: `make download` without ONLY" in ran.out
-    file = place.work / "raw.only" / "train" / "03.bin"
+def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, workspace, environment):
+    result = workspace.run("download", "--only", "train/03.bin", **environment)
+    assert result.code == 0, result.err
+    assert "1 files, 1.0 MB in" in result.out and "need all files: `make download` without ONLY" in result.out
+    file = workspace.work / "raw.only" / "train" / "03.bin"
     assert file.read_bytes() == kaggle.contests["flowers"].files["train/03.bin"]
-    assert not (place.work / "raw").exists() and not (place.work / "raw.json").exists()
-    assert "leave ONLY out" in place.refused("download", "--only", "x", sets="competition.slug=''")
+    assert not (workspace.work / "raw").exists() and not (workspace.work / "raw.json").exists()
+    assert "leave ONLY out" in workspace.refused("download", "--only", "x", sets="competition.slug=''")
 
 
-def doctor_says(place, monkeypatch, environment):
-    """The lines of the part of the doctor that asks Kaggle, and how it ends."""
+def doctor_output(workspace, monkeypatch, environment):
+    """Return (messages, error message or "") of the Kaggle checks of the doctor."""
     for name in ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -105,7 +105,7 @@ def doctor_says(place, monkeypatch, environment):
     monkeypatch.setattr(doctor, "CHECKS", {"kaggle": doctor.kaggle})
     overrides = parse_overrides("")
     options = Options()
-    job = Job(load_params(place.params, overrides), overrides, options, place.work, place.submissions)
+    job = Job(load_params(workspace.params, overrides), overrides, options, workspace.work, workspace.submissions)
     try:
         doctor.run(job)
         return job.echoed, ""
@@ -113,10 +113,10 @@ def doctor_says(place, monkeypatch, environment):
         return job.echoed, str(user_error)
 
 
-def test_the_doctor_says_that_all_is_well(place, monkeypatch, environment):
-    said, end = doctor_says(place, monkeypatch, environment)
-    assert [line[:5] for line in said] == ["ok   "] * 3 and end == ""
-    assert said[1] == "ok    kaggle: Flowers: rules accepted, 5 submissions a day"
+def test_the_doctor_reports_that_all_checks_pass(workspace, monkeypatch, environment):
+    messages, error_message = doctor_output(workspace, monkeypatch, environment)
+    assert [line[:5] for line in messages] == ["ok   "] * 3 and error_message == ""
+    assert messages[1] == "ok    kaggle: Flowers: rules accepted, 5 submissions a day"
 
 
 @pytest.mark.parametrize(
@@ -128,49 +128,51 @@ def test_the_doctor_says_that_all_is_well(place, monkeypatch, environment):
         ("notebooks", "set kaggle.submit to notebook"),
     ],
 )
-def test_the_doctor_asks_about_the_competition(kaggle, place, monkeypatch, environment, fault, fix):
+def test_the_doctor_checks_the_competition(kaggle, workspace, monkeypatch, environment, fault, fix):
     if fault == "rules":
         kaggle.contests["flowers"].entered = False
     elif fault == "notebooks":
         kaggle.contests["flowers"].kernels_only = True
     else:
         kaggle.faults["GetCompetition"] = [fault]
-    said, end = doctor_says(place, monkeypatch, environment)
-    assert any(line.startswith("WRONG kaggle: ") for line in said)
-    assert any(fix in line for line in said)
-    assert "Kaggle answers; this week" in said[-1]  # the rest is still asked
-    assert end == "1 error, each with its fix above"
+    messages, error_message = doctor_output(workspace, monkeypatch, environment)
+    assert any(line.startswith("WRONG kaggle: ") for line in messages)
+    assert any(fix in line for line in messages)
+    assert "Kaggle answers; this week" in messages[-1]  # the remaining checks still run
+    assert error_message == "1 error, each with its fix above"
 
 
-def test_a_quota_that_cannot_be_asked_is_a_note(kaggle, place, monkeypatch, environment):
+def test_a_quota_that_cannot_be_read_is_reported_as_a_note(kaggle, workspace, monkeypatch, environment):
     kaggle.faults["GetAcceleratorQuotaStatistics"] = ["500"]
-    said, end = doctor_says(place, monkeypatch, environment)
-    assert said[-1].startswith("note  kaggle: could not read the weekly quota: Kaggle's server failed")
-    assert end == ""
+    messages, error_message = doctor_output(workspace, monkeypatch, environment)
+    assert messages[-1].startswith("note  kaggle: could not read the weekly quota: Kaggle's server failed")
+    assert error_message == ""
 
 
 @pytest.mark.parametrize("token", ["KGAT_expired", "KGAT_planted-token-2"])
-def test_the_doctor_knows_an_expired_token_long_before_the_stall_limit(kaggle, place, monkeypatch, environment, token):
+def test_the_doctor_reports_an_expired_token_well_before_the_stall_limit(
+    kaggle, workspace, monkeypatch, environment, token
+):
     environment = {name: value for name, value in environment.items() if name not in {"KAGGLE_USERNAME", "KAGGLE_KEY"}}
     started = time.monotonic()
-    said, end = doctor_says(place, monkeypatch, {**environment, "KAGGLE_API_TOKEN": token})
+    messages, error_message = doctor_output(workspace, monkeypatch, {**environment, "KAGGLE_API_TOKEN": token})
     assert time.monotonic() - started < 150  # seconds; kaggle.stall is 200
     expired = "Kaggle does not accept the credential from KAGGLE_API_TOKEN"
-    assert any(expired in line for line in said) == (token == "KGAT_expired") == (end != "")
+    assert any(expired in line for line in messages) == (token == "KGAT_expired") == (error_message != "")
 
 
-def test_the_bar_shows_bytes_a_second(kaggle, environment, monkeypatch, tmp_path, capsys):
+def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Bar, "is_terminal", True)
     kaggle.faults["archive"] = ["slow:0.06"]  # 40 pieces
     client = Client(environment, Patience(2, 0.05, 3.0, 60.0), print)
     with ByteSteps() as steps:
         download.download(client, "flowers", tmp_path / "cache", 200, steps.update)
-    shown = capsys.readouterr().err
-    assert "downloading: " in shown and "MB/s" in shown and "/8.00M" in shown
-    assert "it/s" not in shown
+    output = capsys.readouterr().err
+    assert "downloading: " in output and "MB/s" in output and "/8.00M" in output
+    assert "it/s" not in output
 
 
-def test_what_an_earlier_run_left_is_no_speed_of_this_one():
+def test_bytes_of_an_earlier_run_do_not_count_for_the_speed():
     with ByteSteps() as steps:
         steps.update("downloading", 900_000_000, 1_000_000_000)
         steps.update("downloading", 910_000_000, 1_000_000_000)

@@ -1,4 +1,4 @@
-"""make kernel: what preflight has turned down is not pushed to a TPU."""
+"""make kernel: a member that failed preflight is not pushed to a TPU."""
 
 from pathlib import Path
 
@@ -14,15 +14,15 @@ from pipelines.runner import Job, Options
 
 
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:
-    """A job for `machine`, after preflight has answered `verdict` about training the member cnn on a v5e-8."""
-    told = params(f"kernel.machine={machine}")
-    question = request_of(told.members["cnn"], told, topology_named("v5e-8"), "auto", 10)
-    answer = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
-    store_result(question, answer, folder / "preflight" / "answers")
-    return Job(told, (), Options(force=force, debug=False), folder, folder)
+    """A job for `machine`, with the preflight verdict `verdict` for training the member cnn on a v5e-8."""
+    parameters = params(f"kernel.machine={machine}")
+    request = request_of(parameters.members["cnn"], parameters, topology_named("v5e-8"), "auto", 10)
+    result = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
+    store_result(request, result, folder / "preflight" / "answers")
+    return Job(parameters, (), Options(force=force, debug=False), folder, folder)
 
 
-def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> None:
+def test_a_step_that_does_not_fit_is_an_error_with_its_remedy(tmp_path: Path) -> None:
     job = job_on(tmp_path, "TpuV5E8", "too_big")
     with pytest.raises(
         UserError, match=r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
@@ -32,7 +32,7 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("verdict", "machine", "force", "said"),
+    ("verdict", "machine", "force", "warnings"),
     [
         ("fits", "TpuV5E8", False, []),
         ("too_big", "NvidiaTeslaT4", False, []),
@@ -44,7 +44,7 @@ def test_a_step_that_does_not_fit_is_refused_with_its_mend(tmp_path: Path) -> No
         ),
     ],
 )
-def test_what_fits_is_no_tpu_or_is_forced_is_not_in_the_way(tmp_path: Path, verdict, machine, force, said) -> None:
+def test_a_step_that_fits_or_a_gpu_or_force_is_accepted(tmp_path: Path, verdict, machine, force, warnings) -> None:
     job = job_on(tmp_path, machine, verdict, force)
     check_preflight(job, 10, {"cnn": job.params.members["cnn"]})
-    assert [line.rpartition(":")[0] for line in job.echoed] == said
+    assert [line.rpartition(":")[0] for line in job.echoed] == warnings

@@ -18,13 +18,13 @@ from competition.ensemble.predictions import ViewPredictions, load_scores
 MEMBERS, FOLDS = ("slim", "wide"), range(3)
 
 
-def ids_of(place: Workspace, part: str) -> list[str]:
-    index = pd.read_csv(place.work / "data" / "index.csv", dtype=str, keep_default_na=False)
+def ids_of(workspace: Workspace, part: str) -> list[str]:
+    index = pd.read_csv(workspace.work / "data" / "index.csv", dtype=str, keep_default_na=False)
     return index.loc[index["part"] == part, "id"].tolist()
 
 
-def ledger(place: Workspace) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (place.submissions / "ledger.jsonl").read_text().splitlines()]
+def ledger(workspace: Workspace) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (workspace.submissions / "ledger.jsonl").read_text().splitlines()]
 
 
 def test_every_row_has_one_prediction(finished: Workspace) -> None:
@@ -56,38 +56,38 @@ def test_the_honest_score_is_far_above_chance(finished: Workspace) -> None:
     assert scores["honest"] > 0.4 and scores["standard_error"] > 0  # chance is 0.1
 
 
-def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(place: Workspace) -> None:
-    place.params.write_text(place.params.read_text() + "\n# a comment changes nothing\n")
-    before = place.files()
+def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(workspace: Workspace) -> None:
+    workspace.params.write_text(workspace.params.read_text() + "\n# a comment changes nothing\n")
+    before = workspace.files()
     for stage in MAIN_JOB:
-        ran = place.run(stage, PYTHONPROFILEIMPORTTIME="1")
-        assert ran.code == 0, ran.err[-2_000:]
-        assert stage == "tune" or "current" in ran.out, stage
-        assert "made again" not in ran.out
-        loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines() if "|" in line}
+        result = workspace.run(stage, PYTHONPROFILEIMPORTTIME="1")
+        assert result.code == 0, result.err[-2_000:]
+        assert stage == "tune" or "current" in result.out, stage
+        assert "made again" not in result.out
+        loaded = {line.rpartition("|")[2].strip() for line in result.err.splitlines() if "|" in line}
         assert "competition.config.params" in loaded and not {"tensorflow", "keras", "jax"} & loaded
-    assert place.files() == before
+    assert workspace.files() == before
 
 
 @pytest.fixture(scope="module")
 def interrupted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A second run from scratch: stopped by SIGTERM in the first fold model, killed in the second, continued each time."""
-    place = new_workspace(tmp_path_factory.mktemp("interrupted"))
+    workspace = new_workspace(tmp_path_factory.mktemp("interrupted"))
     for stage in ("download", "prepare", "resolve"):
-        place.do(stage)
-    stopped = place.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
+        workspace.do(stage)
+    stopped = workspace.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
     assert stopped.code == 143, stopped
     assert "resumes from it" in stopped.out
-    assert any(place.work.glob("members/slim/fold0/checkpoints/*.json")) and place.weights() == {}
-    killed = place.stopped(signal.SIGKILL, "members/slim/fold1/checkpoints/*.json", "train")
+    assert any(workspace.work.glob("members/slim/fold0/checkpoints/*.json")) and workspace.weights() == {}
+    killed = workspace.stopped(signal.SIGKILL, "members/slim/fold1/checkpoints/*.json", "train")
     assert killed.code == -signal.SIGKILL, killed
-    assert list(place.weights()) == ["slim/fold0"]
-    weights = place.work / "members" / "slim" / "fold0" / "weights.npz"
+    assert list(workspace.weights()) == ["slim/fold0"]
+    weights = workspace.work / "members" / "slim" / "fold0" / "weights.npz"
     before = weights.stat().st_mtime_ns
     for stage in ("train", "predict", "blend"):
-        place.do(stage)
+        workspace.do(stage)
     assert weights.stat().st_mtime_ns == before, "a finished fold model was trained again"
-    return place
+    return workspace
 
 
 def test_a_run_that_was_stopped_and_killed_ends_with_the_same_weights(
@@ -107,84 +107,84 @@ def test_no_checkpoint_or_temporary_file_is_left(interrupted: Workspace) -> None
     assert not list(interrupted.work.rglob("checkpoints")) and not list(interrupted.work.glob("members/**/.*"))
 
 
-def test_force_trains_the_selected_fold_model_again_and_no_other(place: Workspace) -> None:
-    old, before = place.weights(), place.files()
-    output = place.do("train", "--member", "wide", "--fold", "2", "--force")
+def test_force_trains_the_selected_fold_model_again_and_no_other(workspace: Workspace) -> None:
+    old, before = workspace.weights(), workspace.files()
+    output = workspace.do("train", "--member", "wide", "--fold", "2", "--force")
     assert "made again (FORCE=1)" in output
-    after = place.files()
+    after = workspace.files()
     changed = {path for path in after if after[path] != before.get(path)}
     assert {Path(path).parent.as_posix() for path in changed} == {"work/small/members/wide/fold2"}
-    assert place.weights() == old  # the same weights, although it was the first model built in this process
+    assert workspace.weights() == old  # the same weights, although it was the first model built in this process
 
 
-def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Workspace) -> None:
-    shutil.rmtree(place.work / "members" / "wide" / "fold2")
-    error = place.refused("predict")
+def test_a_missing_fold_is_named_with_the_command_that_trains_it(workspace: Workspace) -> None:
+    shutil.rmtree(workspace.work / "members" / "wide" / "fold2")
+    error = workspace.refused("predict")
     assert "member wide lacks fold 2 (not trained)" in error and "`make train MEMBER=wide FOLD=2`" in error
     assert "ALLOW_PARTIAL=1" in error
-    assert "wide fold 2" in place.refused("blend")
+    assert "wide fold 2" in workspace.refused("blend")
 
 
-def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(place: Workspace) -> None:
-    shutil.rmtree(place.work / "members" / "wide" / "fold2")
-    place.do("predict", "--allow-partial")
-    place.do("blend", "--allow-partial")
-    (file,) = place.submissions.glob("*-partial2of3.csv")
-    line = ledger(place)[-1]
+def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(workspace: Workspace) -> None:
+    shutil.rmtree(workspace.work / "members" / "wide" / "fold2")
+    workspace.do("predict", "--allow-partial")
+    workspace.do("blend", "--allow-partial")
+    (file,) = workspace.submissions.glob("*-partial2of3.csv")
+    line = ledger(workspace)[-1]
     assert (line["partial"], line["file"]) == ("2of3", file.name)
-    assert line["test_rows"] == len(ids_of(place, "test"))
+    assert line["test_rows"] == len(ids_of(workspace, "test"))
 
 
-def test_a_damaged_fold_model_is_reported(place: Workspace) -> None:
-    weights = place.work / "members" / "slim" / "fold0" / "weights.npz"
+def test_a_damaged_fold_model_is_reported(workspace: Workspace) -> None:
+    weights = workspace.work / "members" / "slim" / "fold0" / "weights.npz"
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
-    assert "fold 0 (its files were damaged)" in place.refused("predict")
+    assert "fold 0 (its files were damaged)" in workspace.refused("predict")
 
 
-def test_changed_views_repeat_predictions_but_not_training(place: Workspace) -> None:
-    sets, before = "predict.views=[identity]", place.files()
-    assert "made again" not in place.do("train", sets=sets)
-    output = place.do("predict", sets=sets)
+def test_changed_views_repeat_predictions_but_not_training(workspace: Workspace) -> None:
+    sets, before = "predict.views=[identity]", workspace.files()
+    assert "made again" not in workspace.do("train", sets=sets)
+    output = workspace.do("predict", sets=sets)
     assert output.count("made again (views: ['identity', 'shift_up'] -> ['identity'])") == 6
-    assert "blend: made again" in place.do("blend", sets=sets)
-    after = place.files()
+    assert "blend: made again" in workspace.do("blend", sets=sets)
+    after = workspace.files()
     changed = {path for path in before if after[path] != before[path]}
     repeated = ("/views/", "/blend/", "/blends/", "submissions/")
     assert changed and all(any(part in path for part in repeated) for path in changed)
-    views = ViewPredictions.load(place.work / "members" / "slim" / "fold0" / "views" / "test.npz")
+    views = ViewPredictions.load(workspace.work / "members" / "slim" / "fold0" / "views" / "test.npz")
     assert views.views == ("identity",)
 
 
-def test_a_changed_blend_repeats_only_the_blend(place: Workspace) -> None:
-    sets, before = "blend.methods=[best]", place.files()
+def test_a_changed_blend_repeats_only_the_blend(workspace: Workspace) -> None:
+    sets, before = "blend.methods=[best]", workspace.files()
     for stage in ("train", "predict"):
-        assert "made again" not in place.do(stage, sets=sets)
-    assert "blend: made again (blend.methods" in place.do("blend", sets=sets)
-    after = place.files()
+        assert "made again" not in workspace.do(stage, sets=sets)
+    assert "blend: made again (blend.methods" in workspace.do("blend", sets=sets)
+    after = workspace.files()
     assert all("/blend/" in path or "submissions/" in path for path in before if after[path] != before[path])
-    assert len(ledger(place)) == 2
+    assert len(ledger(workspace)) == 2
 
 
-def test_changed_training_parameters_are_named(place: Workspace) -> None:
-    error = place.refused("predict", sets="members.wide.train.learning_rate=0.001")
+def test_changed_training_parameters_are_named(workspace: Workspace) -> None:
+    error = workspace.refused("predict", sets="members.wide.train.learning_rate=0.001")
     assert "member wide lacks fold 0 (member.train.learning_rate: 0.004 -> 0.001)" in error
 
 
-def test_a_deleted_submission_is_written_again(place: Workspace) -> None:
-    content = place.submission()
-    next(place.submissions.glob("*.csv")).unlink()
-    place.do("blend")
-    assert place.submission() == content
+def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
+    content = workspace.submission()
+    next(workspace.submissions.glob("*.csv")).unlink()
+    workspace.do("blend")
+    assert workspace.submission() == content
 
 
-def test_two_processes_never_write_the_same_result(place: Workspace) -> None:
+def test_two_processes_never_write_the_same_result(workspace: Workspace) -> None:
     from filelock import FileLock
 
-    with FileLock(place.work / "blend" / "manifest.lock"):
-        assert "is in use by another run" in place.refused("blend", "--force")
-    place.do("blend", "--force")
+    with FileLock(workspace.work / "blend" / "manifest.lock"):
+        assert "is in use by another run" in workspace.refused("blend", "--force")
+    workspace.do("blend", "--force")
 
 
 @pytest.mark.parametrize(
@@ -204,22 +204,22 @@ def test_a_wrong_member_or_fold_is_an_error(finished: Workspace, arguments: tupl
 
 
 def test_a_stage_without_its_input_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    place = new_workspace(tmp_path)
+    workspace = new_workspace(tmp_path)
     for stage in ("prepare", "resolve", "train", "predict", "blend"):
-        assert "`make download`" in place.refused(stage)
+        assert "`make download`" in workspace.refused(stage)
 
 
 def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) -> None:
-    place = new_workspace(tmp_path)
-    assert place.refused("download", sets="train.epoch=3") == (
+    workspace = new_workspace(tmp_path)
+    assert workspace.refused("download", sets="train.epoch=3") == (
         "goldfold: SET train.epoch: unknown key; did you mean 'epochs'?\n"
     )
     assert not (tmp_path / "work").exists()
 
 
 def test_debug_shows_the_traceback_of_a_user_error(tmp_path: Path) -> None:
-    ran = new_workspace(tmp_path).run("download", "--debug", sets="train.epoch=3")
-    assert ran.code == 1 and "Traceback" in ran.err and "did you mean 'epochs'?" in ran.err
+    result = new_workspace(tmp_path).run("download", "--debug", sets="train.epoch=3")
+    assert result.code == 1 and "Traceback" in result.err and "did you mean 'epochs'?" in result.err
 
 
 def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -227,50 +227,50 @@ def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path)
         (tmp_path / "work").write_text("a file instead of a folder")
     else:
         tmp_path.chmod(0o500)
-    ran = new_workspace(tmp_path).run("download")
-    assert ran.code == 1 and "Traceback" not in ran.err and ran.err.startswith("goldfold: ")
+    result = new_workspace(tmp_path).run("download")
+    assert result.code == 1 and "Traceback" not in result.err and result.err.startswith("goldfold: ")
 
 
-def test_tuning_writes_the_values_that_training_uses(place: Workspace) -> None:
+def test_tuning_writes_the_values_that_training_uses(workspace: Workspace) -> None:
     sets = "tune.trials=2 train.epochs=1 tune.members=[slim]"
-    assert "best of 2 trials" in place.do("tune", sets=sets)
-    best = json.loads((place.work / "tune" / "slim" / "best.json").read_text())
+    assert "best of 2 trials" in workspace.do("tune", sets=sets)
+    best = json.loads((workspace.work / "tune" / "slim" / "best.json").read_text())
     assert set(best["values"]) == {"learning_rate", "weight_decay"} and best["trials"] == 2
-    assert "tune slim: current" in place.do("tune", sets=sets)
-    error = place.refused("predict", sets=sets)
+    assert "tune slim: current" in workspace.do("tune", sets=sets)
+    error = workspace.refused("predict", sets=sets)
     assert f"-> {best['values']['learning_rate']}"[:12] in error
 
 
-def test_a_kill_before_the_manifest_costs_no_training_step(finished: Workspace, place: Workspace) -> None:
-    shutil.rmtree(place.work / "members")
+def test_a_kill_before_the_manifest_costs_no_training_step(finished: Workspace, workspace: Workspace) -> None:
+    shutil.rmtree(workspace.work / "members")
     code = """
 import os, runpy, signal
 from pipelines import runner
 runner.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 runpy.run_module("pipelines.train", run_name="__main__")
 """
-    arguments = place.command("train", "--member", "slim", "--fold", "0")[3:]
+    arguments = workspace.command("train", "--member", "slim", "--fold", "0")[3:]
     killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, timeout=400)
     assert killed.returncode == -signal.SIGKILL, killed
-    (newest, _) = sorted(place.work.glob("members/slim/fold0/checkpoints/*.json"), reverse=True)
+    (newest, _) = sorted(workspace.work.glob("members/slim/fold0/checkpoints/*.json"), reverse=True)
     assert len(json.loads(newest.read_text())["history"]) == 4  # all epochs
-    place.do("train", "--member", "slim", "--fold", "0")
-    assert place.weights() == {"slim/fold0": finished.weights()["slim/fold0"]}
+    workspace.do("train", "--member", "slim", "--fold", "0")
+    assert workspace.weights() == {"slim/fold0": finished.weights()["slim/fold0"]}
     assert not newest.parent.exists()
 
 
-def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(place: Workspace) -> None:
-    checkpoint = place.work / "members" / "slim" / "fold1" / "checkpoints" / "step-00000020.json"
+def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(workspace: Workspace) -> None:
+    checkpoint = workspace.work / "members" / "slim" / "fold1" / "checkpoints" / "step-00000020.json"
     checkpoint.parent.mkdir()
     checkpoint.write_text("{}")
-    assert "current" in place.do("train")
+    assert "current" in workspace.do("train")
     assert not checkpoint.parent.exists()
 
 
 def test_tuning_on_several_logical_devices_works_with_an_empty_image_cache(tmp_path: Path) -> None:
-    place = new_workspace(tmp_path)
+    workspace = new_workspace(tmp_path)
     for stage in ("download", "prepare"):
-        place.do(stage)
-    assert not (place.work / "cache").exists()
+        workspace.do(stage)
+    assert not (workspace.work / "cache").exists()
     sets = "tune.trials=1 train.epochs=1 tune.members=[slim] device.logical_devices=2"
-    assert "best of 1 trials" in place.do("tune", sets=sets)
+    assert "best of 1 trials" in workspace.do("tune", sets=sets)

@@ -18,8 +18,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict:
     file: Path = tmp_path_factory.mktemp("random") / "result.json"
     options = ["--seeds=1", "--first-seed=0", f"--rows={ROWS}", f"--folds={FOLDS}", "--epochs=16", "--trials=2"]
     command = [sys.executable, "-m", "benchmarks.random_labels", *options, f"--json={file}", "--kinds", *KINDS]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
-    assert file.exists(), ran.stderr[-2_000:]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
+    assert file.exists(), result.stderr[-2_000:]
     (seed_result,) = json.loads(file.read_text())
     return seed_result
 

@@ -1,4 +1,4 @@
-"""`make download train predict submit`, and the same through `make kernel`, against a Kaggle on loopback and its real client."""
+"""`make download train predict submit` and the same through `make kernel`, with the real client and a fake Kaggle server."""
 
 import base64
 import csv
@@ -41,198 +41,203 @@ honest: {{resamples: 20}}
 kaggle: {{tries: 3, first_wait: 0.05, longest_wait: 3.0, stall: 60.0, score_wait: 60.0, score_pause: 0.05}}
 kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, pause: 0.1}}
 """
-# Not in Kaggle's image, or not needed there: a kernel must do without.
+# Packages that are absent from Kaggle's image or not needed there: kernels must run without them.
 NOT_ON_KAGGLE = ("jupytext", "pytest", "hypothesis", "xdist", "mypy", "ruff", "cleanlab", "kaggle", "kagglesdk")
-FROM_TRAIN_ON = ("resolve", "tune", "train", "predict", "blend")
+STAGES_AFTER_PREPARE = ("resolve", "tune", "train", "predict", "blend")
 
 
 @dataclass
-class World:
-    """A Kaggle with one competition, and a place that talks to it."""
+class KaggleWorkspace:
+    """A fake Kaggle server with one competition, and a workspace that uses it."""
 
     kaggle: FakeKaggle
-    place: Workspace
+    workspace: Workspace
     home: Path
-    heard: list[str] = field(default_factory=list)  # all that stages said
+    outputs: list[str] = field(default_factory=list)  # stdout and stderr of all stages
 
-    def at(self, folder: Path) -> "World":
-        return World(self.kaggle, self.place.copy_to(folder), self.home, self.heard)
+    def copy_to(self, folder: Path) -> "KaggleWorkspace":
+        return KaggleWorkspace(self.kaggle, self.workspace.copy_to(folder), self.home, self.outputs)
 
-    def run(self, stage: str, *arguments: str, sets: str = "", **more: str):
-        around = self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **more)
-        ran = self.place.run(stage, *arguments, sets=sets, **around)
-        self.heard.append(ran.out + ran.err)
-        return ran
+    def run(self, stage: str, *arguments: str, sets: str = "", **variables: str):
+        environment = self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **variables)
+        result = self.workspace.run(stage, *arguments, sets=sets, **environment)
+        self.outputs.append(result.out + result.err)
+        return result
 
-    def do(self, stage: str, *arguments: str, sets: str = "", **more: str) -> str:
-        ran = self.run(stage, *arguments, sets=sets, **more)
-        assert ran.code == 0, f"{stage}: {ran.out}\n{ran.err}"
-        return ran.out
+    def do(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> str:
+        result = self.run(stage, *arguments, sets=sets, **variables)
+        assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
+        return result.out
 
-    def refused(self, stage: str, *arguments: str, sets: str = "", **more: str) -> str:
-        ran = self.run(stage, *arguments, sets=sets, **more)
-        assert ran.code == 1 and "goldfold: " in ran.err and "Traceback" not in ran.err, f"{ran.out}\n{ran.err}"
-        return ran.err
+    def refused(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> str:
+        result = self.run(stage, *arguments, sets=sets, **variables)
+        assert result.code == 1 and "goldfold: " in result.err and "Traceback" not in result.err, (
+            f"{result.out}\n{result.err}"
+        )
+        return result.err
 
     def ledger(self) -> list[dict]:
-        return [json.loads(line) for line in (self.place.submissions / "ledger.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def downloaded(tmp_path_factory):
-    """The world after `make download`. Not to be changed."""
+    """The workspace after `make download`; tests must not change it."""
     folder = tmp_path_factory.mktemp("remote")
     drawn.flowers(folder / "raw", NAMES, 0.001, (32,), 42)
     shutil.move(folder / "raw" / "private" / "solution.csv", folder / "solution.csv")
     truth = {row["id"]: row["label"] for row in csv.DictReader((folder / "solution.csv").open())}
 
     def score(data: bytes) -> tuple[str, str, str, str]:
-        told = {row["id"]: row["label"] for row in csv.DictReader(io.StringIO(data.decode()))}
-        if told.keys() != truth.keys():
+        predictions = {row["id"]: row["label"] for row in csv.DictReader(io.StringIO(data.decode()))}
+        if predictions.keys() != truth.keys():
             return "ERROR", "", "", f"Submission must have {len(truth)} rows"
-        return "COMPLETE", f"{sum(told[name] == truth[name] for name in truth) / len(truth):.5f}", "", ""
+        return "COMPLETE", f"{sum(predictions[name] == truth[name] for name in truth) / len(truth):.5f}", "", ""
 
     files = {p.relative_to(folder / "raw").as_posix(): p for p in sorted((folder / "raw").rglob("*")) if p.is_file()}
-    for name in ("server", "home", "place"):
+    for name in ("server", "home", "workspace"):
         (folder / name).mkdir()
-    (folder / "place" / "params.yaml").write_text(PARAMS)
+    (folder / "workspace" / "params.yaml").write_text(PARAMS)
     with FakeKaggle(folder / "server") as kaggle:
         kaggle.contests["flowers"] = Contest(
             {name: path.read_bytes() for name, path in files.items()}, daily=50, score=score
         )
         kaggle.hidden_modules = NOT_ON_KAGGLE
-        world = World(kaggle, Workspace(folder / "place"), folder / "home")
+        remote = KaggleWorkspace(kaggle, Workspace(folder / "workspace"), folder / "home")
         kaggle.contests["flowers"].entered = False
-        assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in world.refused("download")
-        assert not (world.place.work / "raw.json").exists()
+        assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in remote.refused("download")
+        assert not (remote.workspace.work / "raw.json").exists()
         kaggle.contests["flowers"].entered = True
         kaggle.faults["archive"] = ["cut"]
-        said = world.do("download")
-        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in said and "rules accepted; 50 submissions a day" in said
-        world.do("prepare")
-        yield world
+        output = remote.do("download")
+        assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in output and "rules accepted; 50 submissions a day" in output
+        remote.do("prepare")
+        yield remote
 
 
 @pytest.fixture(scope="module")
 def submitted(downloaded, tmp_path_factory):
-    """The world after `make download train predict submit`. Not to be changed."""
-    world = downloaded.at(tmp_path_factory.mktemp("submitted"))
-    for stage in FROM_TRAIN_ON:
-        world.do(stage)
-    world.first = world.do("submit")
-    return world
+    """The workspace after `make download train predict submit`; tests must not change it."""
+    remote = downloaded.copy_to(tmp_path_factory.mktemp("submitted"))
+    for stage in STAGES_AFTER_PREPARE:
+        remote.do(stage)
+    remote.first = remote.do("submit")
+    return remote
 
 
 @pytest.fixture
-def world(submitted, tmp_path):
-    """A copy, to be changed."""
-    return submitted.at(tmp_path)
+def remote(submitted, tmp_path):
+    """A copy of the submitted workspace, which tests may change."""
+    return submitted.copy_to(tmp_path)
 
 
-def test_what_came_is_what_kaggle_has_and_needs_no_network_again(downloaded) -> None:
-    raw, files = downloaded.place.work / "raw", downloaded.kaggle.contests["flowers"].files
+def test_downloaded_files_equal_those_on_kaggle_and_are_not_downloaded_again(downloaded) -> None:
+    raw, files = downloaded.workspace.work / "raw", downloaded.kaggle.contests["flowers"].files
     assert {p.relative_to(raw).as_posix(): p.read_bytes() for p in raw.rglob("*") if p.is_file()} == files
-    assert not (downloaded.place.work / "raw.archive").exists()  # or it would lie on the disk twice
-    assert "download: current" in downloaded.place.do("download")  # with no Kaggle to ask
+    assert not (downloaded.workspace.work / "raw.archive").exists()  # not stored twice
+    assert "download: current" in downloaded.workspace.do("download")  # without a Kaggle server
 
 
-def test_from_download_to_a_scored_line_of_the_ledger(submitted) -> None:
-    (made,) = [made for made in submitted.kaggle.submissions if made["slug"] == "flowers"][:1]
+def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(submitted) -> None:
+    (submission,) = [submission for submission in submitted.kaggle.submissions if submission["slug"] == "flowers"][:1]
     entry, *events = submitted.ledger()
     assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
-    assert made["sha256"] == entry["digest"] and made["message"].endswith(f"goldfold {entry['digest'][:16]}")
-    assert events[-1]["ref"] == str(made["ref"]) and events[-1]["public_score"] == float(made["final"][1])
-    assert f"kaggle competitions submit flowers -f {submitted.place.submissions}/{entry['file']}" in submitted.first
+    assert submission["sha256"] == entry["digest"] and submission["message"].endswith(
+        f"goldfold {entry['digest'][:16]}"
+    )
+    assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
+    assert f"kaggle competitions submit flowers -f {submitted.workspace.submissions}/{entry['file']}" in submitted.first
     assert "50 submissions to flowers are left today" in submitted.first
 
 
-def test_the_same_file_is_sent_again_only_when_asked_for(world) -> None:
-    before = len(world.kaggle.submissions)
-    assert "scored before as" in world.do("submit")
-    assert len(world.kaggle.submissions) == before
-    world.do("submit", "--again")
-    assert len(world.kaggle.submissions) == before + 1
+def test_the_same_file_is_sent_again_only_on_request(remote) -> None:
+    before = len(remote.kaggle.submissions)
+    assert "scored before as" in remote.do("submit")
+    assert len(remote.kaggle.submissions) == before
+    remote.do("submit", "--again")
+    assert len(remote.kaggle.submissions) == before + 1
 
 
-def test_nothing_is_sent_where_nothing_is_taken(world) -> None:
-    contest, before = world.kaggle.contests["flowers"], len(world.kaggle.submissions)
+def test_nothing_is_sent_to_a_competition_that_accepts_no_submissions(remote) -> None:
+    contest, before = remote.kaggle.contests["flowers"], len(remote.kaggle.submissions)
     contest.closed = True
     try:
-        assert "takes no submissions (any more)" in world.refused("submit", "--again")
+        assert "takes no submissions (any more)" in remote.refused("submit", "--again")
         contest.closed, contest.daily = False, before
-        assert "no submission to flowers is left today" in world.refused("submit", "--again")
+        assert "no submission to flowers is left today" in remote.refused("submit", "--again")
     finally:
         contest.closed, contest.daily = False, 50
-    assert len(world.kaggle.submissions) == before
+    assert len(remote.kaggle.submissions) == before
 
 
-def test_a_file_changed_by_hand_is_not_sent(world) -> None:
-    (file,) = world.place.submissions.glob("*.csv")
+def test_a_file_changed_by_hand_is_not_sent(remote) -> None:
+    (file,) = remote.workspace.submissions.glob("*.csv")
     head, first, *rest = file.read_text().splitlines()
     file.write_text("\n".join([head, first.split(",")[0] + ",103", *rest]))
-    before = len(world.kaggle.calls)
-    assert "does not hold the predictions it was written with" in world.refused("submit", "--again")
-    assert len(world.kaggle.calls) == before
+    before = len(remote.kaggle.calls)
+    assert "does not hold the predictions it was written with" in remote.refused("submit", "--again")
+    assert len(remote.kaggle.calls) == before
 
 
-def test_a_score_that_comes_late_is_found_by_the_table(world) -> None:
-    world.kaggle.pending_polls = 10**9
-    assert "has no score yet" in world.do("submit", "--again", sets="kaggle.score_wait=0")
-    assert world.ledger()[-1]["what"] == "submitted"
-    world.kaggle.pending_polls = 0
-    said = world.do("submissions")
-    assert world.ledger()[-1]["what"] == "scored"
-    entry, public = world.ledger()[0], world.ledger()[-1]["public_score"]
-    row = [line for line in said.splitlines() if line.startswith(entry["digest"][:12])][-1]  # one for each time
+def test_the_table_of_submissions_reads_late_scores(remote) -> None:
+    remote.kaggle.pending_polls = 10**9
+    assert "has no score yet" in remote.do("submit", "--again", sets="kaggle.score_wait=0")
+    assert remote.ledger()[-1]["what"] == "submitted"
+    remote.kaggle.pending_polls = 0
+    output = remote.do("submissions")
+    assert remote.ledger()[-1]["what"] == "scored"
+    entry, public = remote.ledger()[0], remote.ledger()[-1]["public_score"]
+    row = [line for line in output.splitlines() if line.startswith(entry["digest"][:12])][-1]  # one line per submission
     assert f"{public:.5f}" in row and f"{public - entry['honest_score']:+.4f}" in row and row.endswith("scored")
-    assert "left today" in said
-    assert "could not read Kaggle's list: Kaggle does not accept" in world.do("submissions", KAGGLE_KEY="wrong")
+    assert "left today" in output
+    assert "could not read Kaggle's list: Kaggle does not accept" in remote.do("submissions", KAGGLE_KEY="wrong")
 
 
-def test_two_submissions_are_compared_row_by_row(world) -> None:
-    (file,) = world.place.submissions.glob("*.csv")
+def test_two_submissions_are_compared_row_by_row(remote) -> None:
+    (file,) = remote.workspace.submissions.glob("*.csv")
     head, first, *rest = file.read_text().splitlines()
     name, label = first.split(",")
     other = str((int(label) + 1) % 104)
-    (world.place.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
-    said = world.do("diff", "--a", file.stem[:6], "--b", "other")
-    assert f"differs from {file.stem} in 1 of {len(rest) + 1} rows" in said
-    assert f"{name}: {NAMES[int(label)]} -> {NAMES[int(other)]}" in said
-    (table,) = (world.place.work / "diff").glob("*.csv")
+    (remote.workspace.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
+    output = remote.do("diff", "--a", file.stem[:6], "--b", "other")
+    assert f"differs from {file.stem} in 1 of {len(rest) + 1} rows" in output
+    assert f"{name}: {NAMES[int(label)]} -> {NAMES[int(other)]}" in output
+    (table,) = (remote.workspace.work / "diff").glob("*.csv")
     assert table.read_text() == f"id,a,b\n{name},{NAMES[int(label)]},{NAMES[int(other)]}\n"
-    assert "'zz' names 0 submissions" in world.refused("diff", "--a", "zz", "--b", "other")
+    assert "'zz' names 0 submissions" in remote.refused("diff", "--a", "zz", "--b", "other")
 
 
-def test_the_kernel_does_the_same_work_for_all_folds(downloaded, submitted, tmp_path) -> None:
-    world = downloaded.at(tmp_path)
-    said = world.do("kernel")
-    assert "19.0 h of TPU and 30.0 h of GPU are left" in said and "kernel: done after" in said
-    assert world.place.weights() == submitted.place.weights()  # to the bit, from a clean folder on "another machine"
-    loaded = world.run("predict", PYTHONPROFILEIMPORTTIME="1").err
-    assert " tensorflow\n" not in loaded  # the predictions came with the fold models
-    world.do("blend")
-    assert world.place.submission() == submitted.place.submission()
-    assert "kernel: current" in world.do("kernel")
-    notebook = json.loads((world.place.work / "kernel" / "notebook" / "goldfold-small.ipynb").read_text())
+def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded, submitted, tmp_path) -> None:
+    remote = downloaded.copy_to(tmp_path)
+    output = remote.do("kernel")
+    assert "19.0 h of TPU and 30.0 h of GPU are left" in output and "kernel: done after" in output
+    # Bit-identical, although trained in an empty folder on "another machine".
+    assert remote.workspace.weights() == submitted.workspace.weights()
+    import_times = remote.run("predict", PYTHONPROFILEIMPORTTIME="1").err
+    assert " tensorflow\n" not in import_times  # the predictions were imported with the fold models
+    remote.do("blend")
+    assert remote.workspace.submission() == submitted.workspace.submission()
+    assert "kernel: current" in remote.do("kernel")
+    notebook = json.loads((remote.workspace.work / "kernel" / "notebook" / "goldfold-small.ipynb").read_text())
     assert {cell["cell_type"] for cell in notebook["cells"]} == {"markdown", "code"}
 
 
-def test_one_stale_fold_is_made_again_with_an_index_too_large_for_the_kernels_file(world) -> None:
-    sets, old = "train.learning_rate=0.002", world.place.weights()
-    pushes = world.kaggle.count("SaveKernel")
-    world.kaggle.faults["GetKernelSessionStatus"] = ["403"]
-    world.refused("kernel", "--fold", "1", "--inline", "100", sets=sets)
-    carried = world.kaggle.datasets["ada/goldfold-small-carried"].keys()
+def test_one_stale_fold_is_trained_by_a_kernel_that_gets_the_index_as_a_dataset(remote) -> None:
+    sets, old = "train.learning_rate=0.002", remote.workspace.weights()
+    pushes = remote.kaggle.count("SaveKernel")
+    remote.kaggle.faults["GetKernelSessionStatus"] = ["403"]
+    remote.refused("kernel", "--fold", "1", "--inline", "100", sets=sets)
+    carried = remote.kaggle.datasets["ada/goldfold-small-carried"].keys()
     assert carried == {"goldfold-output.json", "work-small-kernel-index.pack"}
-    (request,) = (run.request for run in world.kaggle.kernels["ada/goldfold-small"][-1:])
+    (request,) = (run.request for run in remote.kaggle.kernels["ada/goldfold-small"][-1:])
     assert request["datasetDataSources"] == ["ada/goldfold-small-carried"]
-    said = world.do("kernel", "--fold", "1", sets=sets)  # followed later
-    assert "kernel: resuming run" in said and world.kaggle.count("SaveKernel") == pushes + 1
-    assert "prepare: groups and folds as in work/small/kernel/index/index.csv" in said
-    new = world.place.weights()
+    output = remote.do("kernel", "--fold", "1", sets=sets)  # the next command follows the run
+    assert "kernel: resuming run" in output and remote.kaggle.count("SaveKernel") == pushes + 1
+    assert "prepare: groups and folds as in work/small/kernel/index/index.csv" in output
+    new = remote.workspace.weights()
     assert new["slim/fold0"] == old["slim/fold0"] and new["slim/fold1"] != old["slim/fold1"]
-    assert "WARNING" not in said
-    assert "train slim: fold 1 current" in world.do("train", "--fold", "1", sets=sets)
+    assert "WARNING" not in output
+    assert "train slim: fold 1 current" in remote.do("train", "--fold", "1", sets=sets)
 
 
 @pytest.fixture
@@ -242,133 +247,153 @@ def notebooks_only(downloaded):
     downloaded.kaggle.contests["flowers"].kernels_only = False
 
 
-def test_a_file_for_a_competition_of_notebooks_is_refused_with_the_parameter_to_set(world, notebooks_only) -> None:
-    told = world.refused("submit", "--again")
-    assert "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent" in told
-    assert "no kernel has made a submission yet" in world.refused("submit", sets="kaggle.submit=notebook")
+def test_submitting_a_file_to_a_notebook_competition_is_an_error_with_the_parameter_to_set(
+    remote, notebooks_only
+) -> None:
+    error = remote.refused("submit", "--again")
+    assert "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent" in error
+    assert "no kernel has made a submission yet" in remote.refused("submit", sets="kaggle.submit=notebook")
 
 
-def test_from_download_to_a_scored_line_through_a_notebook(downloaded, notebooks_only, tmp_path) -> None:
-    world = downloaded.at(tmp_path)
+def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_ledger(
+    downloaded, notebooks_only, tmp_path
+) -> None:
+    remote = downloaded.copy_to(tmp_path)
     sets = "kaggle.submit=notebook train.learning_rate=0.003"
-    said, version = world.do("kernel", sets=sets), len(world.kaggle.kernels["ada/goldfold-small"])
-    assert f"made by version {version} of ada/goldfold-small; `make submit` submits it" in said
-    assert world.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
-    assert "kernel: current" in world.do("kernel", sets=sets)
-    left = world.place.submission()
-    said = world.do("submit", sets=sets)
-    assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in said
-    made, (entry, *events) = world.kaggle.submissions[-1], world.ledger()
+    output, version = remote.do("kernel", sets=sets), len(remote.kaggle.kernels["ada/goldfold-small"])
+    assert f"made by version {version} of ada/goldfold-small; `make submit` submits it" in output
+    assert remote.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
+    assert "kernel: current" in remote.do("kernel", sets=sets)
+    submission_file = remote.workspace.submission()
+    output = remote.do("submit", sets=sets)
+    assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in output
+    submission, (entry, *events) = remote.kaggle.submissions[-1], remote.ledger()
     assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
-    assert made["sha256"] == entry["digest"] == hashlib.sha256(left).hexdigest()
-    assert events[-1]["ref"] == str(made["ref"]) and events[-1]["public_score"] == float(made["final"][1])
-    world.do("blend", sets=sets)
-    assert world.place.submission() == left  # blended here it is the same
+    assert submission["sha256"] == entry["digest"] == hashlib.sha256(submission_file).hexdigest()
+    assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
+    remote.do("blend", sets=sets)
+    assert remote.workspace.submission() == submission_file  # the local blend is identical
 
 
-def test_after_another_choice_a_notebook_blends_again_from_predictions_that_are_here(world, notebooks_only) -> None:
-    sets, before = "kaggle.submit=notebook honest.resamples=21", world.place.submission()
-    said = world.do("kernel", sets=sets)
-    assert "2 folders of this machine are sent with it" in said and "pipelines.train" not in said
-    packs = world.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
+def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remote, notebooks_only) -> None:
+    sets, before = "kaggle.submit=notebook honest.resamples=21", remote.workspace.submission()
+    output = remote.do("kernel", sets=sets)
+    assert "2 folders of this machine are sent with it" in output and "pipelines.train" not in output
+    packs = remote.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
     assert packs == {f"work-small-members-slim-fold{fold}-views.pack" for fold in (0, 1)}
-    assert world.place.submission() == before  # of the same predictions, by the same rules
-    assert world.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
-    assert world.place.weights().keys() == {"slim/fold0", "slim/fold1"}
+    assert remote.workspace.submission() == before  # same predictions, same rules
+    assert remote.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
+    assert remote.workspace.weights().keys() == {"slim/fold0", "slim/fold1"}
 
 
-def test_another_submission_than_the_kernels_is_not_handed_in(world, notebooks_only) -> None:
-    made = {"kernel": "ada/goldfold-small", "version": 1, "file": "submission.csv", "digest": "0" * 64, "asked": ""}
-    (world.place.work / "kernel").mkdir()
-    (world.place.work / "kernel" / "submission.json").write_text(json.dumps(made))
-    told = world.refused("submit", "--again", sets="kaggle.submit=notebook")
-    assert "version 1 of ada/goldfold-small made 000000000000, not " in told and "FILE=000000000000" in told
+def test_a_kernel_output_that_differs_from_the_selected_submission_is_not_submitted(remote, notebooks_only) -> None:
+    submission = {
+        "kernel": "ada/goldfold-small",
+        "version": 1,
+        "file": "submission.csv",
+        "digest": "0" * 64,
+        "asked": "",
+    }
+    (remote.workspace.work / "kernel").mkdir()
+    (remote.workspace.work / "kernel" / "submission.json").write_text(json.dumps(submission))
+    error = remote.refused("submit", "--again", sets="kaggle.submit=notebook")
+    assert "version 1 of ada/goldfold-small made 000000000000, not " in error and "FILE=000000000000" in error
 
 
-def test_external_images_below_the_projects_folder_go_with_the_kernel(downloaded, tmp_path) -> None:
-    world = downloaded.at(tmp_path)
+def test_external_images_inside_the_project_are_sent_with_the_kernel(downloaded, tmp_path) -> None:
+    remote = downloaded.copy_to(tmp_path)
     for name in NAMES[:2]:
         (tmp_path / "more" / name).mkdir(parents=True)
         for number in range(3):
             pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3)).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "more" / name / f"{number}.png")
     sets = "'prepare.external={more: more}' members.slim.external=[more]"
-    around = {"cwd": tmp_path, "PYTHONPATH": str(ROOT)}
-    assert "6 external" in world.do("prepare", sets=sets, **around)
-    said = world.do("kernel", "--fold", "0", sets=f"{sets} kaggle.submit=notebook", **around)
-    assert "1 folders of this machine are sent with it" in said and "WARNING" not in said
-    assert "no submission will be made: slim fold 1 would still be missing" in said
-    assert "train slim: fold 0 current" in world.do("train", "--fold", "0", sets=sets, **around)
+    environment = {"cwd": tmp_path, "PYTHONPATH": str(ROOT)}
+    assert "6 external" in remote.do("prepare", sets=sets, **environment)
+    output = remote.do("kernel", "--fold", "0", sets=f"{sets} kaggle.submit=notebook", **environment)
+    assert "1 folders of this machine are sent with it" in output and "WARNING" not in output
+    assert "no submission will be made: slim fold 1 would still be missing" in output
+    assert "train slim: fold 0 current" in remote.do("train", "--fold", "0", sets=sets, **environment)
 
 
-def test_a_kernel_without_its_accelerator_leaves_everything_as_it_was(world) -> None:
-    before = world.place.weights()
-    told = world.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
-    assert "the kernel failed: expected 1 tpu devices, found:" in told
-    assert world.place.weights() == before
-    world.kaggle.quota["tpuQuota"] = (72000, 72000)
+def test_a_kernel_without_its_accelerator_changes_no_results(remote) -> None:
+    before = remote.workspace.weights()
+    error = remote.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
+    assert "the kernel failed: expected 1 tpu devices, found:" in error
+    assert remote.workspace.weights() == before
+    remote.kaggle.quota["tpuQuota"] = (72000, 72000)
     try:
-        told = world.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
+        error = remote.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
     finally:
-        world.kaggle.quota["tpuQuota"] = (3600, 72000)
-    assert "no hours on TpuV5E8 are left this week" in told
+        remote.kaggle.quota["tpuQuota"] = (3600, 72000)
+    assert "no hours on TpuV5E8 are left this week" in error
 
 
-def test_what_a_kernel_cannot_read_is_refused_before_it_is_pushed(world) -> None:
-    pushes = world.kaggle.count("SaveKernel")
-    told = world.refused("kernel", sets="members.slim.weights=/home/ada/mine.weights.h5")
-    assert "members.slim.weights: /home/ada/mine.weights.h5 is outside the project" in told
-    assert world.kaggle.count("SaveKernel") == pushes
+def test_files_that_a_kernel_cannot_read_are_an_error_before_the_push(remote) -> None:
+    pushes = remote.kaggle.count("SaveKernel")
+    error = remote.refused("kernel", sets="members.slim.weights=/home/ada/mine.weights.h5")
+    assert "members.slim.weights: /home/ada/mine.weights.h5 is outside the project" in error
+    assert remote.kaggle.count("SaveKernel") == pushes
 
 
-def test_the_doctor_says_what_is_here_and_what_errors_mean(world) -> None:
-    said = world.run("doctor").out
+def test_the_doctor_reports_the_installation_and_explains_errors(remote) -> None:
+    output = remote.run("doctor").out
     for line in ("kaggle: key from KAGGLE_USERNAME", "Kaggle answers", "tensorflow sees 1 x CPU", "slim: 2 of 2 fold"):
-        assert f"{line}" in said, said
-    assert "Kaggle does not accept the credential" in world.run("doctor", KAGGLE_KEY="wrong").out
-    assert "accept them on the Rules page" in world.do("doctor", "--explain=You must accept this competition's rules")
-    assert "unknown error" in world.refused("doctor", "--explain=the cat sat on the keyboard")
+        assert f"{line}" in output, output
+    assert "Kaggle does not accept the credential" in remote.run("doctor", KAGGLE_KEY="wrong").out
+    assert "accept them on the Rules page" in remote.do("doctor", "--explain=You must accept this competition's rules")
+    assert "unknown error" in remote.refused("doctor", "--explain=the cat sat on the keyboard")
 
 
-def test_results_live_in_a_bucket_and_records_are_read_there(world, tmp_path_factory) -> None:
+def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(remote, tmp_path_factory) -> None:
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not here")
+        pytest.skip("openssl, which makes the certificate of the fake Google Cloud Storage server, is not installed")
     sets, train_on_gs = "storage.bucket=gs://mine/x", "storage.bucket=gs://mine/x device.require=any"
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as gcs:
         gcs.buckets["mine"] = {}
-        around = gcs.environment()
-        assert "`make bucket` copies the records there" in world.refused("resolve", sets=sets, **around)
-        assert " results uploaded to gs://mine/x/small, 0 downloaded" in world.do("bucket", sets=sets, **around)
-        assert "0 results uploaded" in world.do("bucket", sets=sets, **around)
+        environment = gcs.environment()
+        assert "`make bucket` copies the records there" in remote.refused("resolve", sets=sets, **environment)
+        assert " results uploaded to gs://mine/x/small, 0 downloaded" in remote.do("bucket", sets=sets, **environment)
+        assert "0 results uploaded" in remote.do("bucket", sets=sets, **environment)
         folder = tmp_path_factory.mktemp("fresh")
         (folder / "params.yaml").write_text(PARAMS)
-        fresh = World(world.kaggle, Workspace(folder), world.home, world.heard)
-        assert "0 results uploaded to gs://mine/x/small, 5 downloaded" in fresh.do("bucket", sets=sets, **around)
-        assert not (fresh.place.work / "data" / "records").exists()
-        assert fresh.place.weights() == world.place.weights()
-        assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh.do("resolve", sets=sets, **around)
-        old = {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/fold0/views/*.npz")}
-        read = sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
-        fresh.do("predict", "--force", sets=train_on_gs, **around)
-        assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > read
-        assert {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/fold0/views/*.npz")} == old
+        fresh_workspace = KaggleWorkspace(remote.kaggle, Workspace(folder), remote.home, remote.outputs)
+        assert "0 results uploaded to gs://mine/x/small, 5 downloaded" in fresh_workspace.do(
+            "bucket", sets=sets, **environment
+        )
+        assert not (fresh_workspace.workspace.work / "data" / "records").exists()
+        assert fresh_workspace.workspace.weights() == remote.workspace.weights()
+        assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh_workspace.do(
+            "resolve", sets=sets, **environment
+        )
+        old_predictions = {
+            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/fold0/views/*.npz")
+        }
+        reads_before = sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
+        fresh_workspace.do("predict", "--force", sets=train_on_gs, **environment)
+        assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > reads_before
+        assert {
+            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/fold0/views/*.npz")
+        } == old_predictions
         name = "x/small/members/slim/fold0/weights.npz"
         gcs.buckets["mine"][name] = gcs.buckets["mine"][name][:-1] + b"?"
-        shutil.rmtree(fresh.place.work / "members" / "slim" / "fold0")
-        assert "is not what its manifest says" in fresh.refused("bucket", sets=sets, **around)
-        assert not (fresh.place.work / "members" / "slim" / "fold0" / "manifest.json").exists()
+        shutil.rmtree(fresh_workspace.workspace.work / "members" / "slim" / "fold0")
+        assert "is not what its manifest says" in fresh_workspace.refused("bucket", sets=sets, **environment)
+        assert not (fresh_workspace.workspace.work / "members" / "slim" / "fold0" / "manifest.json").exists()
 
 
-def test_no_planted_secret_is_anywhere(submitted) -> None:
-    """Runs last: what every stage said here, and every file that any of them left."""
+def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:
+    """Runs last: checks the output of every stage of this module and every file it wrote."""
     kaggle = submitted.kaggle
     basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
     planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
     assert sum(headers.get("Authorization") == f"Basic {basic}" for _, headers in kaggle.headers) > 10
-    base = submitted.place.folder.parent
-    # Other tests of this process plant secrets of their own in folders named after them.
-    mine = [folder for folder in base.iterdir() if not folder.name.startswith("test_")]
-    files = [p for one in mine for p in one.rglob("*") if p.is_file() and p.stat().st_size < 5_000_000]
-    assert any(p.name == "ledger.jsonl" for p in files) and len(submitted.heard) > 10
-    seen = "".join(submitted.heard) + "".join(p.read_text(errors="replace") for p in files)
-    assert [secret for secret in planted if secret in seen or quote(secret) in seen] == []
+    base = submitted.workspace.folder.parent
+    # Other tests of this process plant their own secrets, in folders named after them.
+    own_folders = [folder for folder in base.iterdir() if not folder.name.startswith("test_")]
+    files = [
+        p for own_folder in own_folders for p in own_folder.rglob("*") if p.is_file() and p.stat().st_size < 5_000_000
+    ]
+    assert any(p.name == "ledger.jsonl" for p in files) and len(submitted.outputs) > 10
+    visible_text = "".join(submitted.outputs) + "".join(p.read_text(errors="replace") for p in files)
+    assert [secret for secret in planted if secret in visible_text or quote(secret) in visible_text] == []

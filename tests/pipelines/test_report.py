@@ -1,4 +1,4 @@
-"""make report on a small real world: its own images and tables, invented predictions, the real stages around them."""
+"""make report on a small competition: generated images and predictions, real stages."""
 
 import io
 import json
@@ -29,10 +29,10 @@ from competition.preflight.answers import PreflightResult
 from competition.submission import ledger
 
 NAMES = ("<b>rose", 'tulip & "co"', "aster")
-EACH, FOLDS, VIEWS = 15, 3, ("identity", "shift_up")
+PHOTOS_PER_CLASS, FOLDS, VIEWS = 15, 3, ("identity", "shift_up")
 PARAMS = f"""
 extends: {ROOT}/params.yaml
-competition: {{name: garden, adapter: folder, source: SOURCE}}
+competition: {{name: photos, adapter: folder, source: SOURCE}}
 prepare: {{folds: 3}}
 train: {{epochs: 3}}
 members:
@@ -45,10 +45,10 @@ honest: {{resamples: 50}}
 """
 
 
-class Garden(Workspace):
+class ReportWorkspace(Workspace):
     @property
     def work(self) -> Path:
-        return self.folder / "work" / "garden"
+        return self.folder / "work" / "photos"
 
     @property
     def page(self) -> str:
@@ -56,41 +56,41 @@ class Garden(Workspace):
 
 
 def photo(number: int) -> bytes:
-    out = io.BytesIO()
+    buffer = io.BytesIO()
     pixels = np.random.default_rng(number).integers(0, 255, (12, 12, 3), np.uint8)
-    Image.fromarray(pixels).resize((48, 48)).save(out, "PNG")
-    return out.getvalue()
+    Image.fromarray(pixels).resize((48, 48)).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
-def plant(source: Path) -> None:
-    """Photos of three classes; one is there twice, one under two labels, one among the test images as well."""
-    names = [f"i{n:02}" for n in range(EACH * len(NAMES) - 1)] + ["<i>last"]
+def write_source(source: Path) -> None:
+    """Write photos of three classes: one occurs twice, one has two labels, one is also a test image."""
+    names = [f"i{n:02}" for n in range(PHOTOS_PER_CLASS * len(NAMES) - 1)] + ["<i>last"]
     photos = {name: photo(n) for n, name in enumerate(names)}
-    photos["i03"], photos["i20"] = photos["i00"], photos["i01"]  # of one class; of two
-    tests = {f"t{n}": photo(900 + n) for n in range(8)} | {"t8": photos["i05"]}
+    photos["i03"], photos["i20"] = photos["i00"], photos["i01"]  # duplicates within one class and between two classes
+    test_photos = {f"t{n}": photo(900 + n) for n in range(8)} | {"t8": photos["i05"]}
     source.mkdir()
-    for name, data in (photos | tests).items():
+    for name, data in (photos | test_photos).items():
         (source / f"{name}.png").write_bytes(data)
     quoted = ['"' + name.replace('"', '""') + '"' for name in NAMES]
-    rows = [f"{name},{quoted[n // EACH]}" for n, name in enumerate(names)]
+    rows = [f"{name},{quoted[n // PHOTOS_PER_CLASS]}" for n, name in enumerate(names)]
     (source / "train.csv").write_text("\n".join(["id,label", *rows]) + "\n")
-    (source / "test.csv").write_text("\n".join(["id", *tests]) + "\n")
-    (source / "sample_submission.csv").write_text("\n".join(["id,label", *(f"{t},{quoted[0]}" for t in tests)]) + "\n")
+    (source / "test.csv").write_text("\n".join(["id", *test_photos]) + "\n")
+    (source / "sample_submission.csv").write_text(
+        "\n".join(["id,label", *(f"{t},{quoted[0]}" for t in test_photos)]) + "\n"
+    )
 
 
-def invent(garden: Garden) -> None:
-    """Fold models and predictions as `make train predict` would leave them: mostly right, some surely wrong."""
-    params, prepared = load_params(garden.params), load_prepared(garden.work / "data")
+def write_fold_models(workspace: ReportWorkspace) -> None:
+    """Write fold models and predictions like `make train predict`: mostly correct, some confidently wrong."""
+    params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
     train, test = prepared.part("train"), prepared.part("test")
     for seed, (name, member) in enumerate(params.members.items()):
         rng = np.random.default_rng(seed)
         for fold in range(FOLDS):
             held_out = train[train["fold"] == fold]
-            oof = invented_predictions(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
-            test_predictions = invented_predictions(
-                rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test))
-            )
-            manifest = fold_model_path(garden.work, name, fold)
+            oof = random_predictions(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
+            test_predictions = random_predictions(rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test)))
+            manifest = fold_model_path(workspace.work, name, fold)
             manifest.parent.mkdir(parents=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
@@ -100,92 +100,106 @@ def invent(garden: Garden) -> None:
             files = [manifest.with_name(file) for file in ("weights.npz", "history.csv", "oof.npz")]
             result = {"held_out": 0.8125, "epoch": 3, "held_out_last": 0.8125, "loss": 0.7, "seconds": 41.0}
             write_manifest(
-                manifest, fold_model_dependencies(garden.work, prepared, params, member, fold), files, result, {}
+                manifest, fold_model_dependencies(workspace.work, prepared, params, member, fold), files, result, {}
             )
-            seal_views(garden, prepared, name, fold, oof, test_predictions)
+            write_views(workspace, prepared, name, fold, oof, test_predictions)
 
 
-def fill_cache(garden: Garden) -> None:
-    """Decoded training images on disk, as `make train` would leave them."""
-    prepared = load_prepared(garden.work / "data")
-    ids, fit = prepared.part("train")["id"].to_numpy(str), load_params(garden.params).prepare.fit
-    file = cache_file(garden.work / "cache", prepared.digest, ids, 16, fit)
+def fill_cache(workspace: ReportWorkspace) -> None:
+    """Write the cache of decoded training images, like `make train`."""
+    prepared = load_prepared(workspace.work / "data")
+    ids, fit = prepared.part("train")["id"].to_numpy(str), load_params(workspace.params).prepare.fit
+    file = cache_file(workspace.work / "cache", prepared.digest, ids, 16, fit)
     file.parent.mkdir(exist_ok=True)
     np.save(file, np.random.default_rng(0).integers(0, 256, (len(ids), 16, 16, 3), np.uint8))
 
 
-def seal_views(
-    garden: Garden, prepared: Prepared, name: str, fold: int, oof: ViewPredictions, test_predictions: ViewPredictions
+def write_views(
+    workspace: ReportWorkspace,
+    prepared: Prepared,
+    name: str,
+    fold: int,
+    oof: ViewPredictions,
+    test_predictions: ViewPredictions,
 ) -> None:
-    params, manifest = load_params(garden.params), fold_views_path(garden.work, name, fold)
+    params, manifest = load_params(workspace.params), fold_views_path(workspace.work, name, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     oof.save(manifest.with_name("oof.npz"))
     test_predictions.save(manifest.with_name("test.npz"))
     files = [manifest.with_name("oof.npz"), manifest.with_name("test.npz")]
-    depends = views_dependencies(garden.work, prepared, params, name, fold)
+    depends = views_dependencies(workspace.work, prepared, params, name, fold)
     write_manifest(manifest, depends, files, {"seconds": 2.0}, {})
 
 
-def invented_predictions(rng: np.random.Generator, ids: np.ndarray, labels: np.ndarray) -> ViewPredictions:
-    """A fifth of the rows surely another class, the same in all views."""
-    given = np.where(rng.random(len(ids)) < 0.2, (labels + 1) % len(NAMES), labels)
+def random_predictions(rng: np.random.Generator, ids: np.ndarray, labels: np.ndarray) -> ViewPredictions:
+    """Predictions of which a fifth is confidently wrong, identical in all views."""
+    predicted = np.where(rng.random(len(ids)) < 0.2, (labels + 1) % len(NAMES), labels)
     scores = rng.random((len(ids), len(VIEWS), len(NAMES))) * 0.3
-    scores[np.arange(len(ids)), :, given] += 2
+    scores[np.arange(len(ids)), :, predicted] += 2
     return ViewPredictions(ids, VIEWS, (scores / scores.sum(-1, keepdims=True)).astype(np.float16))
 
 
 @pytest.fixture(scope="session")
-def prepared_garden(tmp_path_factory: pytest.TempPathFactory) -> Garden:
-    garden = Garden(tmp_path_factory.mktemp("garden"))
-    plant(garden.folder / "photos")
-    garden.params.write_text(PARAMS.replace("SOURCE", str(garden.folder / "photos")))
-    garden.do("download")
-    garden.do("prepare")
-    return garden
+def prepared_workspace(tmp_path_factory: pytest.TempPathFactory) -> ReportWorkspace:
+    workspace = ReportWorkspace(tmp_path_factory.mktemp("report"))
+    write_source(workspace.folder / "photos")
+    workspace.params.write_text(PARAMS.replace("SOURCE", str(workspace.folder / "photos")))
+    workspace.do("download")
+    workspace.do("prepare")
+    return workspace
 
 
 @pytest.fixture(scope="session")
-def blended(prepared_garden: Garden, tmp_path_factory: pytest.TempPathFactory) -> tuple[Garden, str]:
-    """(a garden with a report, output of blend). Read-only."""
-    garden = Garden(prepared_garden.copy_to(tmp_path_factory.mktemp("blended")).folder)
-    invent(garden)
-    fill_cache(garden)
-    output = garden.do("blend")
-    garden.do("report")
-    return garden, output
+def blended(
+    prepared_workspace: ReportWorkspace, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ReportWorkspace, str]:
+    """(workspace with a report, output of blend); tests must not change it."""
+    workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path_factory.mktemp("blended")).folder)
+    write_fold_models(workspace)
+    fill_cache(workspace)
+    output = workspace.do("blend")
+    workspace.do("report")
+    return workspace, output
 
 
 @pytest.fixture
-def garden(blended: tuple[Garden, str], tmp_path: Path) -> Garden:
-    return Garden(blended[0].copy_to(tmp_path).folder)
+def workspace(blended: tuple[ReportWorkspace, str], tmp_path: Path) -> ReportWorkspace:
+    return ReportWorkspace(blended[0].copy_to(tmp_path).folder)
 
 
-def test_the_page_has_the_figures_of_the_terminal(blended) -> None:
-    garden, output = blended
+def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
+    workspace, output = blended
     (honest,) = re.findall(r"honest +(\d\.\d{4} ± \d\.\d{4})", output)
     (chosen,) = re.findall(r"blend +(\d\.\d{4}) ", output)
     (band,) = re.findall(r"test rows: (\d\.\d{4} to \d\.\d{4})", output)
-    assert f"<b>{honest}</b>" in garden.page and f"<b>{chosen}</b>" in garden.page and f"<b>{band}</b>" in garden.page
+    assert (
+        f"<b>{honest}</b>" in workspace.page
+        and f"<b>{chosen}</b>" in workspace.page
+        and f"<b>{band}</b>" in workspace.page
+    )
     for line in re.findall(r"over (?:equal weights|the best member) +(.+)", output):
-        assert f"<td>{line}</td>" in garden.page
+        assert f"<td>{line}</td>" in workspace.page
     for name, alone, worth in re.findall(r"^  (slim|wide) +(\d\.\d{4}) +([+-]\d\.\d{4})  ", output, re.M):
-        assert f'<td class="word">{name}</td><td>{alone}</td><td>{worth}</td>' in garden.page
+        assert f'<td class="word">{name}</td><td>{alone}</td><td>{worth}</td>' in workspace.page
 
 
-def test_every_section_that_has_a_source_is_there_and_no_other(blended) -> None:
-    garden, _ = blended
-    keys = re.findall(r'<section id="(\w+)">', garden.page)
-    reached, data = ["blend", "views", "worth", "members", "classes", "calibration", "errors"], ["data", "caveats"]
-    assert keys == [*reached, *data, "ledger", "made"]
+def test_the_page_has_exactly_the_sections_that_have_data(blended) -> None:
+    workspace, _ = blended
+    keys = re.findall(r'<section id="(\w+)">', workspace.page)
+    blend_sections, data_sections = (
+        ["blend", "views", "worth", "members", "classes", "calibration", "errors"],
+        ["data", "caveats"],
+    )
+    assert keys == [*blend_sections, *data_sections, "ledger", "made"]
 
 
-def test_names_from_users_are_text_and_never_markup(blended) -> None:
+def test_names_from_users_are_escaped(blended) -> None:
     page = blended[0].page
     assert "<b>rose" not in page and "<i>last" not in page
     assert "&lt;b&gt;rose" in page
 
 
-def test_the_page_stands_alone(blended) -> None:
+def test_the_page_needs_no_other_files(blended) -> None:
     page = blended[0].page
     assert set(re.findall(r'src="([^,]{15})', page)) == {"data:image/png;"}
     assert "http://" not in page and "https://" not in page and "<script" not in page and "<link" not in page
@@ -199,14 +213,14 @@ def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
     assert 0 < shown == min(wrong, 32) == page.count('<img src="data:image/png;base64,')
 
 
-def test_without_cached_images_the_errors_are_listed_without_pictures(garden: Garden) -> None:
-    shutil.rmtree(garden.work / "cache")
-    garden.do("report")
-    assert "<figure>" in garden.page and "<img" not in garden.page
-    assert "No pictures: the decoded training images are not on disk" in garden.page
+def test_without_cached_images_the_errors_are_listed_without_pictures(workspace: ReportWorkspace) -> None:
+    shutil.rmtree(workspace.work / "cache")
+    workspace.do("report")
+    assert "<figure>" in workspace.page and "<img" not in workspace.page
+    assert "No pictures: the decoded training images are not on disk" in workspace.page
 
 
-def test_what_was_found_in_the_data_is_listed(blended) -> None:
+def test_problems_of_the_data_are_listed(blended) -> None:
     page = blended[0].page
     assert "LEAK: 1 of 9 test images are also labelled images: worth at most 0.1111 of accuracy" in page
     assert "1 photo has two labels or more" in page
@@ -218,92 +232,106 @@ def test_training_curves_leave_out_unscored_epochs(blended) -> None:
     page = blended[0].page
     lines = re.findall(r'<g class="curve">.*?<path d="([^"]+)"', page, re.DOTALL)
     points = [len(re.findall("[ML]", line)) for line in lines]
-    assert sorted(set(points)) == [2, 3]  # held-out: not looked at in the first epoch; loss: all three
+    assert sorted(set(points)) == [2, 3]  # held-out: not scored in the first epoch; loss: all three
     assert "0.8125 to 0.8125" in page and "123 s" in page  # three fold models of 41 s
 
 
-def test_a_report_starts_no_heavy_package(garden: Garden) -> None:
-    ran = garden.run("report", PYTHONPROFILEIMPORTTIME="1")
-    assert ran.code == 0
-    loaded = {line.rpartition("|")[2].strip() for line in ran.err.splitlines() if line.startswith("import time")}
-    assert {"jinja2", "matplotlib"} <= loaded
-    assert not loaded & {"tensorflow", "keras", "jax", "torch", "optuna", "sklearn"}
+def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None:
+    result = workspace.run("report", PYTHONPROFILEIMPORTTIME="1")
+    assert result.code == 0
+    modules = {line.rpartition("|")[2].strip() for line in result.err.splitlines() if line.startswith("import time")}
+    assert {"jinja2", "matplotlib"} <= modules
+    assert not modules & {"tensorflow", "keras", "jax", "torch", "optuna", "sklearn"}
 
 
-def test_before_any_training_the_page_tells_of_the_data(prepared_garden: Garden, tmp_path: Path) -> None:
-    garden = Garden(prepared_garden.copy_to(tmp_path).folder)
-    assert "report.html" in garden.do("report")
-    assert re.findall(r'<section id="(\w+)">', garden.page) == ["data", "caveats", "made"]
-    assert "none yet" in garden.page
+def test_before_training_the_page_describes_the_data(prepared_workspace: ReportWorkspace, tmp_path: Path) -> None:
+    workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
+    assert "report.html" in workspace.do("report")
+    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["data", "caveats", "made"]
+    assert "none yet" in workspace.page
 
 
-def test_nothing_downloaded_names_the_command(tmp_path: Path) -> None:
-    garden = Garden(tmp_path)
-    garden.params.write_text(PARAMS.replace("SOURCE", str(tmp_path)))
-    assert "`make download`" in garden.refused("report")
+def test_without_a_download_the_error_names_the_command(tmp_path: Path) -> None:
+    workspace = ReportWorkspace(tmp_path)
+    workspace.params.write_text(PARAMS.replace("SOURCE", str(tmp_path)))
+    assert "`make download`" in workspace.refused("report")
 
 
-def test_a_blend_of_other_parameters_is_reported(garden: Garden) -> None:
-    output = garden.do("report", sets="blend.rounds=9")
-    assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in garden.page
+def test_a_blend_of_other_parameters_is_reported(workspace: ReportWorkspace) -> None:
+    output = workspace.do("report", sets="blend.rounds=9")
+    assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in workspace.page
     assert "blend.rounds: 3 -> 9" in output
-    assert "The blend was made" not in garden.do("report")
+    assert "The blend was made" not in workspace.do("report")
 
 
-def test_a_member_predicted_after_the_blend_is_reported(garden: Garden) -> None:
-    prepared = load_prepared(garden.work / "data")
-    one = fold_views_path(garden.work, "wide", 1)
-    oof, test_predictions = (ViewPredictions.load(one.with_name(name)) for name in ("oof.npz", "test.npz"))
-    seal_views(
-        garden, prepared, "wide", 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), test_predictions
+def test_a_member_predicted_after_the_blend_is_reported(workspace: ReportWorkspace) -> None:
+    prepared = load_prepared(workspace.work / "data")
+    views_manifest = fold_views_path(workspace.work, "wide", 1)
+    oof, test_predictions = (ViewPredictions.load(views_manifest.with_name(name)) for name in ("oof.npz", "test.npz"))
+    write_views(
+        workspace,
+        prepared,
+        "wide",
+        1,
+        ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]),
+        test_predictions,
     )
-    assert "wide was trained or predicted again since the blend was made" in garden.do("report")
-    garden.do("blend")
-    assert "predicted again" not in garden.do("report")
+    assert "wide was trained or predicted again since the blend was made" in workspace.do("report")
+    workspace.do("blend")
+    assert "predicted again" not in workspace.do("report")
 
 
-def test_a_blend_of_other_data_shows_its_scores_with_a_warning_and_no_rows(garden: Garden) -> None:
-    described = garden.work / "data" / "competition.json"
+def test_the_scores_of_a_blend_of_other_data_are_shown_with_a_warning_and_without_rows(
+    workspace: ReportWorkspace,
+) -> None:
+    described = workspace.work / "data" / "competition.json"
     described.write_text(described.read_text().replace("aster", "dahlia"))
-    assert "The blend is of other data than those that are here now" in garden.do("report")
-    keys = re.findall(r'<section id="(\w+)">', garden.page)
+    assert "The blend is of other data than those that are here now" in workspace.do("report")
+    keys = re.findall(r'<section id="(\w+)">', workspace.page)
     assert "blend" in keys and not {"classes", "calibration", "errors"} & set(keys)
 
 
-def test_scores_from_kaggle_are_shown_with_the_expected_ones(garden: Garden) -> None:
-    book = garden.submissions / "ledger.jsonl"
-    (entry,) = ledger.read(book).entries
-    ledger.append(book, ledger.Event(entry.digest, "scored", "7", 0.81234, 0.79876, "", "2026-01-02T03:04:05"))
-    garden.do("report")
-    assert "<b>0.81234</b>" in garden.page and "<b>0.79876</b>" in garden.page
-    assert "public leaderboard" in garden.page and "scored" in garden.page
+def test_scores_from_kaggle_are_shown_with_the_expected_ones(workspace: ReportWorkspace) -> None:
+    ledger_file = workspace.submissions / "ledger.jsonl"
+    (entry,) = ledger.read(ledger_file).entries
+    ledger.append(ledger_file, ledger.Event(entry.digest, "scored", "7", 0.81234, 0.79876, "", "2026-01-02T03:04:05"))
+    workspace.do("report")
+    assert "<b>0.81234</b>" in workspace.page and "<b>0.79876</b>" in workspace.page
+    assert "public leaderboard" in workspace.page and "scored" in workspace.page
 
 
-def test_results_of_optional_verbs_have_their_sections(garden: Garden) -> None:
-    answer = PreflightResult("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
+def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspace) -> None:
+    result = PreflightResult("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
     changes = ["slim train: needs 1.3 times what is there (params.yaml line 9: train.batch)"]
-    (garden.work / "preflight").mkdir()
-    found = {"topology": "v5e-8", "backend": "jax", "members": {"slim": {"train": answer}}, "changes": changes}
-    (garden.work / "preflight" / "v5e-8.json").write_text(json.dumps(found))
-    params, prepared = load_params(garden.params), load_prepared(garden.work / "data")
-    for name, seen_as in (("wide", "wide"), ("slim", "wide")):
-        study = seed_study_path(garden.work, name)
+    (workspace.work / "preflight").mkdir()
+    preflight_results = {
+        "topology": "v5e-8",
+        "backend": "jax",
+        "members": {"slim": {"train": result}},
+        "changes": changes,
+    }
+    (workspace.work / "preflight" / "v5e-8.json").write_text(json.dumps(preflight_results))
+    params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
+    for name, trained_as in (("wide", "wide"), ("slim", "wide")):
+        study = seed_study_path(workspace.work, name)
         study.parent.mkdir(exist_ok=True)
-        of = seed_study_digest(prepared, params, params.members[seen_as])
-        study.write_text(json.dumps({"of": of, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
-    best = tuning_result_path(garden.work, "slim")
+        study_digest = seed_study_digest(prepared, params, params.members[trained_as])
+        study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
+    best = tuning_result_path(workspace.work, "slim")
     best.parent.mkdir(parents=True)
     best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}}))
-    garden.do("table")
-    garden.do("report")
+    workspace.do("table")
+    workspace.do("report")
     for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.001235"):
-        assert text in garden.page
-    assert garden.page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in garden.page
+        assert text in workspace.page
+    assert (
+        workspace.page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in workspace.page
+    )
 
 
-def test_a_page_that_cannot_be_made_leaves_the_old_one(garden: Garden) -> None:
-    before = garden.page
-    (garden.work / "blend" / "honest_oof.npz").write_bytes(b"cut")
-    assert "not a readable .npz" in garden.refused("report")
-    assert garden.page == before
-    assert not list(garden.work.glob(".report*"))
+def test_after_an_error_the_previous_page_is_kept(workspace: ReportWorkspace) -> None:
+    before = workspace.page
+    (workspace.work / "blend" / "honest_oof.npz").write_bytes(b"cut")
+    assert "not a readable .npz" in workspace.refused("report")
+    assert workspace.page == before
+    assert not list(workspace.work.glob(".report*"))

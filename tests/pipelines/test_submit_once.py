@@ -1,4 +1,4 @@
-"""`make submit` and `make submissions` as real processes: one submission at Kaggle, whatever happens on the way."""
+"""`make submit` and `make submissions` as real processes: faults never lead to a second submission."""
 
 import signal
 import sys
@@ -16,91 +16,91 @@ from light import CSV, DIGEST, set_up
 
 
 @pytest.fixture
-def desk(tmp_path):
+def kaggle_setup(tmp_path):
     (tmp_path / "server").mkdir()
     with FakeKaggle(tmp_path / "server") as kaggle:
         kaggle.contests["flowers"] = Contest(FILES)
         yield set_up(kaggle, tmp_path, ROOT)
 
 
-def sent(desk):
-    return [made["sha256"] for made in desk.kaggle.submissions]
+def submitted_digests(kaggle_setup):
+    return [submission["sha256"] for submission in kaggle_setup.kaggle.submissions]
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_a_submit_that_ends_during_a_slow_answer_is_found_again_in_a_list_that_lags(desk, end) -> None:
-    desk.kaggle.faults["CreateSubmission"] = ["after:hold"]
-    desk.kaggle.unlisted_looks = 2
-    process = desk.start("submit")
-    assert desk.kaggle.held.wait(300), process.communicate(timeout=1)
-    process.send_signal(end)
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_a_submission_is_found_after_submit_was_killed_during_a_slow_response(kaggle_setup, signal_number) -> None:
+    kaggle_setup.kaggle.faults["CreateSubmission"] = ["after:hold"]
+    kaggle_setup.kaggle.unlisted_looks = 2
+    process = kaggle_setup.start("submit")
+    assert kaggle_setup.kaggle.held.wait(300), process.communicate(timeout=1)
+    process.send_signal(signal_number)
     process.communicate(timeout=300)
-    desk.kaggle.released.set()
-    assert desk.events() == [("sending", "")]
-    said = desk.do("submit")
-    assert "the answer to a submission was lost; looking for it in Kaggle's list" in said
-    assert sent(desk) == [DIGEST]
-    assert [what for what, _ in desk.events()] == ["sending", "submitted", "scored"]
+    kaggle_setup.kaggle.released.set()
+    assert kaggle_setup.events() == [("sending", "")]
+    output = kaggle_setup.do("submit")
+    assert "the answer to a submission was lost; looking for it in Kaggle's list" in output
+    assert submitted_digests(kaggle_setup) == [DIGEST]
+    assert [kind for kind, _ in kaggle_setup.events()] == ["sending", "submitted", "scored"]
 
 
-def test_of_two_submits_at_once_one_refuses(desk) -> None:
-    desk.kaggle.faults["CreateSubmission"] = ["after:hold"]
-    desk.kaggle.unlisted_looks = 1
-    first = desk.start("submit")
-    assert desk.kaggle.held.wait(300)
-    told = desk.refused("submit")
-    assert "another `make submit` of small is running; nothing was sent" in told
-    desk.kaggle.released.set()
+def test_a_second_submit_at_the_same_time_is_an_error(kaggle_setup) -> None:
+    kaggle_setup.kaggle.faults["CreateSubmission"] = ["after:hold"]
+    kaggle_setup.kaggle.unlisted_looks = 1
+    first = kaggle_setup.start("submit")
+    assert kaggle_setup.kaggle.held.wait(300)
+    error = kaggle_setup.refused("submit")
+    assert "another `make submit` of small is running; nothing was sent" in error
+    kaggle_setup.kaggle.released.set()
     first.communicate(timeout=300)
-    assert (first.returncode, sent(desk)) == (0, [DIGEST])
+    assert (first.returncode, submitted_digests(kaggle_setup)) == (0, [DIGEST])
 
 
-def test_an_attempt_that_kaggle_never_got_is_sent_only_when_asked(desk) -> None:
-    desk.note("sending")  # and then the process was killed, before the upload
-    told = desk.refused("submit", sets="kaggle.listing_lag=0")
-    assert "unknown whether Kaggle accepted this submission" in told and "`make submit AGAIN=1` sends" in told
-    assert (sent(desk), desk.events()) == ([], [("sending", "")])
-    desk.do("submit", "--again")
-    assert sent(desk) == [DIGEST]
+def test_an_attempt_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -> None:
+    kaggle_setup.note("sending")  # the process was killed before the upload
+    error = kaggle_setup.refused("submit", sets="kaggle.listing_lag=0")
+    assert "unknown whether Kaggle accepted this submission" in error and "`make submit AGAIN=1` sends" in error
+    assert (submitted_digests(kaggle_setup), kaggle_setup.events()) == ([], [("sending", "")])
+    kaggle_setup.do("submit", "--again")
+    assert submitted_digests(kaggle_setup) == [DIGEST]
 
 
-def test_a_submission_that_could_not_be_scored_is_an_error_each_time(desk) -> None:
-    desk.kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Submission must have 7382 rows.")
+def test_a_submission_that_kaggle_cannot_score_is_an_error_each_time(kaggle_setup) -> None:
+    kaggle_setup.kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Submission must have 7382 rows.")
     for _ in range(2):
-        told = desk.refused("submit")
-        assert "Submission must have 7382 rows; AGAIN=1 sends the same file once more" in told
-    assert sent(desk) == [DIGEST]
+        error = kaggle_setup.refused("submit")
+        assert "Submission must have 7382 rows; AGAIN=1 sends the same file once more" in error
+    assert submitted_digests(kaggle_setup) == [DIGEST]
 
 
-def test_a_try_that_kaggle_did_not_take_does_not_hide_the_score_before_it(desk) -> None:
-    desk.note("submitted", "7")
-    desk.note("scored", "7", 0.75)
-    desk.note("sending")
-    desk.note("failed", error="no network")
-    assert "scored before as 7 (public 0.75000)" in desk.do("submit")
+def test_a_failed_attempt_does_not_hide_an_earlier_score(kaggle_setup) -> None:
+    kaggle_setup.note("submitted", "7")
+    kaggle_setup.note("scored", "7", 0.75)
+    kaggle_setup.note("sending")
+    kaggle_setup.note("failed", error="no network")
+    assert "scored before as 7 (public 0.75000)" in kaggle_setup.do("submit")
 
 
-def test_the_table_shows_everything_on_kaggle_and_keeps_scores_when_the_limits_fail(desk) -> None:
-    desk.note("sending")  # its answer was lost
-    ours, other = f"two members | goldfold {DIGEST[:16]}", "by hand"
-    for data, name, message in ((CSV, "x.csv", ours), (b"2", "mine\x1b[2J.csv", other)):
-        ask = {"competitionName": "flowers", "submissionDescription": message}
-        desk.kaggle._submitted(ask, data, name)
-    desk.kaggle.pending_polls = -1
-    desk.kaggle.faults["GetSubmissionLimits"] = ["500"] * 9
-    said = desk.do("submissions")
-    assert [what for what, _ in desk.events()] == ["sending", "submitted", "scored"]
-    first, second = (made["ref"] for made in desk.kaggle.submissions)
-    (own,) = [line for line in said.splitlines() if line.startswith(DIGEST[:12])]
-    assert own.split()[1] == str(first) and "0.90000" in own and own.endswith("scored")
-    (foreign,) = [line for line in said.splitlines() if str(second) in line]
-    assert "mine?[2J.csv (made elsewhere)" in foreign and foreign.endswith("scored")
-    assert "could not read how many are left today: Kaggle's server failed" in said
+def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be_read(kaggle_setup) -> None:
+    kaggle_setup.note("sending")  # the response was lost
+    own_message, other_message = f"two members | goldfold {DIGEST[:16]}", "by hand"
+    for data, name, message in ((CSV, "x.csv", own_message), (b"2", "mine\x1b[2J.csv", other_message)):
+        request = {"competitionName": "flowers", "submissionDescription": message}
+        kaggle_setup.kaggle._submitted(request, data, name)
+    kaggle_setup.kaggle.pending_polls = -1
+    kaggle_setup.kaggle.faults["GetSubmissionLimits"] = ["500"] * 9
+    output = kaggle_setup.do("submissions")
+    assert [kind for kind, _ in kaggle_setup.events()] == ["sending", "submitted", "scored"]
+    first, second = (submission["ref"] for submission in kaggle_setup.kaggle.submissions)
+    (own_line,) = [line for line in output.splitlines() if line.startswith(DIGEST[:12])]
+    assert own_line.split()[1] == str(first) and "0.90000" in own_line and own_line.endswith("scored")
+    (foreign_line,) = [line for line in output.splitlines() if str(second) in line]
+    assert "mine?[2J.csv (made elsewhere)" in foreign_line and foreign_line.endswith("scored")
+    assert "could not read how many are left today: Kaggle's server failed" in output
 
 
-def test_an_open_attempt_is_called_unknown_and_a_dead_kaggle_hides_no_line(desk) -> None:
-    desk.note("sending")
-    desk.kaggle.faults["ListSubmissions"] = ["500"] * 9
-    said = desk.do("submissions")
-    assert "sending: outcome unknown, `make submit` looks for it" in said
-    assert "could not read Kaggle's list" in said and "5 left today" in said
+def test_an_attempt_without_outcome_is_shown_as_unknown_although_kaggle_cannot_be_read(kaggle_setup) -> None:
+    kaggle_setup.note("sending")
+    kaggle_setup.kaggle.faults["ListSubmissions"] = ["500"] * 9
+    output = kaggle_setup.do("submissions")
+    assert "sending: outcome unknown, `make submit` looks for it" in output
+    assert "could not read Kaggle's list" in output and "5 left today" in output

@@ -1,4 +1,4 @@
-"""What XLA can express on the TensorFlow route. The TPU's own registry of operations gave the same verdicts."""
+"""Operations that XLA supports on the TensorFlow backend. The registry of TPU operations agrees."""
 
 import os
 from collections.abc import Callable
@@ -22,12 +22,12 @@ IMAGES = [((2, 16, 16, 3), "float32")]
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Another test of this process may have asked for the same bits every time: then nothing random goes without a seed."""
+    """Set a seed: another test of this process may have enabled deterministic operations, which require one."""
     tf.random.set_seed(1)
 
 
-# name -> (function, its arguments, the operation that is refused)
-FAIL: dict[str, tuple[Callable[..., Any], Any, str]] = {
+# name -> (function, its arguments, the unsupported operation)
+UNSUPPORTED: dict[str, tuple[Callable[..., Any], Any, str]] = {
     "decode a JPEG": (lambda: tf.io.decode_jpeg(tf.constant(b"bytes"), channels=3), [], "DecodeJpeg"),
     "change JPEG quality": (
         lambda x: tf.image.adjust_jpeg_quality(x[0] / 255, 50),
@@ -52,13 +52,13 @@ FAIL: dict[str, tuple[Callable[..., Any], Any, str]] = {
     ),
 }
 
-# Made in the test: a layer has variables, and devices are cut before the first of them.
-LAYERS_FAIL: dict[str, tuple[Callable[[], Any], str]] = {
+# Functions, because layers create variables, which must not happen before the devices are configured.
+UNSUPPORTED_LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
     "rotation": (lambda: keras.layers.RandomRotation(0.1, seed=1), "ImageProjectiveTransformV3"),
     "zoom": (lambda: keras.layers.RandomZoom(0.1, seed=1), "ImageProjectiveTransformV3"),
 }
 
-PASS: dict[str, Callable[..., Any]] = {
+SUPPORTED: dict[str, Callable[..., Any]] = {
     "resize bilinear": lambda x: tf.image.resize(x, (8, 8)),
     "resize nearest": lambda x: tf.image.resize(x, (8, 8), "nearest"),
     "quarter turn": lambda x: tf.image.rot90(x),
@@ -75,36 +75,38 @@ PASS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAIL)
-def test_what_a_tpu_cannot_do_is_refused_by_its_name(name: str) -> None:
-    function, specs, operation = FAIL[name]
-    with pytest.raises(Unsupported) as refused:
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_an_unsupported_operation_is_an_error_with_its_name(name: str) -> None:
+    function, specs, operation = UNSUPPORTED[name]
+    with pytest.raises(Unsupported) as unsupported:
         lowered(function, specs)
-    assert operation in refused.value.operations
+    assert operation in unsupported.value.operations
 
 
-@pytest.mark.parametrize("name", LAYERS_FAIL)
-def test_a_layer_that_warps_is_refused(name: str) -> None:
-    make, operation = LAYERS_FAIL[name]
-    layer = make()
-    with pytest.raises(Unsupported) as refused:
+@pytest.mark.parametrize("name", UNSUPPORTED_LAYERS)
+def test_a_warping_layer_is_an_error_with_its_operation(name: str) -> None:
+    make_layer, operation = UNSUPPORTED_LAYERS[name]
+    layer = make_layer()
+    with pytest.raises(Unsupported) as unsupported:
         lowered(lambda x: layer(x, training=True), IMAGES)
-    assert operation in refused.value.operations
+    assert operation in unsupported.value.operations
 
 
-def test_dropout_becomes_a_program() -> None:
+def test_dropout_is_lowered() -> None:
     layer = keras.layers.Dropout(0.5, seed=1)
     assert len(lowered(lambda x: layer(x, training=True), IMAGES)) > 100
 
 
-@pytest.mark.parametrize("name", PASS)
-def test_what_a_tpu_can_do_becomes_a_program(name: str) -> None:
-    assert len(lowered(PASS[name], IMAGES)) > 100
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_a_supported_operation_is_lowered(name: str) -> None:
+    assert len(lowered(SUPPORTED[name], IMAGES)) > 100
 
 
-def test_the_operations_that_people_meet_have_a_remedy_of_their_own() -> None:
-    own = {operation for _, _, operation in FAIL.values()} | {operation for _, operation in LAYERS_FAIL.values()}
-    assert own & REMEDIES.keys() >= {
+def test_frequent_unsupported_operations_have_a_specific_remedy() -> None:
+    operations = {operation for _, _, operation in UNSUPPORTED.values()} | {
+        operation for _, operation in UNSUPPORTED_LAYERS.values()
+    }
+    assert operations & REMEDIES.keys() >= {
         "DecodeJpeg",
         "ImageProjectiveTransformV3",
         "ScaleAndTranslate",

@@ -1,4 +1,4 @@
-"""Hours, sessions, dollars: arithmetic one can check by hand."""
+"""Hours, sessions and dollars of a plan, with numbers that can be checked by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +34,8 @@ def test_the_load_counts_folds_epochs_views_and_trials() -> None:
     assert load.steps == 3 * (80 // 12)  # a batch of 10 becomes 12 on 4 replicas
     assert load.scored == 3 * 20
     assert load.runs == 5 + 4 * 2 // 4  # a trial is trained twice, each time on one fold where a fold model has four
-    whole = replace(params, tune=replace(params.tune, trained_on="all_folds"))
-    assert load_of(member, whole, "cnn", Sizes(10, 100, 50), replicas=4).runs == 5 + 4 * 2
+    all_folds_params = replace(params, tune=replace(params.tune, trained_on="all_folds"))
+    assert load_of(member, all_folds_params, "cnn", Sizes(10, 100, 50), replicas=4).runs == 5 + 4 * 2
     assert load.predicted == 2 * (100 + 5 * 50)
 
 
@@ -47,21 +47,21 @@ def test_the_load_of_a_nested_teacher_counts_a_model_for_each_pair_of_folds() ->
 
 
 @pytest.mark.parametrize(("hours", "sessions"), [(0.5, 1), (8.75, 1), (8.8, 2), (20, 3)])
-def test_work_is_cut_into_sessions_that_leave_room_for_setting_up(hours: float, sessions: int) -> None:
-    cut = sessions_for(hours * 3600, session_hours=9, weekly_hours=20, setup_hours=0.25)
-    assert cut.sessions == sessions
-    assert cut.hours == pytest.approx(hours + sessions * 0.25)
-    assert cut.share_of_week == pytest.approx(cut.hours / 20)
-    assert cut.weeks == (2 if cut.hours > 20 else 1)
+def test_work_is_split_into_sessions_with_time_for_setup(hours: float, sessions: int) -> None:
+    result = sessions_for(hours * 3600, session_hours=9, weekly_hours=20, setup_hours=0.25)
+    assert result.sessions == sessions
+    assert result.hours == pytest.approx(hours + sessions * 0.25)
+    assert result.share_of_week == pytest.approx(result.hours / 20)
+    assert result.weeks == (2 if result.hours > 20 else 1)
 
 
-def test_bills_are_sorted_and_unknown_prices_are_left_out() -> None:
+def test_bills_are_sorted_and_unknown_prices_are_excluded() -> None:
     rows = [
         {"region": "here", "on_demand": 4.5, "preemptible": 1.35, "as_of": "2020-06-01"},
         {"region": "there", "on_demand": 4.0, "preemptible": None, "as_of": "2020-06-01"},
     ]
-    found = bills(2, "v2-8", {"v2-8": rows})
-    assert [(bill.region, bill.kind, bill.dollars) for bill in found] == [
+    cloud_bills = bills(2, "v2-8", {"v2-8": rows})
+    assert [(bill.region, bill.kind, bill.dollars) for bill in cloud_bills] == [
         ("here", "preemptible", 2.7),
         ("there", "on demand", 8.0),
         ("here", "on demand", 9.0),
@@ -69,7 +69,7 @@ def test_bills_are_sorted_and_unknown_prices_are_left_out() -> None:
     assert bills(2, "v9-8", {"v2-8": rows}) == []
 
 
-def test_before_the_download_the_real_competitions_are_known_and_others_are_not(tmp_path: Path) -> None:
+def test_the_sizes_of_the_built_in_competitions_are_known_before_the_download(tmp_path: Path) -> None:
     assert KNOWN["flowers"] == Sizes(104, 16465, 7382)
     assert sizes_of(tmp_path, PARAMS) == Sizes(10, 1347, 450)
     mini = replace(PARAMS, competition=replace(PARAMS.competition, adapter="flowers", miniature=0.1))

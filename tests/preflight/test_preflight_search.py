@@ -1,4 +1,4 @@
-"""The search for the largest batch, and what the compiler's messages mean: no compiler needed."""
+"""The search for the largest batch and the compiler's error messages; needs no compiler."""
 
 import pytest
 from hypothesis import given
@@ -13,65 +13,65 @@ from competition.preflight.topology import GIB, TOPOLOGIES, roofline_seconds, to
 LIMIT = 16 * GIB
 
 
-def asking(fixed: int, each: int, seen: list[int], bend: float = 0.0):
-    """A compiler whose programs need fixed + each x batch (+ bend) bytes."""
+def fake_compiler(fixed: int, per_image: int, compiled: list[int], curvature: float = 0.0):
+    """A compiler whose programs need fixed + per_image * batch + curvature * batch ** 1.5 bytes."""
 
-    def asked(batch: int) -> PreflightResult:
-        seen.append(batch)
-        memory = int(fixed + each * batch + bend * batch**1.5)
+    def compile_batch(batch: int) -> PreflightResult:
+        compiled.append(batch)
+        memory = int(fixed + per_image * batch + curvature * batch**1.5)
         return PreflightResult("train", batch, "fits" if memory <= LIMIT else "too_big", memory, LIMIT)
 
-    return asked
+    return compile_batch
 
 
 @given(
     fixed=st.integers(0, 15 * GIB),
-    each=st.integers(2**20, 2**30),
-    bend=st.floats(0, 1e6),
+    per_image=st.integers(2**20, 2**30),
+    curvature=st.floats(0, 1e6),
     start=st.integers(1, 3000),
     replicas=st.sampled_from([1, 4, 8]),
 )
-def test_what_is_found_fits_and_one_grain_more_does_not(
-    fixed: int, each: int, bend: float, start: int, replicas: int
+def test_the_largest_batch_fits_and_the_next_larger_one_does_not(
+    fixed: int, per_image: int, curvature: float, start: int, replicas: int
 ) -> None:
-    grain, most = replicas * GRAIN, 4096
-    found = largest_batch(asking(fixed, each, [], bend), replicas, start, most)
-    try_again = asking(fixed, each, [], bend)
-    if found is None:
-        assert try_again(grain).verdict == "too_big"
+    grain, maximum = replicas * GRAIN, 4096
+    largest = largest_batch(fake_compiler(fixed, per_image, [], curvature), replicas, start, maximum)
+    compile_batch = fake_compiler(fixed, per_image, [], curvature)
+    if largest is None:
+        assert compile_batch(grain).verdict == "too_big"
     else:
-        assert found.good and found.batch % grain == 0
-        assert found.batch + grain > most or not try_again(found.batch + grain).good
+        assert largest.good and largest.batch % grain == 0
+        assert largest.batch + grain > maximum or not compile_batch(largest.batch + grain).good
 
 
-def test_where_memory_is_a_line_few_compilations_do() -> None:
-    seen: list[int] = []
-    found = largest_batch(asking(GIB, 30 * 2**20, seen), 8, 128, 4096)
-    assert found is not None and found.batch == 512
-    assert len(seen) == len(set(seen)) <= 5
+def test_few_compilations_suffice_if_memory_is_linear_in_the_batch() -> None:
+    compiled: list[int] = []
+    largest = largest_batch(fake_compiler(GIB, 30 * 2**20, compiled), 8, 128, 4096)
+    assert largest is not None and largest.batch == 512
+    assert len(compiled) == len(set(compiled)) <= 5
 
 
-def test_where_the_numbers_are_off_it_does_not_creep() -> None:
-    seen: list[int] = []
+def test_the_search_is_short_although_the_reported_memory_is_wrong() -> None:
+    compiled: list[int] = []
 
-    def asked(batch: int) -> PreflightResult:  # the compiler finds room where its own numbers say there is none
-        seen.append(batch)
+    def compile_batch(batch: int) -> PreflightResult:  # fits although the reported memory is above the limit
+        compiled.append(batch)
         return PreflightResult("train", batch, "fits" if batch <= 2048 else "too_big", LIMIT + batch, LIMIT)
 
-    found = largest_batch(asked, 8, 128, 4096)
-    assert found is not None and found.batch == 2048
-    assert len(seen) <= 16
+    largest = largest_batch(compile_batch, 8, 128, 4096)
+    assert largest is not None and largest.batch == 2048
+    assert len(compiled) <= 16
 
 
 def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
-    seen: list[int] = []
+    compiled: list[int] = []
 
-    def asked(batch: int) -> PreflightResult:
-        seen.append(batch)
+    def compile_batch(batch: int) -> PreflightResult:
+        compiled.append(batch)
         return PreflightResult("train", batch, "unsupported")
 
-    found = largest_batch(asked, 8, 128, 4096)
-    assert found is not None and found.verdict == "unsupported" and len(seen) == 1
+    largest = largest_batch(compile_batch, 8, 128, 4096)
+    assert largest is not None and largest.verdict == "unsupported" and len(compiled) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,21 @@ def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
         ("RESOURCE_EXHAUSTED: something new", 0, 0),
     ],
 )
-def test_an_overflow_is_read_with_its_numbers(message: str, needed: float, limit: float) -> None:
+def test_the_sizes_in_an_out_of_memory_message_are_read(message: str, needed: float, limit: float) -> None:
     error = compile_error(message)
     assert isinstance(error, TooBig)
     assert (error.needed, error.limit) == (int(needed * GIB), int(limit * GIB))
 
 
-def test_any_other_message_is_an_operation_that_is_not_supported() -> None:
+def test_any_other_message_means_an_unsupported_operation() -> None:
     error = compile_error("INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal")
     assert isinstance(error, Unsupported) and error.operations == ("mhlo.topk_thing",)
 
 
 def test_a_remedy_belongs_to_its_operation() -> None:
-    answer = PreflightResult("train", 8, "unsupported")
-    assert "train.rotate" in remedy_for(answer, ["Unheard", "ImageProjectiveTransformV3"])
-    assert "host" in remedy_for(answer, ["Unheard"])
+    result = PreflightResult("train", 8, "unsupported")
+    assert "train.rotate" in remedy_for(result, ["Unheard", "ImageProjectiveTransformV3"])
+    assert "host" in remedy_for(result, ["Unheard"])
 
 
 @pytest.mark.parametrize(
@@ -118,17 +118,17 @@ def test_a_remedy_belongs_to_its_operation() -> None:
         ("v6e-1", "v6e:1x1", 1),
     ],
 )
-def test_a_friendly_name_is_a_topology(name: str, libtpu: str, devices: int) -> None:
-    found = topology_named(name)
-    assert (found.libtpu, found.devices) == (libtpu, devices)
+def test_a_topology_is_found_by_its_name(name: str, libtpu: str, devices: int) -> None:
+    topology = topology_named(name)
+    assert (topology.libtpu, topology.devices) == (libtpu, devices)
 
 
-def test_an_unknown_name_lists_the_known() -> None:
+def test_an_unknown_topology_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(UserError, match=r"TOPOLOGY=v5e8: unknown; did you mean 'v5e-8'\?"):
         topology_named("v5e8")
 
 
-def test_the_roofline_is_the_slower_of_computing_and_moving() -> None:
+def test_the_roofline_is_the_maximum_of_compute_and_memory_time() -> None:
     tpu = TOPOLOGIES["v5e-1"]
     assert roofline_seconds(tpu, 197e12, 0) == pytest.approx(1)
     assert roofline_seconds(tpu, 197e12, 2 * 819e9) == pytest.approx(2)

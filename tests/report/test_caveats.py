@@ -21,16 +21,20 @@ LINES = [
     "  honest  0.9",
     "  expected on 100 test rows: 0.88 to 0.92 (if they are alike)",
 ]
-SERIES = {one: n // 4 for n, one in enumerate(IDS[:40])}  # ten series of four, over two folds or three each
+SERIES = {name: n // 4 for n, name in enumerate(IDS[:40])}  # ten series of four rows, each over two or three folds
 
 
-def scores_of(shift=None, series=None, odds=None, given=LABELS, metric="macro_f1", tuned=()):
+def scores_of(shift=None, series=None, odds=None, predictions=LABELS, metric="macro_f1", tuned=()):
     rows = EnsembleInputs(IDS, LABELS, FOLDS, {}, np.array([]), {}, (0, 1, 2, 3, 4), tuned, ())
-    known = Caveats(series or {}, odds or {}, shift)
-    return {"metric": metric, "honest": 0.9, "caveats": reliance(known, rows, given, metric_named(metric), 2, 0)}
+    caveats = Caveats(series or {}, odds or {}, shift)
+    return {
+        "metric": metric,
+        "honest": 0.9,
+        "caveats": reliance(caveats, rows, predictions, metric_named(metric), 2, 0),
+    }
 
 
-def test_test_rows_like_training_rows_keep_the_expected_interval_and_are_told_so():
+def test_the_interval_is_kept_if_test_rows_look_like_training_rows():
     lines = with_caveats(LINES, scores_of(ALIKE))
     assert lines[:3] == LINES
     assert lines[3:] == [
@@ -38,11 +42,11 @@ def test_test_rows_like_training_rows_keep_the_expected_interval_and_are_told_so
     ]
 
 
-def test_other_test_rows_take_the_interval_away_and_say_how_far_the_score_can_be_off():
+def test_the_interval_is_replaced_by_a_warning_if_test_rows_look_different():
     """Every tenth row is wrong, and these are the rows that test rows resemble."""
     wrong = np.arange(ROWS) % 10 == 0
-    odds = {one: 9.0 if bad else 1.0 for one, bad in zip(IDS, wrong)}
-    scores = scores_of(OTHER, odds=odds, given=np.where(wrong, 1 - LABELS, LABELS), metric="accuracy")
+    odds = {name: 9.0 if is_wrong else 1.0 for name, is_wrong in zip(IDS, wrong)}
+    scores = scores_of(OTHER, odds=odds, predictions=np.where(wrong, 1 - LABELS, LABELS), metric="accuracy")
     lines = with_caveats(LINES, scores)
     assert lines[:2] == LINES[:2] and not any("expected on" in line for line in lines)
     assert lines[2].startswith("  WARNING the 100 test rows do not look like the training rows")
@@ -53,38 +57,38 @@ def test_other_test_rows_take_the_interval_away_and_say_how_far_the_score_can_be
 
 def test_no_worst_case_is_stated_for_a_loss_without_a_bound():
     probs = np.full((ROWS, 2), 0.5)
-    scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0), given=probs, metric="log_loss")
-    assert scores["caveats"]["shift"]["weighted"]["value"] == pytest.approx(np.log(2))  # as people know it
+    scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0), predictions=probs, metric="log_loss")
+    assert scores["caveats"]["shift"]["weighted"]["value"] == pytest.approx(np.log(2))  # a positive loss
     assert not any("were they all wrong" in line for line in with_caveats(LINES, scores))
 
 
-def test_what_the_score_owes_to_series_is_told_beside_what_the_other_rows_score():
-    given = np.where(np.arange(ROWS) % 8 == 7, 1 - LABELS, LABELS)
-    given[:40] = LABELS[:40]
-    scores = scores_of(series=SERIES, given=given)
-    with_mate, without = (scores["caveats"]["series"][name] for name in ("with_mate", "without_mate"))
-    assert (with_mate["rows"], without["rows"]) == (40, 160)
-    assert (with_mate["value"], without["value"]) == (1.0, 0.875)
+def test_rows_with_and_without_a_mate_of_their_series_are_scored_separately():
+    predictions = np.where(np.arange(ROWS) % 8 == 7, 1 - LABELS, LABELS)
+    predictions[:40] = LABELS[:40]
+    scores = scores_of(series=SERIES, predictions=predictions)
+    with_mate, without_mate = (scores["caveats"]["series"][name] for name in ("with_mate", "without_mate"))
+    assert (with_mate["rows"], without_mate["rows"]) == (40, 160)
+    assert (with_mate["value"], without_mate["value"]) == (1.0, 0.875)
     assert with_mate["error"] > 0.02
     (line,) = with_caveats([], scores)
     assert "accuracy 1.0000" in line and "0.8750" in line and "group_by=embedding" in line
 
 
 def test_series_within_their_folds_and_rows_that_were_tuned_on_are_not_counted():
-    together = {one: int(fold) for one, fold in zip(IDS, FOLDS)}
+    together = {name: int(fold) for name, fold in zip(IDS, FOLDS)}
     assert scores_of(series=together)["caveats"] == {}
     tuned = scores_of(series=SERIES, tuned=(0,))["caveats"]["series"]
     assert tuned["with_mate"]["rows"] + tuned["without_mate"]["rows"] == int((FOLDS != 0).sum())
 
 
-def test_a_work_folder_of_before_says_nothing(tmp_path):
-    known = load_caveats(tmp_path)
-    assert known == Caveats({}, {}, None)
-    assert caveats_section(tmp_path, known, pd.DataFrame({"id": IDS, "fold": FOLDS}), {}) is None
+def test_a_work_folder_of_an_earlier_version_has_no_caveats(tmp_path):
+    caveats = load_caveats(tmp_path)
+    assert caveats == Caveats({}, {}, None)
+    assert caveats_section(tmp_path, caveats, pd.DataFrame({"id": IDS, "fold": FOLDS}), {}) is None
     assert with_caveats(LINES, {"metric": "macro_f1"}) == LINES
 
 
-def test_the_report_takes_its_interval_back_and_warns(tmp_path):
+def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
     (tmp_path / "series.csv").write_text("series,id,label,nearest,distance\n")
     train = pd.DataFrame({"id": IDS, "fold": FOLDS})
     scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0))

@@ -22,14 +22,14 @@ def test_confusions_are_counted_as_scikit_learn_counts_them() -> None:
 
 def test_every_class_has_the_scores_of_scikit_learn_and_the_worst_comes_first() -> None:
     scores = class_scores(confusion(LABELS, PREDICTED, CLASSES))
-    assert [one.f1 for one in scores] == sorted(one.f1 for one in scores)
+    assert [score.f1 for score in scores] == sorted(score.f1 for score in scores)
     for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
         expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
-        assert [getattr(one, of) for one in scores] == pytest.approx([expected[one.number] for one in scores])
+        assert [getattr(score, of) for score in scores] == pytest.approx([expected[score.number] for score in scores])
 
 
-def test_of_two_classes_as_bad_the_larger_one_comes_first() -> None:
-    assert [one.number for one in class_scores(confusion(LABELS, PREDICTED, CLASSES))][:2] == [3, 4]
+def test_of_two_equal_classes_the_larger_one_comes_first() -> None:
+    assert [score.number for score in class_scores(confusion(LABELS, PREDICTED, CLASSES))][:2] == [3, 4]
 
 
 def test_each_class_has_the_class_it_is_most_often_confused_with() -> None:
@@ -46,7 +46,7 @@ def test_pairs_are_the_most_frequent_errors_and_no_more_than_there_are() -> None
     assert confused_pairs(np.diag([3, 2]), 10) == []
 
 
-def test_a_perfectly_calibrated_world_has_no_calibration_error() -> None:
+def test_perfectly_calibrated_predictions_have_no_calibration_error() -> None:
     probs = np.repeat([[0.75, 0.25]], 400, axis=0)
     labels = (np.arange(400) % 4 == 0).astype(int)  # class 0 in three of four
     (only,), gap = reliability(labels, probs)
@@ -57,22 +57,22 @@ def test_a_perfectly_calibrated_world_has_no_calibration_error() -> None:
 def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
     probs = np.array([[0.95, 0.05]] * 3 + [[0.45, 0.55]])
     bins, gap = reliability(np.array([0, 0, 1, 1]), probs)
-    assert [(one.rows, one.accuracy) for one in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
+    assert [(part.rows, part.accuracy) for part in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
     assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
-    assert all(one.error > 0 for one in bins)  # also where all of a bin is right
+    assert all(part.error > 0 for part in bins)  # also if all rows of a bin are correct
 
 
-def test_certainty_itself_has_a_bin() -> None:
+def test_confidence_one_belongs_to_a_bin() -> None:
     (only,), gap = reliability(np.array([0, 1]), np.array([[1.0, 0.0], [0.0, 1.0]]))
     assert (only.rows, gap) == (2, 0)
 
 
-def test_ranks_are_no_probabilities() -> None:
+def test_ranks_are_not_probabilities() -> None:
     assert are_probabilities(np.array([[0.25, 0.75]]))
     assert not are_probabilities(np.array([[0.9, 0.9]]))
 
 
-def test_the_most_confident_errors_come_first_and_right_rows_never() -> None:
+def test_only_errors_are_listed_with_the_most_confident_first() -> None:
     scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.99, 0.01]])
     labels, predicted = np.array([1, 1, 0, 0]), np.array([0, 0, 1, 0])
     assert most_confident_errors(labels, predicted, scores, 2).tolist() == [0, 2]

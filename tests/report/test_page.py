@@ -1,4 +1,4 @@
-"""The page is whole, needs nothing else, and shows what users wrote as they wrote it."""
+"""The page is valid HTML, needs no other files and shows texts of users unchanged."""
 
 import re
 from html.parser import HTMLParser
@@ -23,7 +23,7 @@ VOID = {"meta", "img", "br", "link", "input"}
 
 
 class Reading(HTMLParser):
-    """Every tag closed in order; what was read as text; addresses that were asked for."""
+    """Checks that tags are closed in order; collects the text and the requested addresses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def head(**changes) -> Head:
     return Head(**{"title": "t", "line": "l", "figures": figures, "warnings": [], "made": "now", **changes})
 
 
-def test_whatever_users_wrote_is_shown_as_they_wrote_it() -> None:
+def test_texts_of_users_are_shown_unchanged() -> None:
     scores = np.array([[0.9, 0.1], [0.2, 0.8]])
     charts = [
         score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
@@ -83,7 +83,7 @@ def test_whatever_users_wrote_is_shown_as_they_wrote_it() -> None:
     assert "".join(read(page).text).count(EVIL) >= 20
 
 
-def test_a_page_asks_for_nothing_from_elsewhere() -> None:
+def test_a_page_requests_no_other_files() -> None:
     page = render(head(), [Section("key", "Title", "file", [Sheet([Tile("data:image/png;base64,AA", True, ["x"])])])])
     reading = read(page)
     assert reading.addresses == ["#key", "data:image/png;base64,AA"]
@@ -96,12 +96,12 @@ def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() ->
     assert "<code>make train</code> and <code>&lt;i&gt;</code>" in page
 
 
-def test_words_stand_to_the_left_and_figures_to_the_right() -> None:
+def test_words_are_left_aligned_and_numbers_right_aligned() -> None:
     page = render(head(), [Section("key", "T", "f", [Table(["name", "score"], [["a", "0.5"]])])])
     assert '<td class="word">a</td><td>0.5</td>' in page
 
 
-def test_text_from_users_is_no_math_and_no_colour() -> None:
+def test_texts_of_users_are_not_read_as_math_or_colours() -> None:
     name = r"$x^2$ \frac #000004"
     chart = score_chart([Point(name, 0.5, None, True)], None, name)
     assert f">{name}</text>" in chart
@@ -115,7 +115,7 @@ def test_a_point_without_an_error_has_no_bar_and_an_optimistic_one_is_hollow() -
     assert "0.8000 ± 0.0100" in chart
 
 
-def test_scores_that_are_all_the_same_can_be_drawn() -> None:
+def test_equal_scores_can_be_drawn() -> None:
     read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy"))
 
 

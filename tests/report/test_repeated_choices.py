@@ -1,4 +1,4 @@
-"""Blends of a few rows, kept as the stage keeps them: which rows they share, and how often these were chosen on."""
+"""Stored blends of a few rows: which rows they share, and how often choices were made on them."""
 
 import json
 from dataclasses import replace
@@ -36,8 +36,8 @@ def prepared(ids: np.ndarray = IDS) -> Prepared:
     return Prepared(Path(), competition, index, "digest")
 
 
-def keep_blend(folder: Path, seed: int, ids: np.ndarray = IDS, tuned: int = 0, **scores: object) -> Path:
-    """A blend that is right on 80 % of its rows, which stand in another order than in the index.
+def store_blend(folder: Path, seed: int, ids: np.ndarray = IDS, tuned: int = 0, **scores: object) -> Path:
+    """Store a blend that is correct on 80 % of its rows, which are in another order than in the index.
 
     tuned: the first so many rows chose hyperparameters.
     """
@@ -61,8 +61,8 @@ def ledger_rows(count: int, public: tuple[float, ...] = ()) -> list[Row]:
     return [Row(entry, "made", "", score, None, "") for entry, score in zip(entries, scores)]
 
 
-def test_rows_that_tuned_either_blend_and_rows_that_are_gone_score_neither(tmp_path: Path) -> None:
-    a, b = keep_blend(tmp_path / "a", 1, tuned=50), keep_blend(tmp_path / "b", 2, IDS[10:])
+def test_rows_that_tuned_a_blend_and_rows_that_were_removed_are_not_scored(tmp_path: Path) -> None:
+    a, b = store_blend(tmp_path / "a", 1, tuned=50), store_blend(tmp_path / "b", 2, IDS[10:])
     rows = shared_rows([a, b], prepared(IDS[:-20]))
     assert rows.ids.tolist() == IDS[50:-20].tolist() and rows.labels.tolist() == LABELS[50:-20].tolist()
     assert (rows.unknown, rows.tuned) == (20, 40) and [note.split()[0] for note in rows.notes()] == ["20", "40"]
@@ -70,15 +70,15 @@ def test_rows_that_tuned_either_blend_and_rows_that_are_gone_score_neither(tmp_p
     assert stored_output(a, rows.ids, METRICS["accuracy"], CLASSES).tolist() == stored.loc[rows.ids].tolist()
 
 
-def test_a_blend_that_noted_its_tuned_folds_alone_is_scored_on_the_other_folds(tmp_path: Path) -> None:
-    old, new = keep_blend(tmp_path / "old", 1, tuned_folds=[1, 3]), keep_blend(tmp_path / "new", 2, optimistic=True)
+def test_a_blend_that_recorded_only_its_tuned_folds_is_scored_on_the_other_folds(tmp_path: Path) -> None:
+    old, new = store_blend(tmp_path / "old", 1, tuned_folds=[1, 3]), store_blend(tmp_path / "new", 2, optimistic=True)
     rows = shared_rows([old, new], prepared())
     assert rows.ids.tolist() == IDS[::2].tolist() and rows.tuned == ROWS // 2
     assert rows.notes()[-1].startswith("OPTIMISTIC: every fold chose hyperparameters of new")
 
 
-def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    a = keep_blend(tmp_path / "a", 1)
+def test_a_blend_of_other_data_is_an_error(tmp_path: Path) -> None:
+    a = store_blend(tmp_path / "a", 1)
     other = replace(prepared(), index=prepared().index.assign(id=[f"x{n}" for n in range(ROWS)]))
     with pytest.raises(
         UserError, match=r"no training row can be used to compare a: of 400 rows .* 400 are not in the prepared data"
@@ -89,14 +89,14 @@ def test_a_blend_of_other_data_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_the_first_blend_has_nothing_to_report(tmp_path: Path) -> None:
-    keep_blend(tmp_path / "b0", 0)
+    store_blend(tmp_path / "b0", 0)
     choices = repeated_choices(ledger_rows(1), ENTRY, tmp_path, prepared(), 0.5, seed=0)
     assert choices.lines() == [] and choices.blend_optimism.value == 0.0
 
 
-def test_equal_blends_are_counted_and_their_best_is_as_optimistic_as_independent_scores_are(tmp_path: Path) -> None:
+def test_equal_blends_are_counted_and_the_best_has_the_optimism_of_independent_scores(tmp_path: Path) -> None:
     for n in range(8):
-        keep_blend(tmp_path / f"b{n}", n)
+        store_blend(tmp_path / f"b{n}", n)
     choices = repeated_choices(ledger_rows(8), ENTRY, tmp_path, prepared(), 0.5, seed=0)
     true = normal_optimism(8, (0.8 * 0.2 / ROWS) ** 0.5)
     assert choices.blends == 8 and not choices.blend_optimism.is_bound
@@ -105,7 +105,9 @@ def test_equal_blends_are_counted_and_their_best_is_as_optimistic_as_independent
     assert "8 different blends on these rows; the best of their honest scores is expected to be 0.02" in line
 
 
-def test_blends_of_other_rows_are_not_counted_and_old_entries_are_by_their_number_of_rows(tmp_path: Path) -> None:
+def test_blends_of_other_rows_are_not_counted_and_old_entries_are_matched_by_their_number_of_rows(
+    tmp_path: Path,
+) -> None:
     rows = ledger_rows(4)
     rows[1] = replace(rows[1], entry=replace(rows[1].entry, oof_digest="other"))
     rows[2] = replace(rows[2], entry=replace(rows[2].entry, oof_digest=""))
@@ -127,9 +129,9 @@ def test_public_scores_without_stored_outputs_are_bounded_by_the_error_of_their_
     assert choices.public_optimism.value == pytest.approx(normal_optimism(3, 0.02 * 2))
 
 
-def test_public_scores_are_noisier_the_fewer_rows_they_count(tmp_path: Path) -> None:
+def test_public_scores_of_fewer_rows_have_larger_errors(tmp_path: Path) -> None:
     for n in range(5):
-        keep_blend(tmp_path / f"b{n}", n)
+        store_blend(tmp_path / f"b{n}", n)
     rows = ledger_rows(6, public=(0.80, 0.81, 0.79, 0.80, 0.805))
     few, many = (repeated_choices(rows, ENTRY, tmp_path, prepared(), share, seed=0) for share in (0.2, 1.0))
     assert few.submissions == 5 and not few.public_optimism.is_bound
@@ -138,7 +140,7 @@ def test_public_scores_are_noisier_the_fewer_rows_they_count(tmp_path: Path) -> 
     assert "5 public scores; the best of them is expected to be" in few.lines()[-1]
 
 
-def test_tuning_trials_are_told(tmp_path: Path) -> None:
+def test_tuning_trials_are_shown(tmp_path: Path) -> None:
     rows = [replace(row, entry=replace(row.entry, trials=n)) for n, row in zip((40, 15), ledger_rows(2))]
     choices = repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0)
     assert choices.trials == 40 and "repeated choices: 40 tuning trials so far" in choices.lines()

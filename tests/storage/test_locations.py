@@ -43,7 +43,7 @@ def test_the_users_bucket_has_precedence_on_every_machine():
         assert choose(environment, paths, bucket="gs://mine/flowers/").path == "gs://mine/flowers"
 
 
-def test_a_tpu_vm_reads_what_kaggle_attached():
+def test_a_tpu_vm_reads_the_attached_kaggle_input():
     location = choose(VM, inputs=["/kaggle/input/competitions/flowers"])
     assert (location.path, location.machine) == ("/kaggle/input/competitions/flowers", "kaggle tpu vm")
     assert "needs no bucket" in location.reason
@@ -113,7 +113,7 @@ def test_a_local_location_is_listed_and_read(tmp_path):
 @pytest.fixture(scope="module")
 def gcs(tmp_path_factory):
     if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
+        pytest.skip("openssl, which makes the certificate of the fake Google Cloud Storage server, is not installed")
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as server:
         server.buckets["mine"] = {"data/fold0-00-2.tfrec": b"1234"}
         server.denied.add("denied")
@@ -137,7 +137,7 @@ def test_the_error_of_an_unreadable_bucket_names_cause_and_account(gcs, path, me
         storage.try_place(path, {**os.environ, **gcs.environment()}, 15)
 
 
-def test_a_network_without_answer_ends_in_time():
+def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit():
     environment = {
         **os.environ,
         "https_proxy": "http://127.0.0.1:9",
@@ -176,7 +176,7 @@ for wrong in ("gs://mine/absent", "s4://mine/x"):
 """
 
 
-def test_records_weights_and_predictions_live_on_a_bucket(gcs, tmp_path):
+def test_records_weights_and_predictions_are_stored_in_a_bucket(gcs, tmp_path):
     import numpy as np
 
     fold = tmp_path / "source" / "fold0"
@@ -185,8 +185,8 @@ def test_records_weights_and_predictions_live_on_a_bucket(gcs, tmp_path):
     np.savez(fold / "oof.npz", ids=np.array(["a", "b"]), probs=np.full((2, 2), 0.5, np.float32))
     (fold / "manifest.json").write_text("{}")
     environment = {**os.environ, **gcs.environment(), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", COPY, tmp_path], env=environment, capture_output=True, text=True)
-    assert done.stdout.splitlines() == [
+    process = subprocess.run([sys.executable, "-c", COPY, tmp_path], env=environment, capture_output=True, text=True)
+    assert process.stdout.splitlines() == [
         "records 300",
         "out 3 ['fold0/manifest.json', 'fold0/oof.npz', 'fold0/weights.npz']",
         "back 3",
@@ -195,7 +195,7 @@ def test_records_weights_and_predictions_live_on_a_bucket(gcs, tmp_path):
         "copy True b'123'",
         "refused gs://mine/absent cannot be read: The specified path gs://min",
         "refused s4://mine/x: expected a local path or gs://, this TensorFlow",
-    ], done.stderr[-2000:]
+    ], process.stderr[-2000:]
     for file in fold.iterdir():
         assert (tmp_path / "back" / "fold0" / file.name).read_bytes() == file.read_bytes()
         assert gcs.buckets["mine"][f"member/fold0/{file.name}"] == file.read_bytes()
@@ -222,9 +222,9 @@ for weights in ("gs://mine/own.weights.h5", "none"):
 """
 
 
-def test_a_member_starts_from_weights_on_a_bucket(gcs, tmp_path):
+def test_a_member_may_start_from_weights_in_a_bucket(gcs, tmp_path):
     environment = {**os.environ, **gcs.environment(), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", START, tmp_path, ROOT], env=environment, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["gs://mine/own.weights.h5 True", "none False"], done.stderr[-2000:]
+    assert process.stdout.splitlines() == ["gs://mine/own.weights.h5 True", "none False"], process.stderr[-2000:]

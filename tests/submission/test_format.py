@@ -35,13 +35,14 @@ def text(ids=IDS, labels=LABELS, header="id,label", end="\n") -> str:
     return header + end + "".join(f"{i},{label}{end}" for i, label in zip(ids, labels, strict=True))
 
 
-def check(tmp_path, sample, content: str | bytes, index=IDS, of=None):
+def check(tmp_path, sample, content: str | bytes, index=IDS, competition_description=None):
     path = tmp_path / "submission.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     try:
-        return submission.check(path, sample, index, of or competition())
+        return submission.check(path, sample, index, competition_description or competition())
     finally:
-        assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())  # never touched
+        # The check does not change the file.
+        assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
 
 
 def test_a_written_file_passes_the_check_without_corrections(tmp_path, sample):
@@ -55,7 +56,7 @@ def test_a_written_file_passes_the_check_without_corrections(tmp_path, sample):
     assert checked.warnings == ["1 id (=cmd) would be run as a formula by a spreadsheet; left as they are"]
 
 
-def test_probabilities_come_back_as_the_float32_they_were(tmp_path):
+def test_float32_probabilities_are_read_back_exactly(tmp_path):
     flowers = competition("probabilities")
     sample = tmp_path / "sample.csv"
     sample.write_text("id,rose,iris,lily,aster\n" + "".join(f"{i},.25,.25,.25,.25\n" for i in IDS))
@@ -68,10 +69,10 @@ def test_probabilities_come_back_as_the_float32_they_were(tmp_path):
     assert submission.check(path, sample, IDS, flowers).mended == []
 
 
-REFUSED = {
+REJECTED = {
     "missing ids": (text(IDS[:3], LABELS[:3]), r"2 ids \(=cmd, i4\) missing"),
     "extra ids": (text([*IDS, "x"], [*LABELS, "1"]), r"1 id \(x\) too many"),
-    "doubled ids": (text([*IDS, "NA"], [*LABELS, "1"]), r"1 id \(NA\) more than once"),
+    "duplicate ids": (text([*IDS, "NA"], [*LABELS, "1"]), r"1 id \(NA\) more than once"),
     "wrong header": (
         text(header="id,target"),
         r"'id,target': expected 'id,label'; 1 of its columns are absent, 1 are unknown",
@@ -89,19 +90,19 @@ REFUSED = {
     "a class name for a number": (text(labels=["3", "rose", "1", "2", "3"]), "1 labels are none of the 4"),
     "UTF-16": (text().encode("utf-16"), r"is UTF-16 \(\d+ bytes\): expected UTF-8"),
     "Latin-1": (text(["é", *IDS[1:]]).encode("latin-1"), "is not UTF-8 .1 bytes, the first at byte 9"),
-    "a ragged line": (text() + "x,1,2\n", "1 lines lack the 2 cells of the header: 7"),
+    "a line with too many cells": (text() + "x,1,2\n", "1 lines lack the 2 cells of the header: 7"),
     "ids changed by a spreadsheet": (text(["1", "NA", "100000", "=cmd", "i4"]), r"2 ids \(001, 1e5\) missing"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_errors_that_kaggle_would_reject_are_reported_with_their_count(tmp_path, sample, name):
-    content, message = REFUSED[name]
+    content, message = REJECTED[name]
     with pytest.raises(UserError, match=message):
         check(tmp_path, sample, content)
 
 
-MENDED = {
+CORRECTED = {
     "other order": (text(IDS[::-1], LABELS[::-1]), "4 rows stood in another order"),
     "byte order mark": (b"\xef\xbb\xbf" + text().encode(), "1 byte order mark"),
     "CRLF": (text(end="\r\n"), "6 lines ended in CR LF"),
@@ -113,21 +114,21 @@ MENDED = {
 }
 
 
-@pytest.mark.parametrize("name", MENDED)
+@pytest.mark.parametrize("name", CORRECTED)
 def test_deviations_that_kaggle_would_accept_are_corrected_and_reported(tmp_path, sample, name):
-    content, message = MENDED[name]
+    content, message = CORRECTED[name]
     checked = check(tmp_path, sample, content)
     assert len(checked.mended) == 1
     assert message in checked.mended[0]
     assert checked.content.decode() == text()
 
 
-def test_a_stale_sample_is_refused_although_the_submission_fits_it(tmp_path, sample):
+def test_a_sample_of_other_test_images_is_an_error_although_the_submission_matches_it(tmp_path, sample):
     with pytest.raises(UserError, match=r"1 id \(new\) of the test images are not in it and 1 id \(NA\) of its rows"):
         check(tmp_path, sample, text(), index=["001", "1e5", "=cmd", "i4", "new"])
 
 
-def test_a_sample_of_another_competition_is_refused(tmp_path, sample):
+def test_a_sample_of_another_competition_is_an_error(tmp_path, sample):
     sample.write_text("image_id,label\n1,0\n")
     with pytest.raises(UserError, match="header image_id,label, the competition expects id,label"):
         check(tmp_path, sample, text())
@@ -150,13 +151,13 @@ def test_probabilities_that_cannot_be_submitted_are_not_written(tmp_path, values
     assert not (tmp_path / "x.csv").exists()
 
 
-def test_probabilities_outside_0_to_1_are_refused(tmp_path):
+def test_probabilities_outside_0_to_1_are_an_error(tmp_path):
     sample = tmp_path / "sample.csv"
     sample.write_text("id,rose,iris,lily,aster\na,0,0,0,0\n")
     with pytest.raises(UserError, match=r"numbers outside 0..1 in the rows of 1 id \(a\)"):
         check(tmp_path, sample, "id,rose,iris,lily,aster\na,3.5,0,0,0\n", ["a"], competition("probabilities"))
 
 
-def test_a_prediction_for_an_unknown_id_is_refused(sample):
+def test_a_prediction_for_an_unknown_id_is_an_error(sample):
     with pytest.raises(UserError, match=r"1 id \(i4\) missing; 1 id \(other\) too many"):
         submission.render(np.array([*IDS[:4], "other"]), np.zeros(5, int), competition(), sample)

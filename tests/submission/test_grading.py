@@ -22,7 +22,7 @@ TRUTH = {f"i{n}": (n % 3, "Public" if n < 6 else "Private") for n in range(15)}
 
 
 @pytest.fixture
-def world(tmp_path):
+def solution_folder(tmp_path):
     (tmp_path / "solution.csv").write_text(
         "id,label,usage\n" + "".join(f"{i},{c},{u}\n" for i, (c, u) in TRUTH.items())
     )
@@ -34,78 +34,106 @@ def submission(path, labels):
     return path
 
 
-def test_both_parts_are_scored_as_scikit_learn_does_and_every_look_counts(world):
-    guess = {i: (c + (n % 4 == 0)) % 3 for n, (i, (c, _)) in enumerate(TRUTH.items())}
-    path = submission(world / "a.csv", dict(reversed(guess.items())))  # joined by id, not by position
+def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
+    guesses = {i: (c + (n % 4 == 0)) % 3 for n, (i, (c, _)) in enumerate(TRUTH.items())}
+    path = submission(solution_folder / "a.csv", dict(reversed(guesses.items())))  # joined by id, not by position
     graded = [
-        grade(path, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+        grade(
+            path,
+            solution_folder / "solution.csv",
+            competition(),
+            solution_folder / "ledger.jsonl",
+            solution_folder / "looks.json",
+        )
         for _ in range(3)
     ][-1]
     for part, score, rows in (("Public", graded.public, 6), ("Private", graded.private, 9)):
-        names = [i for i, (_, usage) in TRUTH.items() if usage == part]
-        wanted = f1_score(
-            [TRUTH[i][0] for i in names], [guess[i] for i in names], labels=range(3), average="macro", zero_division=0
+        part_ids = [i for i, (_, usage) in TRUTH.items() if usage == part]
+        expected_score = f1_score(
+            [TRUTH[i][0] for i in part_ids],
+            [guesses[i] for i in part_ids],
+            labels=range(3),
+            average="macro",
+            zero_division=0,
         )
-        assert (score, len(names)) == (pytest.approx(wanted, abs=1e-12), rows)
+        assert (score, len(part_ids)) == (pytest.approx(expected_score, abs=1e-12), rows)
     assert (graded.public_rows, graded.private_rows, graded.looks) == (6, 9, 3)
-    assert [(look.competition, look.file) for look in ledger.read(world / "ledger.jsonl").looks] == [("f", "a.csv")] * 3
+    assert [(look.competition, look.file) for look in ledger.read(solution_folder / "ledger.jsonl").looks] == [
+        ("f", "a.csv")
+    ] * 3
 
 
-def test_looks_are_counted_in_the_ledger_with_those_of_earlier_versions(world):
-    (world / "looks.json").write_text(json.dumps([{"submission": "old.csv", "at": ""}]))
-    ledger.append(world / "ledger.jsonl", ledger.Look("another", "b.csv", ""))
-    guess = submission(world / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
-    graded = grade(guess, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+def test_gradings_are_counted_in_the_ledger_with_those_of_earlier_versions(solution_folder):
+    (solution_folder / "looks.json").write_text(json.dumps([{"submission": "old.csv", "at": ""}]))
+    ledger.append(solution_folder / "ledger.jsonl", ledger.Look("another", "b.csv", ""))
+    guess = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
+    graded = grade(
+        guess,
+        solution_folder / "solution.csv",
+        competition(),
+        solution_folder / "ledger.jsonl",
+        solution_folder / "looks.json",
+    )
     assert graded.looks == 2
 
 
-def test_a_look_counts_even_when_grading_fails(world):
-    path = submission(world / "a.csv", {"i0": 0})
+def test_a_failed_grading_is_counted(solution_folder):
+    path = submission(solution_folder / "a.csv", {"i0": 0})
     with pytest.raises(UserError, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
-        grade(path, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
-    assert len(ledger.read(world / "ledger.jsonl").looks) == 1
+        grade(
+            path,
+            solution_folder / "solution.csv",
+            competition(),
+            solution_folder / "ledger.jsonl",
+            solution_folder / "looks.json",
+        )
+    assert len(ledger.read(solution_folder / "ledger.jsonl").looks) == 1
 
 
-def test_probabilities_are_scored_as_such_and_a_loss_is_shown_as_a_loss(world):
+def test_probabilities_are_scored_by_the_loss_of_the_competition(solution_folder):
     rows = "".join(f"{i}," + ",".join(".8" if c == k else ".1" for k in range(3)) + "\n" for i, (c, _) in TRUTH.items())
-    (world / "p.csv").write_text("id,rose,iris,lily\n" + rows)
-    of = competition("probabilities", "log_loss")
+    (solution_folder / "p.csv").write_text("id,rose,iris,lily\n" + rows)
+    probability_competition = competition("probabilities", "log_loss")
     assert grade(
-        world / "p.csv", world / "solution.csv", of, world / "ledger.jsonl", world / "looks.json"
+        solution_folder / "p.csv",
+        solution_folder / "solution.csv",
+        probability_competition,
+        solution_folder / "ledger.jsonl",
+        solution_folder / "looks.json",
     ).private == pytest.approx(-np.log(0.8))
 
 
-def test_grading_without_a_solution_is_an_error(world):
+def test_grading_without_a_solution_is_an_error(solution_folder):
     with pytest.raises(UserError, match="only competitions made here have a solution"):
         grade(
-            submission(world / "a.csv", {"i0": 0}),
-            world / "none.csv",
+            submission(solution_folder / "a.csv", {"i0": 0}),
+            solution_folder / "none.csv",
             competition(),
-            world / "ledger.jsonl",
-            world / "looks.json",
+            solution_folder / "ledger.jsonl",
+            solution_folder / "looks.json",
         )
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
     a = submission(tmp_path / "a.csv", {"x": 0, "y": 0, "z": 1, "w": 2})
     b = submission(tmp_path / "b.csv", {"w": 2, "z": 1, "y": 1, "x": 1})
-    found = compare_submissions(a, b, competition())
-    assert found.changed == (("x", "rose", "iris"), ("y", "rose", "iris"))
-    assert found.moves == (("rose", "iris", 2),)
-    assert found.counts == (("iris", 1, 3), ("rose", 2, 0))
-    assert (found.rows, found.share) == (4, 0.5)
+    comparison = compare_submissions(a, b, competition())
+    assert comparison.changed == (("x", "rose", "iris"), ("y", "rose", "iris"))
+    assert comparison.moves == (("rose", "iris", 2),)
+    assert comparison.counts == (("iris", 1, 3), ("rose", 2, 0))
+    assert (comparison.rows, comparison.share) == (4, 0.5)
 
 
-def test_probabilities_are_compared_by_their_best_class_and_their_gap(tmp_path):
+def test_probabilities_are_compared_by_predicted_class_and_largest_gap(tmp_path):
     (tmp_path / "a.csv").write_text("id,rose,iris,lily\nx,.7,.2,.1\ny,.4,.35,.25\n")
     (tmp_path / "b.csv").write_text("id,rose,iris,lily\ny,.3,.45,.25\nx,.7,.2,.1\n")
-    found = compare_submissions(tmp_path / "a.csv", tmp_path / "b.csv", competition("probabilities"))
-    assert found.changed == (("y", "rose", "iris"),)
-    assert found.largest_gap == pytest.approx(0.1)
-    assert 0.9 < found.correlation < 1
+    comparison = compare_submissions(tmp_path / "a.csv", tmp_path / "b.csv", competition("probabilities"))
+    assert comparison.changed == (("y", "rose", "iris"),)
+    assert comparison.largest_gap == pytest.approx(0.1)
+    assert 0.9 < comparison.correlation < 1
 
 
-def test_submissions_of_different_images_are_not_compared(tmp_path):
+def test_comparing_submissions_of_different_images_is_an_error(tmp_path):
     a, b = submission(tmp_path / "a.csv", {"x": 0, "y": 1}), submission(tmp_path / "b.csv", {"x": 0, "z": 1})
     with pytest.raises(UserError, match=r"a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
         compare_submissions(a, b, competition())

@@ -29,8 +29,8 @@ ENTRY = Entry(
 )
 
 
-def event(what, digest=ENTRY.digest, ref="", public=None, private=None, error="") -> Event:
-    return Event(digest, what, ref, public, private, error, "2026-01-02T03:05:00Z")
+def event(kind, digest=ENTRY.digest, ref="", public=None, private=None, error="") -> Event:
+    return Event(digest, kind, ref, public, private, error, "2026-01-02T03:05:00Z")
 
 
 def test_appended_lines_are_read_back(tmp_path):
@@ -38,56 +38,56 @@ def test_appended_lines_are_read_back(tmp_path):
     lines = [ENTRY, event("submitted", ref="17"), event("scored", ref="17", public=0.98)]
     for line in lines:
         ledger.append(path, line)
-    found = ledger.read(path)
-    assert (found.entries, found.events, found.unreadable) == ((ENTRY,), tuple(lines[1:]), 0)
+    contents = ledger.read(path)
+    assert (contents.entries, contents.events, contents.unreadable) == ((ENTRY,), tuple(lines[1:]), 0)
 
 
-@pytest.mark.parametrize("cut", [1, 30, -2])  # bytes kept of the last line; -2: only its end is torn off
-def test_a_torn_last_line_is_set_aside_and_poisons_nothing(tmp_path, cut):
+@pytest.mark.parametrize("cut", [1, 30, -2])  # bytes of the last line that remain; -2: only its end is missing
+def test_a_truncated_last_line_is_set_aside_and_later_lines_are_intact(tmp_path, cut):
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, ENTRY)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:cut])
+    entry_line = path.read_bytes()
+    path.write_bytes(entry_line + entry_line[:cut])
     assert ledger.read(path).unreadable == 1
     ledger.append(path, event("scored", public=0.5))
-    found = ledger.read(path)
-    assert (found.entries, len(found.events), found.unreadable) == ((ENTRY,), 1, 0)
-    assert (tmp_path / "ledger.jsonl.torn").read_bytes() == whole[:cut] + b"\n"
+    contents = ledger.read(path)
+    assert (contents.entries, len(contents.events), contents.unreadable) == ((ENTRY,), 1, 0)
+    assert (tmp_path / "ledger.jsonl.torn").read_bytes() == entry_line[:cut] + b"\n"
 
 
-def test_a_last_line_that_only_lost_its_newline_is_kept(tmp_path):
+def test_a_last_line_without_newline_is_kept(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, ENTRY)
     path.write_bytes(path.read_bytes()[:-1])
     ledger.append(path, event("scored", public=0.5))
-    found = ledger.read(path)
-    assert (len(found.entries), len(found.events), found.unreadable) == (1, 1, 0)
+    contents = ledger.read(path)
+    assert (len(contents.entries), len(contents.events), contents.unreadable) == (1, 1, 0)
 
 
-def test_four_processes_at_once_lose_no_line(tmp_path):
+def test_four_concurrent_processes_lose_no_line(tmp_path):
     path = tmp_path / "ledger.jsonl"
     code = (
         "import sys, pathlib\nfrom competition.submission import ledger\n"
         "for n in range(25): ledger.append(pathlib.Path(sys.argv[1]),"
         " ledger.Event(sys.argv[2] + str(n), 'scored', '', None, None, 'x' * 5000, ''))"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "abcd"]
-    assert [process.wait() for process in running] == [0] * 4
-    found = ledger.read(path)
-    assert {e.digest for e in found.events} == {f"{name}{n}" for name in "abcd" for n in range(25)}
-    assert found.unreadable == 0
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "abcd"]
+    assert [process.wait() for process in processes] == [0] * 4
+    contents = ledger.read(path)
+    assert {e.digest for e in contents.events} == {f"{name}{n}" for name in "abcd" for n in range(25)}
+    assert contents.unreadable == 0
 
 
 def test_entries_of_earlier_versions_are_read(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, dataclasses.replace(ENTRY, oof_digest="rows", trials=3))
-    old = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("oof_digest", "trials")}
-    path.write_text(path.read_text() + json.dumps(old) + "\n")
-    new, read = ledger.read(path).entries
-    assert (new.oof_digest, new.trials) == ("rows", 3) and read == ENTRY
+    old_fields = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("oof_digest", "trials")}
+    path.write_text(path.read_text() + json.dumps(old_fields) + "\n")
+    new_entry, old_entry = ledger.read(path).entries
+    assert (new_entry.oof_digest, new_entry.trials) == ("rows", 3) and old_entry == ENTRY
 
 
-def test_events_find_their_entry_and_a_known_score_stays_known(tmp_path):
+def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path):
     other = dataclasses.replace(ENTRY, digest="b" * 64)
     events = (
         event("submitted", ref="1"),
@@ -102,16 +102,16 @@ def test_events_find_their_entry_and_a_known_score_stays_known(tmp_path):
     assert line["state"] == "failed: Submission must have 450 rows"
 
 
-def test_the_same_file_again_is_noticed_even_when_the_answer_was_lost():
-    def seen(*events):
+def test_a_file_that_was_sent_before_is_detected_even_without_a_response():
+    def already_sent(*events):
         return ledger.already_sent(ledger.Ledger((ENTRY,), events, 0), ENTRY.digest)
 
-    assert seen() is None
-    assert seen(event("submitted", digest="b" * 64, ref="1")) is None
-    assert seen(event("failed", error="upload refused")) is None  # Kaggle never gave it a number
-    assert seen(event("sending")).what == "sending"
-    assert seen(event("sending"), event("failed", error="upload refused")) is None
-    assert seen(event("submitted", ref="1"), event("scored", ref="1", public=0.9)).public_score == 0.9
+    assert already_sent() is None
+    assert already_sent(event("submitted", digest="b" * 64, ref="1")) is None
+    assert already_sent(event("failed", error="upload refused")) is None  # it has no number at Kaggle
+    assert already_sent(event("sending")).what == "sending"
+    assert already_sent(event("sending"), event("failed", error="upload refused")) is None
+    assert already_sent(event("submitted", ref="1"), event("scored", ref="1", public=0.9)).public_score == 0.9
 
 
 def test_without_expected_scores_the_noise_band_is_twice_the_standard_error_times_root_two_when_both_parts_are_alike():
@@ -120,26 +120,28 @@ def test_without_expected_scores_the_noise_band_is_twice_the_standard_error_time
     assert ledger.noise_band(dataclasses.replace(alike, standard_error=None), 0.5) is None
 
 
-def test_the_noise_band_is_the_interval_that_the_blend_printed_and_outlives_the_file(tmp_path):
+def test_the_noise_band_is_the_interval_of_the_blend_and_is_saved_in_the_ledger(tmp_path):
     points = (ExpectedScore(450, 0.80, 0.02, 0.003, 1.0), ExpectedScore(225, 0.75, 0.03, 0.003, 1.0))
     entry, path = dataclasses.replace(ENTRY, test_rows=450, expected=points), tmp_path / "ledger.jsonl"
     ledger.append(path, entry)
-    (back,) = ledger.read(path).entries
-    assert back == entry
+    (saved_entry,) = ledger.read(path).entries
+    assert saved_entry == entry
     for share, rows in ((1.0, 450), (0.5, 225), (0.3, 135)):
         low, high = interval(points, rows)
-        assert ledger.noise_band(back, share) == pytest.approx((low - ENTRY.honest_score, high - ENTRY.honest_score))
+        assert ledger.noise_band(saved_entry, share) == pytest.approx(
+            (low - ENTRY.honest_score, high - ENTRY.honest_score)
+        )
 
 
-def test_a_line_written_before_there_were_expected_scores_is_still_read(tmp_path):
+def test_a_line_without_expected_scores_is_read(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, ENTRY)
     line = json.loads(path.read_text())
     del line["expected"]
     path.write_text(json.dumps(line) + "\n")
-    found = ledger.read(path)
-    assert found.unreadable == 0 and found.entries == (ENTRY,)
-    assert ledger.noise_band(found.entries[0], 0.3) is not None
+    contents = ledger.read(path)
+    assert contents.unreadable == 0 and contents.entries == (ENTRY,)
+    assert ledger.noise_band(contents.entries[0], 0.3) is not None
 
 
 def test_the_gap_is_public_minus_honest(tmp_path):

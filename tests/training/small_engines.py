@@ -1,4 +1,4 @@
-"""Trainings small enough to repeat on every backend and number of devices.
+"""Trainings small enough to be repeated on every backend and number of devices.
 
 Run as a program, because Keras has one backend per process: `KERAS_BACKEND=jax python small_engines.py OUT.npz
 [WEIGHTS.npz]` writes the results.
@@ -120,9 +120,9 @@ def uninterrupted_and_resumed(**changes: Any) -> tuple[State, State]:
     """(uninterrupted, interrupted and resumed) outcomes, with dropout, augmentation and a moving average."""
     train = replace(TRAIN, dropout=0.5, shift=0.2, flip="horizontal", steps_per_call=1, ema=0.5, **changes)
     engine = engine_of(train)
-    whole = full_outcome(engine, trained(engine, train))
+    uninterrupted = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
-        return whole, interrupted(engine, train, Path(folder))
+        return uninterrupted, interrupted(engine, train, Path(folder))
 
 
 def step_by_step(**changes: Any) -> list[State]:
@@ -148,7 +148,7 @@ def several_hosts(number: int) -> dict[str, State]:
     """
     train = replace(TRAIN, epochs=4, steps_per_call=4)
     engine = engine_of(train, 0)
-    whole = full_outcome(engine, trained(engine, train))
+    uninterrupted = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
         epochs: list[int] = []
         checkpoints = Checkpoints(Path(folder), "same")
@@ -163,7 +163,12 @@ def several_hosts(number: int) -> dict[str, State]:
         user_error = ""
     except UserError as error:
         user_error = str(error)
-    return {"hosts": outcome(0), "whole": whole, "resumed": resumed, "user_error": {"message": np.array(user_error)}}
+    return {
+        "hosts": outcome(0),
+        "whole": uninterrupted,
+        "resumed": resumed,
+        "user_error": {"message": np.array(user_error)},
+    }
 
 
 def all_outcomes(weights_file: Path | None) -> dict[str, State]:

@@ -49,14 +49,14 @@ def test_the_result_depends_on_the_seed_and_keeps_shape_and_dtype(options: Augme
 
 @pytest.mark.parametrize("flip", ["horizontal", "both"])
 @pytest.mark.parametrize("shift", [0.0, 1e-9])  # by indexing and by the affine map
-def test_flips_mirror_some_images_and_leave_some(flip: str, shift: float) -> None:
+def test_flips_mirror_some_images_and_leave_others_unchanged(flip: str, shift: float) -> None:
     images, _ = changed(replace(UNCHANGED, flip=flip, shift=shift))
-    ways = {"plain": IMAGES, "across": IMAGES[:, :, ::-1], "down": IMAGES[:, ::-1], "turned": IMAGES[:, ::-1, ::-1]}
-    seen = [
-        next((name for name, way in ways.items() if np.abs(image.astype(int) - way[n]).max() <= 1), "?")
+    versions = {"plain": IMAGES, "across": IMAGES[:, :, ::-1], "down": IMAGES[:, ::-1], "turned": IMAGES[:, ::-1, ::-1]}
+    version_names = [
+        next((name for name, version in versions.items() if np.abs(image.astype(int) - version[n]).max() <= 1), "?")
         for n, image in enumerate(images)
     ]
-    assert set(seen) == ({"plain", "across"} if flip == "horizontal" else set(ways))
+    assert set(version_names) == ({"plain", "across"} if flip == "horizontal" else set(versions))
 
 
 def test_a_shift_moves_by_no_more_than_its_share() -> None:
@@ -64,10 +64,10 @@ def test_a_shift_moves_by_no_more_than_its_share() -> None:
     line[:, 8, 8] = 255
     images, _ = changed(replace(UNCHANGED, shift=0.25), images=line)
     weight = images[..., 0].astype(float)
-    places = np.array(
+    positions = np.array(
         [[(w * np.arange(16)[:, None]).sum() / w.sum(), (w * np.arange(16)).sum() / w.sum()] for w in weight]
     )
-    assert np.abs(places - 8).max() <= 4.01 and np.abs(places - 8).max() > 1
+    assert np.abs(positions - 8).max() <= 4.01 and np.abs(positions - 8).max() > 1
 
 
 def test_erasing_fills_one_grey_rectangle() -> None:

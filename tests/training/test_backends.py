@@ -85,10 +85,10 @@ def test_a_batch_in_micro_batches_equals_the_whole_batch(outcomes: dict[str, Cas
 def test_a_run_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same(
     outcomes: dict[str, Cases], backend: str
 ) -> None:
-    whole, resumed = outcomes[backend]["uninterrupted"], outcomes[backend]["resumed"]
-    assert whole.keys() == resumed.keys()
-    for name in whole:
-        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+    uninterrupted, resumed = outcomes[backend]["uninterrupted"], outcomes[backend]["resumed"]
+    assert uninterrupted.keys() == resumed.keys()
+    for name in uninterrupted:
+        np.testing.assert_array_equal(resumed[name], uninterrupted[name], err_msg=name)
 
 
 def test_weights_trained_on_tensorflow_predict_the_same_on_jax(outcomes: dict[str, Cases]) -> None:
@@ -173,9 +173,9 @@ def test_a_device_below_the_required_one_is_an_error(changes: dict[str, Any], me
         open_device(replace(PARAMS.device, **changes))
 
 
-@pytest.mark.parametrize(("batch", "parts", "whole"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
-def test_a_batch_is_rounded_up_to_a_multiple_of_its_parts(batch: int, parts: int, whole: int) -> None:
-    assert round_up_batch(batch, parts) == whole
+@pytest.mark.parametrize(("batch", "parts", "rounded"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
+def test_a_batch_is_rounded_up_to_a_multiple_of_its_parts(batch: int, parts: int, rounded: int) -> None:
+    assert round_up_batch(batch, parts) == rounded
 
 
 def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:

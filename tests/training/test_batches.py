@@ -87,25 +87,25 @@ def test_batches_follow_the_order_of_each_epoch() -> None:
 
 @pytest.mark.parametrize("first", [1, 2, 3, 7])
 def test_resuming_at_a_step_gives_the_batches_of_an_uninterrupted_run(first: int) -> None:
-    whole = taken(batches_of(RANDOM), PLAN, 9)
+    uninterrupted = taken(batches_of(RANDOM), PLAN, 9)
     resumed = taken(batches_of(RANDOM), PLAN, 9 - first, first)
-    for one, other in zip(whole[first:], resumed, strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    for expected, actual in zip(uninterrupted[first:], resumed, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True))
 
 
 def test_a_second_start_is_independent_of_the_previous_fold() -> None:
     source, other = batches_of(RANDOM), plan_of(np.arange(1, N, 2), fold=2)
     taken(source, PLAN, 3)
-    again, fresh = taken(source, other, 5), taken(batches_of(RANDOM), other, 5)
-    assert set(np.concatenate([weights for _, _, weights in again])) <= set(other.rows)
-    assert all(np.array_equal(a[0], b[0]) for a, b in zip(again, fresh, strict=True))
+    later_batches, first_batches = taken(source, other, 5), taken(batches_of(RANDOM), other, 5)
+    assert set(np.concatenate([weights for _, _, weights in later_batches])) <= set(other.rows)
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(later_batches, first_batches, strict=True))
 
 
 def test_every_step_is_augmented_differently() -> None:
     one_row = plan_of(np.array([9]))
     source = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNCHANGED, shift=0.4), 16)
-    seen = {images.tobytes() for images, _, _ in taken(source, one_row, 8)}
-    assert len(seen) == 8
+    distinct_batches = {images.tobytes() for images, _, _ in taken(source, one_row, 8)}
+    assert len(distinct_batches) == 8
 
 
 def test_smaller_images_are_the_same_images() -> None:

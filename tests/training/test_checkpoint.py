@@ -1,4 +1,4 @@
-"""Whatever happens to its files, the newest complete checkpoint is loaded, or none."""
+"""After any damage, the newest complete checkpoint is loaded, or none."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ def saved(folder: Path, *steps: int, made_from: str = "x") -> Checkpoints:
     return checkpoints
 
 
-def test_the_newest_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_loaded_unchanged(tmp_path: Path) -> None:
     checkpoint = saved(tmp_path, 5, 10, 100_000_000).latest()
     assert checkpoint is not None
     step, loaded, facts, damaged = checkpoint
@@ -42,7 +42,7 @@ def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_there_is_none_at_the_start_and_none_after_clear(tmp_path: Path) -> None:
+def test_there_is_no_checkpoint_at_the_start_and_after_clear(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "new", "x")
     assert checkpoints.latest() is None
     checkpoints.save(5, arrays(5), {})

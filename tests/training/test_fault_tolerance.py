@@ -137,8 +137,8 @@ def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: P
 
 @pytest.mark.timeout(900)  # the fixture may have to be built first
 def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: Workspace, tmp_path: Path) -> None:
-    place = finished.copy_to(tmp_path)
-    shutil.rmtree(place.work / "members")
+    workspace = finished.copy_to(tmp_path)
+    shutil.rmtree(workspace.work / "members")
     code = """
     import time
     import tensorflow as tf
@@ -157,7 +157,7 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     TensorFlowEngine.train = unsteady
     train.main("train")
     """
-    command = place.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
+    command = workspace.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
     process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *command[3:]],
         cwd=ROOT, capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -166,4 +166,4 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in process.stdout
     assert "goldfold: no step for 30 s (device.hang_seconds)" in process.stderr
     assert "in unsteady" in process.stderr and "in train_fold" in process.stderr  # the stacks of the hang
-    assert any(place.work.glob("members/slim/fold0/checkpoints/*.json"))
+    assert any(workspace.work.glob("members/slim/fold0/checkpoints/*.json"))

@@ -24,9 +24,9 @@ def test_keras_fit_and_our_own_loop_give_the_same_weights() -> None:
 
 
 def test_fit_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same() -> None:
-    whole, resumed = uninterrupted_and_resumed(loop="fit")
-    for name in whole:
-        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+    uninterrupted, resumed = uninterrupted_and_resumed(loop="fit")
+    for name in uninterrupted:
+        np.testing.assert_array_equal(resumed[name], uninterrupted[name], err_msg=name)
 
 
 def test_the_moving_average_covers_all_states_of_the_model() -> None:
@@ -119,6 +119,6 @@ def test_a_trial_cannot_switch_the_average_on() -> None:
         trained(engine_of(TRAIN), replace(TRAIN, ema=0.9))
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="differ"):
         engine_of(TRAIN).load_weights({"model/0000/nothing/kernel": np.zeros(3, np.float32)})

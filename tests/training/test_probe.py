@@ -21,7 +21,7 @@ def model() -> keras.Model:
     return build(member(), CLASSES)
 
 
-def test_features_are_the_inputs_of_the_last_layer_whatever_pads_the_last_batch(model) -> None:
+def test_features_are_the_inputs_of_the_last_layer_and_do_not_depend_on_padding(model) -> None:
     pixels, rows = pixels_of(LABELS), np.array([30, 2, 2, 36, 0])
     features = pooled_features(model, pixels, rows, batch=4)
     kernel, bias = (keras.ops.convert_to_numpy(v) for v in model.get_layer("logits").weights)

@@ -1,4 +1,4 @@
-"""A member on its device: the same model whatever was trained before and on any number of devices; no row is lost."""
+"""A member on its device: the same model after any earlier training and on any number of devices; no row is lost."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,14 +45,14 @@ def trained(
     return trainer.train(fold, train, checkpoints, lambda *_: None, stop), trainer.engine.state()
 
 
-def assert_identical(one: State, other: State) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
+def assert_identical(first: State, second: State) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_member_is_traced_once_whatever_the_lengths_of_folds_and_calls(replicas: int) -> None:
+def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: int) -> None:
     folds = np.repeat([0, 1, 2], [10, 20, N - 30])
     device = open_device(params(f"device.logical_devices={replicas}").device)
     trainer = Trainer(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES, "macro_f1", device, 7)
@@ -108,8 +108,12 @@ def test_a_new_trainer_trains_the_same_model() -> None:
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_the_number_of_devices_changes_neither_loss_nor_weights_by_more_than_rounding(replicas: int) -> None:
     settings = {"epsilon": 1e-3}  # else rounding decides the sign of a first step whose gradient is 0
-    (one, state), (other, after) = (trained(shared_trainer(n, random=False), 0, **settings) for n in (1, replicas))
-    np.testing.assert_allclose([e.loss for e in other.history], [e.loss for e in one.history], rtol=1e-4)
+    (single_device, state), (several_devices, after) = (
+        trained(shared_trainer(n, random=False), 0, **settings) for n in (1, replicas)
+    )
+    np.testing.assert_allclose(
+        [e.loss for e in several_devices.history], [e.loss for e in single_device.history], rtol=1e-4
+    )
     for name, value in state.items():
         np.testing.assert_allclose(after[name], value, atol=2e-4, err_msg=name)
 
@@ -152,7 +156,7 @@ def _views(*names: str):
 @pytest.mark.parametrize("changes", [{}, {"patience": 2, "epochs": 4}, {"steps_per_call": 2}], ids=str)
 def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path, changes: dict[str, object]) -> None:
     trainer = shared_trainer()
-    whole, state = trained(trainer, 0, **changes)
+    uninterrupted, state = trained(trainer, 0, **changes)
     checkpoints = Checkpoints(tmp_path, "x")
     for _ in range(30):
         try:
@@ -160,7 +164,7 @@ def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path, chan
             break
         except Stopped:
             trained(trainer, 1, epochs=1)  # something else is trained in between
-    assert resumed.history == whole.history and resumed.kept_epoch == whole.kept_epoch
+    assert resumed.history == uninterrupted.history and resumed.kept_epoch == uninterrupted.kept_epoch
     assert_identical(state, after)
 
 

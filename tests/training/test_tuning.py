@@ -52,9 +52,9 @@ def test_trials_of_an_earlier_process_count(tmp_path: Path) -> None:
 
 
 def test_the_same_trials_are_drawn_whether_or_not_the_search_was_interrupted(tmp_path: Path) -> None:
-    *_, whole = searched(tmp_path / "one.log", 5)
-    parts = [point for trials in (2, 3, 5) for point in searched(tmp_path / "two.log", trials)[3]]
-    assert parts == whole
+    *_, uninterrupted = searched(tmp_path / "one.log", 5)
+    interrupted = [point for trials in (2, 3, 5) for point in searched(tmp_path / "two.log", trials)[3]]
+    assert interrupted == uninterrupted
 
 
 def test_other_data_is_another_study(tmp_path: Path) -> None:
@@ -63,15 +63,15 @@ def test_other_data_is_another_study(tmp_path: Path) -> None:
     assert len(tried) == 3
 
 
-@pytest.mark.parametrize("torn", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
-def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, torn: bytes) -> None:
+@pytest.mark.parametrize("partial_line", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
+def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, partial_line: bytes) -> None:
     journal = tmp_path / "study.log"
     searched(journal, 3)
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + torn)
+    complete_lines = journal.read_bytes()
+    journal.write_bytes(complete_lines + partial_line)
     *_, done, tried = searched(journal, 4)
     assert (done, len(tried)) == (4, 1)
-    assert journal.read_bytes().startswith(whole) and journal.with_suffix(".torn").read_bytes() == torn
+    assert journal.read_bytes().startswith(complete_lines) and journal.with_suffix(".torn").read_bytes() == partial_line
     assert searched(journal, 4)[3] == []
 
 
@@ -130,7 +130,7 @@ def test_tuned_values_reach_the_member_with_their_origin() -> None:
 
 
 @pytest.mark.parametrize("path", [("train", "weight_decay"), ("members", "cnn", "train", "weight_decay")])
-def test_an_override_wins_over_a_tuned_value(path: tuple[str, ...]) -> None:
+def test_an_override_has_precedence_over_a_tuned_value(path: tuple[str, ...]) -> None:
     before = member(weight_decay=0.125)
     values = {"learning_rate": 0.5, "weight_decay": 0.25}
     after, origins = with_values("cnn", before, values, [Override(path, 0.125)])
@@ -149,7 +149,7 @@ def test_an_override_of_one_member_leaves_the_tuned_value_of_another() -> None:
     assert after.train.weight_decay == 0.25 and origins == {"weight_decay": "0.25 (tuned)"}
 
 
-def test_an_override_of_a_whole_train_block_wins_for_the_keys_it_has() -> None:
+def test_an_override_of_a_train_block_has_precedence_for_its_keys() -> None:
     before, override = member(weight_decay=0.125), Override(("members", "cnn", "train"), {"weight_decay": 0.125})
     after, _ = with_values("cnn", before, {"learning_rate": 0.5, "weight_decay": 0.25}, [override])
     assert (after.train.learning_rate, after.train.weight_decay) == (0.5, 0.125)

@@ -11,7 +11,7 @@ def test_the_costs_of_all_views_add_up_to_what_was_measured():
     assert costs["identity"] == pytest.approx(0.9 + 20 * 0.001, rel=1e-2)
 
 
-def test_transforms_that_alone_take_longer_than_the_whole_are_scaled_to_it():
+def test_transforms_that_take_longer_alone_than_in_total_are_scaled():
     costs = seconds_per_1000(0.1, 1000, {"identity": 0.01, "flip_lr": 0.03}, 10)
     assert costs == pytest.approx({"identity": 0.025, "flip_lr": 0.075})
 
