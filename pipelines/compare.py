@@ -9,7 +9,6 @@ import pandas as pd
 from competition.artifacts.ensemble_inputs import seed_spreads
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
-from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
@@ -21,8 +20,7 @@ from pipelines.runner import Job, display_path
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared, (a, b) = load_prepared(job.path("data")), two_blends(job)
+    prepared, (a, b) = job.prepared(), two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))

@@ -25,7 +25,7 @@ import pathlib, sys, time
 from competition.artifacts.manifest import write_manifest
 data, folds = pathlib.Path(sys.argv[1]), sys.argv[2:]
 for fold in folds:
-    folder = pathlib.Path("work/flowers/members/cnn") / f"fold{fold}"
+    folder = pathlib.Path("work/flowers/members/cnn/0123456789ab") / f"fold{fold}"
     if (folder / "manifest.json").exists():
         print(f"fold {fold}: current", flush=True)
         continue
@@ -39,7 +39,7 @@ for fold in folds:
     write_manifest(folder / "manifest.json", {"fold": fold}, [folder / "weights.npz"], {}, {})
     print(f"fold {fold}: trained", flush=True)
 """
-COLLECT = ("work/*/members/*/fold*",)
+COLLECT = ("work/*/members/*/*/fold*",)
 KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flowers", datasets=(), seconds=600)
 
 
@@ -81,7 +81,7 @@ def carry(root, folder):
 
 
 def folds(work):
-    found = sorted((work / "work/flowers/members/cnn").glob("fold*/manifest.json"))
+    found = sorted((work / "work/flowers/members/cnn").glob("*/fold*/manifest.json"))
     return [path.parent.name for path in found if files_intact(path, read_manifest(path))]
 
 
@@ -91,7 +91,10 @@ def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, 
     assert (pushed.owner, pushed.slug, pushed.version, ended.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
     assert [log.count(f"fold {n}: trained") for n in "01"] == [1, 1]  # nothing is told twice
     merged = bring(client, told, pushed, tmp_path / "here", tmp_path / "pulled")
-    assert merged.taken == ("work/flowers/members/cnn/fold0", "work/flowers/members/cnn/fold1")
+    assert merged.taken == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+        "work/flowers/members/cnn/0123456789ab/fold1",
+    )
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
     request = kaggle.kernels["ada/goldfold-flowers"][0].request
     assert (request["isPrivate"], request["competitionDataSources"]) == (True, ["flowers"])
@@ -99,13 +102,16 @@ def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, 
 
 
 def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path):
-    here = tmp_path / "here" / "work/flowers/members/cnn/fold0"
+    here = tmp_path / "here" / "work/flowers/members/cnn/0123456789ab/fold0"
     here.mkdir(parents=True)
     (here / "weights.npz").write_bytes(b"mine")
     write_manifest(here / "manifest.json", {"fold": "0"}, [here / "weights.npz"], {}, {})
     told = plan("0", "2")
     merged = bring(client, told, go(client, told)[0], tmp_path / "here", tmp_path / "pulled")
-    assert (merged.taken, merged.kept) == (("work/flowers/members/cnn/fold2",), ("work/flowers/members/cnn/fold0",))
+    assert (merged.taken, merged.kept) == (
+        ("work/flowers/members/cnn/0123456789ab/fold2",),
+        ("work/flowers/members/cnn/0123456789ab/fold0",),
+    )
     assert (here / "weights.npz").read_bytes() == b"mine"
 
 
@@ -115,7 +121,10 @@ def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path)
     output = kernel_results.pull(client, pushed, told.run, tmp_path / "pulled")
     assert (ended.status, output.status) == ("COMPLETE", "cut")
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
-    assert (merged.taken, merged.partial) == (("work/flowers/members/cnn/fold0",), ("work/flowers/members/cnn/fold9",))
+    assert (merged.taken, merged.partial) == (
+        ("work/flowers/members/cnn/0123456789ab/fold0",),
+        ("work/flowers/members/cnn/0123456789ab/fold9",),
+    )
     packed = carry(tmp_path / "here", tmp_path / "carried")
     kernels.share(client, "ada/goldfold-carried", packed, "fold 0", 20)
     again = plan("0", "1", run="run-2")
@@ -134,7 +143,9 @@ def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client
     assert "fold 8: broken" in log
     output = kernel_results.pull(client, pushed, told.run, tmp_path / "pulled")
     assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).taken == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+    )
 
 
 def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, client, tmp_path):
@@ -273,7 +284,7 @@ def harm(folder, what):
     elif what == "absent":
         pack.unlink()
     elif what == "elsewhere":
-        told["units"][0]["unit"] = "../../evil/members/cnn/fold0"
+        told["units"][0]["unit"] = "../../evil/members/cnn/0123456789ab/fold0"
         listing.write_text(json.dumps(told))
     elif what == "not asked for":
         told["units"][0]["unit"] = "competition"
@@ -296,13 +307,15 @@ def harm(folder, what):
     ],
 )
 def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, what, message):
-    fold = tmp_path / "there/work/flowers/members/cnn/fold0"
+    fold = tmp_path / "there/work/flowers/members/cnn/0123456789ab/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
     write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
     carry(tmp_path / "there", tmp_path / "pulled")
     whole = kernel_results.read_output(tmp_path / "pulled", "carried", "it")
-    assert kernel_results.merge(whole, tmp_path / "good", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.merge(whole, tmp_path / "good", COLLECT, 200).taken == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+    )
     harm(tmp_path / "pulled", what)
     with pytest.raises(UserError, match=message):
         kernel_results.merge(
@@ -315,7 +328,9 @@ def test_the_version_that_was_pushed_is_asked_for_not_the_newest(kaggle, client,
     first, second = plan("0", run="one"), plan("1", run="two")
     pushed, _, _ = go(client, first)
     assert go(client, second)[0].version == 2
-    assert kernel_results.pull(client, pushed, "one", tmp_path / "pulled").units == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.pull(client, pushed, "one", tmp_path / "pulled").units == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -352,7 +367,7 @@ def test_the_notebook_does_the_same_in_cells(tmp_path):
     assert cells[0]["cell_type"] == "markdown"
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/fold3",)
+    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/0123456789ab/fold3",)
 
 
 def test_a_project_that_kaggle_would_not_take_is_refused():
@@ -386,12 +401,12 @@ def test_a_kernel_that_does_not_end_in_time_is_still_running(kaggle, client):
 
 @pytest.mark.parametrize("what", ["whole", "flipped", "absent", "elsewhere"])
 def test_a_kernel_resumes_only_from_complete_results(tmp_path, what):
-    fold = tmp_path / "there/work/flowers/members/cnn/fold0"
+    fold = tmp_path / "there/work/flowers/members/cnn/0123456789ab/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
     carry(tmp_path / "there", tmp_path / "inputs/carried")
     if what != "whole":
         harm(tmp_path / "inputs/carried", what)
     restored = restore(tmp_path / "inputs", tmp_path / "root")
-    assert restored == (["work/flowers/members/cnn/fold0"] if what == "whole" else [])
+    assert restored == (["work/flowers/members/cnn/0123456789ab/fold0"] if what == "whole" else [])
     assert len(list(tmp_path.rglob("weights.npz"))) == (2 if what == "whole" else 1)

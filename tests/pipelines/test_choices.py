@@ -15,17 +15,17 @@ ELSEWHERE = "  torch:\n    predictions: {{oof: {0}/oof.csv, test: {0}/test.npz{1
 
 
 def scores(place: Workspace) -> dict[str, object]:
-    found: dict[str, object] = json.loads((place.work / "blend" / "scores.json").read_text())
+    found: dict[str, object] = json.loads((place.blend / "scores.json").read_text())
     return found
 
 
 def with_torch(place: Workspace, folds: str = "") -> None:
     """A member made elsewhere joins: `wide` again by other files, its out-of-fold rows as CSV, backwards."""
-    parts = [ViewPredictions.load(place.work / "members" / "wide" / f"fold{k}" / "views" / "oof.npz") for k in range(3)]
+    parts = [ViewPredictions.load(place.views("wide", k) / "oof.npz") for k in range(3)]
     ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.view("identity") for p in parts])
     table = pd.DataFrame(probs[::-1], columns=load_prepared(place.work / "data").competition.classes)
     table.assign(id=ids[::-1]).to_csv(place.folder / "oof.csv", index=False)
-    test = ViewPredictions.load(place.work / "members" / "wide" / "fold0" / "views" / "test.npz")
+    test = ViewPredictions.load(place.views("wide", 0) / "test.npz")
     np.savez(place.folder / "test.npz", ids=test.ids, probs=test.view("identity"))
     lines = place.params.read_text().splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if line.startswith("predict:"))
@@ -39,7 +39,7 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Works
         assert "made again" not in place.do(stage) and place.weights() == before
     told = place.do("blend")
     assert "torch: folds unknown" in told and set(scores(place)["members"]) == {"slim", "wide", "torch"}  # type: ignore[call-overload]
-    assert set(Chain.load(place.work / "blend" / "chain.json").blend.weights) == {"slim", "wide", "torch"}
+    assert set(Chain.load(place.blend / "chain.json").blend.weights) == {"slim", "wide", "torch"}
     digest = told.partition("set predictions.folds: ")[2].split()[0]
     (place.folder / "params.yaml").write_text(
         place.params.read_text().replace("test.npz}", f"test.npz, folds: {digest}}}")
@@ -52,7 +52,7 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Works
 
 
 def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_reported(place: Workspace) -> None:
-    views = [place.work / "members" / "wide" / f"fold{k}" / "views" for k in range(3)]
+    views = [place.views("wide", k) for k in range(3)]
     for k, folder in enumerate(views):
         test = ViewPredictions.load(folder / "test.npz")
         np.savez(place.folder / f"test{k}.npz", ids=test.ids, probs=test.view("identity"))
@@ -61,7 +61,7 @@ def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_r
     text = place.params.read_text().replace(f"test: {place.folder}/test.npz", f"test: [{files}]")
     place.params.write_text(text)
     assert "not out-of-fold?" not in place.do("blend")
-    before = json.loads((place.work / "blend" / "manifest.json").read_text())["depends"]["predictions"]["torch"]
+    before = json.loads((place.blend / "manifest.json").read_text())["depends"]["predictions"]["torch"]
     assert len(before["test"].split(",")) == 3
 
     prepared = load_prepared(place.work / "data")
@@ -73,7 +73,7 @@ def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_r
 
 
 def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_took(place: Workspace) -> None:
-    manifests = sorted(place.work.glob("members/*/fold*/views/manifest.json"))
+    manifests = sorted(place.work.glob("members/*/*/fold*/views/*/manifest.json"))
     costs = [json.loads(file.read_text())["result"]["seconds_per_1000"] for file in manifests]
     assert all(cost.keys() == {"identity", "shift_up"} and min(cost.values()) > 0 for cost in costs)
 
@@ -87,7 +87,7 @@ def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_t
     assert "blend: current" in place.do("blend")
     limited = "policy.seconds_limit=2"
     place.do("blend", sets=limited)
-    policies = Chain.load(place.work / "blend" / "chain.json").policies
+    policies = Chain.load(place.blend / "chain.json").policies
     assert {view for policy in policies.values() for view in policy} == {"identity"}
     assert "blend: current" in place.do("blend", sets=limited)
     slower(10.0)
@@ -101,9 +101,9 @@ def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_t
 
 
 def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Workspace) -> None:
-    assert scores(place)["chain"] == Chain.load(place.work / "blend" / "chain.json").digest()
+    assert scores(place)["chain"] == Chain.load(place.blend / "chain.json").digest()
     for fold in range(3):
-        file = place.work / "members" / "wide" / f"fold{fold}" / "views" / "test.npz"
+        file = place.views("wide", fold) / "test.npz"
         test = ViewPredictions.load(file)
         ViewPredictions(test.ids, ("identity", "shift_down"), test.probs).save(file)
     told = place.refused("blend", "--force")
@@ -116,17 +116,21 @@ def test_a_seed_study_is_what_later_gains_are_judged_by(place: Workspace) -> Non
     (first,) = (file.stem for file in place.submissions.glob("*.csv"))
     quick = "train.epochs=1"  # a study of a member trained for one epoch
     assert "blend, table and compare use this spread" in place.do("noise", "--member=slim", "--seeds=2", sets=quick)
-    study = json.loads((place.work / "noise" / "slim.json").read_text())
-    assert study["spread"] > 0 and len(study["scores"]) == 2
+    (path,) = place.work.glob("noise/slim/*.json")
     told = place.do("blend")
     assert "slim: its seed study is of other parameters or data" in told and "other seeds" not in told
-    told = place.do("blend", sets=f"{quick} blend.methods=[best]")
+    told = place.do("noise", "--member=slim", "--seeds=2")
+    assert "noise slim seed 7: current, run slim@" in told  # the fold models of `make train`
+    (path,) = set(place.work.glob("noise/slim/*.json")) - {path}
+    study = json.loads(path.read_text())
+    assert study["spread"] > 0 and len(study["scores"]) == 2
+    told = place.do("blend", sets="blend.methods=[best]")
     assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not measured: wide" in told
     assert "(other seeds ± " in told.partition("over equal weights")[2].partition("\n")[0]
     (second,) = {file.stem for file in place.submissions.glob("*.csv")} - {first}
-    compared = place.do("compare", f"--a={first}", f"--b={second}", sets=quick)
+    compared = place.do("compare", f"--a={first}", f"--b={second}")
     assert f"(other seeds ± {study['spread'] / 2:.4f})" in compared  # half of it is slim's, and then nothing
-    assert "other seeds ±" in place.do("table", sets=quick)
+    assert "other seeds ±" in place.do("table")
 
 
 def test_what_views_do_is_told_member_by_member(place: Workspace) -> None:
@@ -143,7 +147,7 @@ def test_what_views_do_is_told_member_by_member(place: Workspace) -> None:
 def test_other_means_of_views_go_all_the_way_to_a_submission(place: Workspace, mixing: str) -> None:
     ranks = " policy.by=metric blend.mixing=rank" if mixing == "rank" else ""
     place.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
-    assert Chain.load(place.work / "blend" / "chain.json").view_mixing == mixing
+    assert Chain.load(place.blend / "chain.json").view_mixing == mixing
     if ranks:
         assert "with policy.mixing rank, which gives no probabilities" in place.refused(
             "blend", sets="policy.mixing=rank"

@@ -7,6 +7,7 @@ from world import ROOT, params
 
 from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest
+from competition.artifacts.runs import Run
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
 from pipelines import download
@@ -33,11 +34,12 @@ def test_in_a_kaggle_notebook_the_attached_folder_is_taken_and_nothing_is_fetche
 
 def test_an_unfinished_fold_model_goes_with_the_kernel_and_one_without_a_checkpoint_does_not(tmp_path) -> None:
     told = params("prepare.folds=2")
+    run = Run("cnn", told.members["cnn"], 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
-        file = fold_model_path(tmp_path, "cnn", fold).parent / name
+        file = fold_model_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
-    units = kernel_work.units_to_resume(tmp_path, told, told.members, {"cnn": [0, 1]})
+    units = kernel_work.units_to_resume(tmp_path, told, {"cnn": [run]}, {"cnn": [0, 1]})
     assert [unit.split("/")[-1] for unit in units] == ["fold0"]
 
 
@@ -45,13 +47,13 @@ def test_results_that_differ_from_the_buckets_stay_on_both_sides_until_they_are_
     place = Workspace(tmp_path)
     place.params.write_text(f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
     sets = f"storage.bucket={tmp_path}/bucket"
-    here, there = (folder / "members/cnn/fold0" for folder in (place.work, tmp_path / "bucket" / "small"))
+    here, there = (folder / "members/cnn/0123456789ab/fold0" for folder in (place.work, tmp_path / "bucket" / "small"))
     for folder, text in ((here, "mine"), (there, "theirs")):
         folder.mkdir(parents=True)
         (folder / "weights.npz").write_text(text)
         write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
     said = place.do("bucket", sets=sets)
-    assert "1 results differ and were left unchanged on both sides (members/cnn/fold0)" in said
+    assert "1 results differ and were left unchanged on both sides (members/cnn/0123456789ab/fold0)" in said
     assert [(folder / "weights.npz").read_text() for folder in (here, there)] == ["mine", "theirs"]
     place.do("bucket", "--force", sets=sets)
     assert [(folder / "weights.npz").read_text() for folder in (here, there)] == ["mine", "mine"]

@@ -347,16 +347,17 @@ def test_results_live_in_a_bucket_and_records_are_read_there(world, tmp_path_fac
         assert not (fresh.place.work / "data" / "records").exists()
         assert fresh.place.weights() == world.place.weights()
         assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh.do("resolve", sets=sets, **around)
-        old = {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/fold0/views/*.npz")}
+        old = {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/*/fold0/views/*/*.npz")}
         read = sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
         fresh.do("predict", "--force", sets=train_on_gs, **around)
         assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > read
-        assert {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/fold0/views/*.npz")} == old
-        name = "x/small/members/slim/fold0/weights.npz"
+        assert {p.name: p.read_bytes() for p in fresh.place.work.glob("members/slim/*/fold0/views/*/*.npz")} == old
+        fold = fresh.place.fold("slim", 0)
+        name = f"x/small/{fold.relative_to(fresh.place.work).as_posix()}/weights.npz"
         gcs.buckets["mine"][name] = gcs.buckets["mine"][name][:-1] + b"?"
-        shutil.rmtree(fresh.place.work / "members" / "slim" / "fold0")
+        shutil.rmtree(fold)
         assert "is not what its manifest says" in fresh.refused("bucket", sets=sets, **around)
-        assert not (fresh.place.work / "members" / "slim" / "fold0" / "manifest.json").exists()
+        assert not (fold / "manifest.json").exists()
 
 
 def test_no_planted_secret_is_anywhere(submitted) -> None:

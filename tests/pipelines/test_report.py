@@ -16,14 +16,15 @@ from competition.artifacts.dependencies import (
     fold_model_dependencies,
     fold_model_path,
     fold_views_path,
-    tuning_result_path,
     views_dependencies,
 )
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import write_manifest
+from competition.artifacts.runs import Run, run_of
+from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.params_file import load_params
 from competition.data.cache import cache_file
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import load_prepared
 from competition.ensemble.predictions import ViewPredictions
 from competition.preflight.answers import PreflightResult
 from competition.submission import ledger
@@ -82,7 +83,8 @@ def invent(garden: Garden) -> None:
     """Fold models and predictions as `make train predict` would leave them: mostly right, some surely wrong."""
     params, prepared = load_params(garden.params), load_prepared(garden.work / "data")
     train, test = prepared.part("train"), prepared.part("test")
-    for seed, (name, member) in enumerate(params.members.items()):
+    for seed, name in enumerate(params.members):
+        run = run_of(garden.work, prepared, params, name)
         rng = np.random.default_rng(seed)
         for fold in range(FOLDS):
             held_out = train[train["fold"] == fold]
@@ -90,7 +92,7 @@ def invent(garden: Garden) -> None:
             test_predictions = invented_predictions(
                 rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test))
             )
-            manifest = fold_model_path(garden.work, name, fold)
+            manifest = fold_model_path(run, fold)
             manifest.parent.mkdir(parents=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
@@ -99,10 +101,8 @@ def invent(garden: Garden) -> None:
             oof.save(manifest.with_name("oof.npz"))
             files = [manifest.with_name(file) for file in ("weights.npz", "history.csv", "oof.npz")]
             result = {"held_out": 0.8125, "epoch": 3, "held_out_last": 0.8125, "loss": 0.7, "seconds": 41.0}
-            write_manifest(
-                manifest, fold_model_dependencies(garden.work, prepared, params, member, fold), files, result, {}
-            )
-            seal_views(garden, prepared, name, fold, oof, test_predictions)
+            write_manifest(manifest, fold_model_dependencies(run, fold), files, result, {})
+            seal_views(garden, run, fold, oof, test_predictions)
 
 
 def fill_cache(garden: Garden) -> None:
@@ -114,15 +114,14 @@ def fill_cache(garden: Garden) -> None:
     np.save(file, np.random.default_rng(0).integers(0, 256, (len(ids), 16, 16, 3), np.uint8))
 
 
-def seal_views(
-    garden: Garden, prepared: Prepared, name: str, fold: int, oof: ViewPredictions, test_predictions: ViewPredictions
-) -> None:
-    params, manifest = load_params(garden.params), fold_views_path(garden.work, name, fold)
+def seal_views(garden: Garden, run: Run, fold: int, oof: ViewPredictions, test_predictions: ViewPredictions) -> None:
+    params = load_params(garden.params)
+    manifest = fold_views_path(run, params, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     oof.save(manifest.with_name("oof.npz"))
     test_predictions.save(manifest.with_name("test.npz"))
     files = [manifest.with_name("oof.npz"), manifest.with_name("test.npz")]
-    depends = views_dependencies(garden.work, prepared, params, name, fold)
+    depends = views_dependencies(run, params, fold)
     write_manifest(manifest, depends, files, {"seconds": 2.0}, {})
 
 
@@ -251,15 +250,14 @@ def test_a_blend_of_other_parameters_is_reported(garden: Garden) -> None:
 
 
 def test_a_member_predicted_after_the_blend_is_reported(garden: Garden) -> None:
-    prepared = load_prepared(garden.work / "data")
-    one = fold_views_path(garden.work, "wide", 1)
+    params = load_params(garden.params)
+    run = run_of(garden.work, load_prepared(garden.work / "data"), params, "wide")
+    one = fold_views_path(run, params, 1)
     oof, test_predictions = (ViewPredictions.load(one.with_name(name)) for name in ("oof.npz", "test.npz"))
-    seal_views(
-        garden, prepared, "wide", 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), test_predictions
-    )
-    assert "wide was trained or predicted again since the blend was made" in garden.do("report")
+    seal_views(garden, run, 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), test_predictions)
+    assert "The blend has other fold models or predictions of wide" in garden.do("report")
     garden.do("blend")
-    assert "predicted again" not in garden.do("report")
+    assert "other fold models" not in garden.do("report")
 
 
 def test_a_blend_of_other_data_shows_its_scores_with_a_warning_and_no_rows(garden: Garden) -> None:
@@ -287,13 +285,15 @@ def test_results_of_optional_verbs_have_their_sections(garden: Garden) -> None:
     (garden.work / "preflight" / "v5e-8.json").write_text(json.dumps(found))
     params, prepared = load_params(garden.params), load_prepared(garden.work / "data")
     for name, seen_as in (("wide", "wide"), ("slim", "wide")):
-        study = seed_study_path(garden.work, name)
-        study.parent.mkdir(exist_ok=True)
         of = seed_study_digest(prepared, params, params.members[seen_as])
+        study = seed_study_path(garden.work, name, of)
+        study.parent.mkdir(parents=True, exist_ok=True)
         study.write_text(json.dumps({"of": of, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
-    best = tuning_result_path(garden.work, "slim")
+    depends = tuning_dependencies(prepared, params, "slim")
+    best = tuning_result_path(garden.work, "slim", depends)
     best.parent.mkdir(parents=True)
-    best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}}))
+    best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
+    write_manifest(best.with_name("manifest.json"), depends, [best], {}, {})
     garden.do("table")
     garden.do("report")
     for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.001235"):
@@ -303,7 +303,7 @@ def test_results_of_optional_verbs_have_their_sections(garden: Garden) -> None:
 
 def test_a_page_that_cannot_be_made_leaves_the_old_one(garden: Garden) -> None:
     before = garden.page
-    (garden.work / "blend" / "honest_oof.npz").write_bytes(b"cut")
+    (garden.blend / "honest_oof.npz").write_bytes(b"cut")
     assert "not a readable .npz" in garden.refused("report")
     assert garden.page == before
     assert not list(garden.work.glob(".report*"))
