@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from competition.artifacts.earlier_layout import has_earlier_layout
 from competition.artifacts.manifest import Manifest, changed_keys, is_current, read_manifest, write_manifest
 from competition.artifacts.replacement import finish_replacements
 from competition.config.errors import UserError
@@ -249,6 +250,16 @@ def selected_folds(job: Job) -> list[int]:
     return sorted({int(word) for word in numbers})
 
 
+def tidy(job: Job) -> None:
+    """Move results of an earlier layout, and finish what a killed process left between two folders."""
+    finish_replacements(job.work)
+    if has_earlier_layout(job.work):
+        from competition.artifacts.migration import migrate
+
+        if sentence := migrate(job.work):
+            job.echo(sentence)
+
+
 def run_stage(module: str, options: Options) -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error and 130 after Ctrl-C.
 
@@ -263,7 +274,7 @@ def run_stage(module: str, options: Options) -> None:
         work = options.work / params.competition.name
         work.mkdir(parents=True, exist_ok=True)
         job = Job(params, overrides, options, work, options.submissions)
-        finish_replacements(work)
+        tidy(job)
         stage.run(job)
     except UserError as user_error:
         if options.debug:

@@ -120,7 +120,7 @@ def write_run_file(run: Run, difference: Sequence[str]) -> None:
     """Describe the run in its folder, once.  difference: from the parameter file, "key: value there -> value here"."""
     path = run.folder / RUN_FILE
     if not path.is_file():
-        write_json(path, _content(run.name, run.digest, run.depends, run.folds, difference))
+        write_json(path, run_content(run.name, run.digest, run.depends, run.folds, difference))
 
 
 def stored_runs(work: Path, name: str = "") -> list[Run]:
@@ -158,9 +158,10 @@ def created(run: Run) -> str:
     return str(content.get("created", "")) if content else ""
 
 
-def _content(
+def run_content(
     name: str, digest: str, depends: Mapping[str, Any], folds: int, difference: Sequence[str]
 ) -> dict[str, Any]:
+    """Content of run.json.  folds: number of folds; 0 = unknown."""
     return {
         "member": name,
         "digest": digest,
@@ -184,7 +185,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         if manifest := read_manifest(path):
             depends = {key: value for key, value in manifest.depends.items() if key not in OF_A_FOLD}
             if digest_of(depends).startswith(folder.name) and "member" in depends:
-                content = _content(folder.parent.name, digest_of(depends), depends, 0, ())
+                content = run_content(folder.parent.name, digest_of(depends), depends, 0, ())
                 return {**content, "created": ""}
     return None
 
