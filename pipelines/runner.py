@@ -48,6 +48,7 @@ class Options:
     file: str = ""
     again: bool = False
     only: str = ""
+    run: str = ""
     like: str = ""
     explain: str = ""
     topology: str = ""
