@@ -45,9 +45,7 @@ def replace_model(run_folder: Path, manifest: Path) -> None:
             replaced.rename(target)
         if target.exists():
             shutil.rmtree(replaced, ignore_errors=True)
-        for folder in (run_folder / AGAIN, run_folder / REPLACED):
-            if folder.is_dir() and not any(path.is_file() for path in folder.rglob("*")):
-                shutil.rmtree(folder, ignore_errors=True)
+        _remove_empty(run_folder)
 
 
 def finish_replacements(work: Path) -> None:
@@ -57,3 +55,11 @@ def finish_replacements(work: Path) -> None:
         for folder in [*members.glob(f"*/*/{top}/fold*"), *members.glob(f"*/*/{top}/without/*")]:
             run_folder = next(parent.parent for parent in folder.parents if parent.name == top)
             replace_model(run_folder, run_folder / folder.relative_to(run_folder / top) / "manifest.json")
+        for folder in members.glob(f"*/*/{top}"):
+            _remove_empty(folder.parent)
+
+
+def _remove_empty(run_folder: Path) -> None:
+    for folder in (run_folder / AGAIN, run_folder / REPLACED):
+        if folder.is_dir() and not any(path.is_file() for path in folder.rglob("*")):
+            shutil.rmtree(folder, ignore_errors=True)
