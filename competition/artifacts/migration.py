@@ -51,7 +51,11 @@ def migrate(work: Path) -> str:
     if left != before:
         with atomic_write(left_path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in left), encoding="utf-8")
-    moved = f"{models} fold models, {studies} studies and {blends} blends of the earlier layout were moved"
+    counts = (
+        f"{models} fold model{'' if models == 1 else 's'}, {studies} {'study' if studies == 1 else 'studies'} and "
+        f"{blends} blend{'' if blends == 1 else 's'}"
+    )
+    moved = f"{counts} of the earlier layout were moved"
     sentence = f"{moved} into the folders of their runs; they count as trained by the present code" if models else moved
     remaining = f"; not identified and left where they are: {', '.join(left)}" if left else ""
     return f"runs: {sentence}{remaining}" if models + studies + blends or left != before else ""
