@@ -18,7 +18,7 @@ from pipelines.versions import ROOT
 def run(job: Job) -> None:
     """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
     unused = unused_folders(job)
-    total = sum(unused.values())
+    total, folders = sum(unused.values()), "1 folder" if len(unused) == 1 else f"{len(unused)} folders"
     for folder, size in unused.items():
         job.echo(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB")
     if not unused:
@@ -26,11 +26,11 @@ def run(job: Job) -> None:
     elif job.options.force:
         for folder in unused:
             shutil.rmtree(folder)
-        job.echo(f"prune: removed {len(unused)} folders, {total / 1e6:.1f} MB")
+        job.echo(f"prune: removed {folders}, {total / 1e6:.1f} MB")
     else:
         job.echo(
-            f"prune: {len(unused)} folders, {total / 1e6:.1f} MB, are used by no submission of the ledger, no recipe and not by "
-            "the current parameters; `make prune FORCE=1` removes them"
+            f"prune: {folders}, {total / 1e6:.1f} MB, used by no submission of the ledger, no recipe and not by the current "
+            "parameters; `make prune FORCE=1` removes what is listed"
         )
 
 

@@ -99,16 +99,14 @@ def blended_runs(
 ) -> dict[str, list[Run]]:
     """Member of the blend -> its runs. A member cnn has one run for each seed; cnn@1a2b3c4d is a stored run.
 
-    Members with external predictions are not included.
+    Members with external predictions are not included, nor is a stored run that is the run of a member in the blend.
     """
-    names = params.blend.members or (*params.members, *params.foreign)
-    runs: dict[str, list[Run]] = {}
-    for name in names:
-        if "@" in name:
-            runs[name] = [find_run(work, name)]
-        elif name in params.members:
-            runs[name] = runs_of(work, prepared, params, name, overrides)
-    return runs
+    names = params.blend.members or tuple(params.members)
+    runs = {name: runs_of(work, prepared, params, name, overrides) for name in names if name in params.members}
+    current = {run.digest for members in runs.values() for run in members}
+    stored = {name: find_run(work, name) for name in names if "@" in name}
+    runs |= {name: [run] for name, run in stored.items() if run.digest not in current}
+    return {name: runs[name] for name in names if name in runs}
 
 
 def blended_external(params: Params) -> list[str]:

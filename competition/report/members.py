@@ -101,7 +101,7 @@ def effort_table(
                 f"{seconds / len(models):,.0f} s",
                 f"{predicting:,.0f} s",
                 f"{models[0].megabytes:,.1f} MB",
-                f"{spreads[name]:.4f}" if name in spreads else "not studied",
+                f"{spreads[runs[name].name]:.4f}" if runs[name].name in spreads else "not studied",
             ]
         )
     note = "Spread over seeds: standard deviation of the score over training seeds, everything else equal (make noise)."

@@ -140,9 +140,9 @@ def test_the_parameters_of_a_run_are_adopted_and_unused_runs_are_pruned(place: W
     place.params.write_text(text)
     listed = place.do("prune")
     folder = next((place.work / "members" / "slim").glob(f"{second.partition('@')[2]}*"))
-    assert f"{folder.name}: " in listed and "1 folders" in listed and folder.exists()
+    assert f"{folder.name}: " in listed and "1 folder, " in listed and folder.exists()
     before = place.files()
-    assert "removed 1 folders" in place.do("prune", "--force")
+    assert "removed 1 folder, " in place.do("prune", "--force")
     assert not folder.exists()
     assert {path for path in before if path not in place.files()} == {
         path for path in before if f"/{folder.name}/" in path
