@@ -20,7 +20,7 @@ from competition.artifacts.ensemble_inputs import (
     seed_spreads,
     view_seconds,
 )
-from competition.artifacts.manifest import digest_of, write_json
+from competition.artifacts.manifest import digest_of, sha256, write_json
 from competition.artifacts.studies import tuning_trials
 from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared
@@ -190,11 +190,21 @@ def write_submission(
     partial = result.partial(job.params.prepare.folds)
     file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv"
     job.submissions.mkdir(exist_ok=True)
-    shutil.copyfile(folder / "submission.csv", job.submissions / file)
+    if not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest:
+        shutil.copyfile(folder / "submission.csv", job.submissions / file)
     ledger.append(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
-    no_locks = shutil.ignore_patterns("*.lock")
-    shutil.copytree(folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=no_locks)
+    keep_blend(folder, job.path("blends", Path(file).stem))
     return file
+
+
+def keep_blend(folder: Path, kept: Path) -> None:
+    """Copy the blend behind a submission to `kept`. The first blend that made the same submission is never replaced."""
+    if kept.exists():
+        return
+    unfinished = kept.with_name(f".{kept.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
+    unfinished.rename(kept)
 
 
 def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]:

@@ -75,7 +75,7 @@ def retrained_members(a: Path, b: Path) -> list[str]:
 
 def two_blends(job: Job) -> tuple[Path, Path]:
     """The folders of the blends A and B, each given by the first digits of its submission."""
-    folders = sorted(job.path("blends").glob("*")) if job.path("blends").is_dir() else []
+    folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
     folders = [folder for folder in folders if has_outputs(folder)]
     existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
     missing = [f"{letter.upper()}=" for letter in ("a", "b") if not getattr(job.options, letter)]

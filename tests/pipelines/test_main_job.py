@@ -118,6 +118,20 @@ def test_force_trains_the_selected_fold_model_again_and_no_other(place: Workspac
     assert place.weights() == old  # the same weights, although it was the first model built in this process
 
 
+def test_a_kill_while_a_fold_model_is_trained_again_leaves_the_earlier_one_in_use(place: Workspace) -> None:
+    before = place.files()
+    forced = ("train", "--member", "slim", "--fold", "0", "--force")
+    killed = place.stopped(signal.SIGKILL, "members/slim/*/again/fold0/checkpoints/*.json", *forced)
+    assert killed.code == -signal.SIGKILL, killed
+    assert "train slim: folds 0, 1, 2 current" in place.do("train")
+    assert "current" in place.do("predict") and "blend: current" in place.do("blend")
+    after = place.files()
+    assert {path: after[path] for path in before} == before
+    assert "made again (FORCE=1)" in place.do(*forced)  # it continues from the checkpoint
+    assert not list(place.work.glob("members/slim/*/again"))
+    assert "current" in place.do("predict")  # equal weights, so their predictions are kept
+
+
 def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Workspace) -> None:
     shutil.rmtree(place.fold("wide", 2))
     error = place.refused("predict")
