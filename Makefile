@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS EXPLAIN EXTRA FILE FOLD FORCE MEMBER MODE ONLY PARAMS PYTHON SEARCH SEEDS SET \
+VARIABLES := A AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS EXPLAIN EXTRA FILE FOLD FORCE MEMBER MODE ONLY PARAMS PYTHON RUN SEARCH SEEDS SET \
   TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -101,6 +101,16 @@ diff: $(BIN)/.ready ## compare two submissions: ids and classes that differ (A=3
 doctor: $(BIN)/.ready ## check this machine and its results, with a fix for each error (EXPLAIN="pasted error": explain it)
 	@$(call STAGE,doctor) $(if $(value EXPLAIN),--explain="$$GOLDFOLD_EXPLAIN")
 
+##@ Runs
+runs: $(BIN)/.ready ## list all runs: difference from the parameters, folds, scores, time, size, submissions (MEMBER=cnn: only its)
+	@$(call STAGE,runs) $(if $(MEMBER),--member "$(MEMBER)")
+
+adopt: $(BIN)/.ready ## write the parameters of a run into the parameter file, comments kept (RUN=cnn@1a2b3c4d)
+	@$(call STAGE,adopt) $(if $(RUN),--run "$(RUN)")
+
+prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; FORCE=1 removes them
+	@$(call STAGE,prune)
+
 ##@ Analysis
 report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html
 	@$(call STAGE,report)
@@ -142,7 +152,7 @@ help: ## this page
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables\n'
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
-	  'MEMBER=cnn FOLD=2' 'only that fold model' \
+	  'MEMBER=cnn FOLD=2' 'only that fold model' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
@@ -167,4 +177,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

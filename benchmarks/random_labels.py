@@ -121,12 +121,14 @@ def run(stage: str, folder: Path, sets: str) -> None:
 
 
 def scores_of(folder: Path, classes: int) -> dict[str, Any]:
+    from competition.artifacts.dependencies import newest_blend
     from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
     from competition.data.prepared import load_prepared
 
     job = job_of(folder)
     prepared = load_prepared(job.work / "data")
-    rows = load_predictions(job.work, job.params, prepared, prediction_sources(job.work, job.params, prepared, False))
+    inputs = (job.work, job.params, prepared)
+    rows = load_predictions(*inputs, prediction_sources(*inputs, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)
     chance = 1 / classes
     scores = {}
@@ -134,7 +136,9 @@ def scores_of(folder: Path, classes: int) -> dict[str, Any]:
         accuracy = float((views.view("identity").argmax(1) == rows.labels)[honest].mean())
         error = (chance * (1 - chance) / honest.sum()) ** 0.5
         scores[name] = {"accuracy": accuracy, "z": (accuracy - chance) / error}
-    blend = json.loads((job.work / "blend" / "scores.json").read_text())
+    folder = newest_blend(job.work)
+    assert folder is not None
+    blend = json.loads((folder / "scores.json").read_text())
     error = (chance * (1 - chance) / blend["honest_rows"]) ** 0.5
     scores["blend"] = {"accuracy": blend["honest"], "z": (blend["honest"] - chance) / error}
     return {"kinds": scores, "tuned_folds": list(rows.tuned_folds), "honest_rows": blend["honest_rows"]}

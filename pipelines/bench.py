@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.dependencies import member_with_tuned_values, training_parts
+from competition.artifacts.dependencies import training_parts
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.data.cache import is_streamed
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 from pipelines.trainer import open_trainer, read_images, start_device
@@ -21,10 +21,9 @@ MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast
 
 def run(job: Job) -> None:
     """data/ -> bench.json; no fold model is changed"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared, results = load_prepared(job.path("data")), {}
+    prepared, results = job.prepared(), {}
     for name in selected_members(job):
-        member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+        member = job.tuned_member(name)
         job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
         results[name] = bench_member(job, prepared, name, member)
     write_json(job.path("bench.json"), results)

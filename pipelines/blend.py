@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.dependencies import tuning_trials
+from competition.artifacts.dependencies import blend_blocks, blend_path, set_newest_blend
 from competition.artifacts.ensemble_inputs import (
     EnsembleInputs,
     load_predictions,
     model_digests,
     prediction_sources,
+    run_labels,
     seed_spreads,
     view_seconds,
 )
-from competition.artifacts.manifest import digest_of, write_json
+from competition.artifacts.manifest import digest_of, sha256, write_json
+from competition.artifacts.studies import tuning_trials
 from competition.data.caveats import digests, load_caveats
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
@@ -64,29 +66,35 @@ class BlendResult:
 
 
 def run(job: Job) -> None:
-    """members/*/fold*/views/ -> blend/, kept under blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
-    job.require(job.path("data", "manifest.json"), "download")
-    params, prepared = job.params, load_prepared(job.path("data"))
-    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial)
+    """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
+    params, prepared = job.params, job.prepared()
+    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
     for note in notes:
         job.echo(f"blend: {note}")
-    blocks = {block: getattr(params, block) for block in ("policy", "blend", "decision", "honest")}
-    depends = {"predictions": sources, "data": prepared.digest, "seeds": spreads, **blocks}
-    depends["caveats"] = digests(job.path("data"))
+    depends = {
+        "predictions": sources,
+        "data": prepared.digest,
+        "competition": prepared.competition,  # the metric and the form of the submission
+        "seeds": spreads,
+        **blend_blocks(params),
+        "caveats": digests(job.path("data")),
+    }
     if params.policy.seconds_limit:  # nothing else depends on inference times
-        depends["seconds"] = view_seconds(job.work, params, params.members)
+        depends["seconds"] = view_seconds(job.work, params, prepared, job.overrides)
         for name in sorted(sources.keys() - depends["seconds"].keys()):
             job.echo(f"blend: the cost of {name}'s views is unknown: each counts as one second of policy.seconds_limit")
+    path = blend_path(job.work, params.blend.name, depends)
     manifest = job.cached(
         "blend",
-        job.path("blend", "manifest.json"),
+        path,
         depends,
-        lambda: create_blend(job, prepared, sources, spreads, depends.get("seconds")),
+        lambda: create_blend(job, path.parent, prepared, sources, spreads, depends.get("seconds")),
     )
+    set_newest_blend(path.parent)
     submission = job.submissions / manifest.result["file"]
     if not submission.exists():  # the user may have deleted it
-        shutil.copyfile(job.path("blend", "submission.csv"), submission)
+        shutil.copyfile(path.with_name("submission.csv"), submission)
     job.echo(f"submission: {display_path(submission)}")
     for line in choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]):
         job.echo(line)
@@ -94,6 +102,7 @@ def run(job: Job) -> None:
 
 def create_blend(
     job: Job,
+    folder: Path,
     prepared: Prepared,
     sources: Mapping[str, Any],
     spreads: Mapping[str, float],
@@ -103,12 +112,13 @@ def create_blend(
 
     sources, spreads, seconds: of `ensemble_inputs`.
     """
-    inputs = load_predictions(job.work, job.params, prepared, sources)
+    inputs = load_predictions(job.work, job.params, prepared, sources, job.overrides)
     for note in inputs.notes:
         job.echo(f"blend: {note}")
-    result = fit(job, prepared, inputs, model_digests(job.work, job.params, sources), spreads, seconds)
-    files, digest = write_files(job.path("blend"), prepared, result)
-    file = write_submission(job, prepared, result, digest)
+    models = model_digests(job.work, job.params, prepared, sources, job.overrides)
+    result = fit(job, prepared, inputs, models, spreads, seconds)
+    files, digest = write_files(folder, prepared, result)
+    file = write_submission(job, folder, prepared, result, digest, run_labels(sources, job.params))
     for line in report_lines(result, spreads):
         job.echo(line)
     return files, {"file": file, "submission": digest, **result.scores}
@@ -170,16 +180,31 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     return [folder / name for name in FILES], digest
 
 
-def write_submission(job: Job, prepared: Prepared, result: BlendResult, digest: str) -> str:
-    """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file."""
-    folder, partial = job.path("blend"), result.partial(job.params.prepare.folds)
+def write_submission(
+    job: Job, folder: Path, prepared: Prepared, result: BlendResult, digest: str, runs: tuple[str, ...]
+) -> str:
+    """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file.
+
+    folder: of the blend.  runs: names of the runs that it mixes.
+    """
+    partial = result.partial(job.params.prepare.folds)
     file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv"
     job.submissions.mkdir(exist_ok=True)
-    shutil.copyfile(folder / "submission.csv", job.submissions / file)
-    ledger.append(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file))
-    no_locks = shutil.ignore_patterns("*.lock")
-    shutil.copytree(folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=no_locks)
+    if not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest:
+        shutil.copyfile(folder / "submission.csv", job.submissions / file)
+    ledger.append(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
+    keep_blend(folder, job.path("blends", Path(file).stem))
     return file
+
+
+def keep_blend(folder: Path, kept: Path) -> None:
+    """Copy the blend behind a submission to `kept`. The first blend that made the same submission is never replaced."""
+    if kept.exists():
+        return
+    unfinished = kept.with_name(f".{kept.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
+    unfinished.rename(kept)
 
 
 def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]:
@@ -204,7 +229,9 @@ def saved_chain(chain: Chain, path: Path) -> Chain:
     return loaded
 
 
-def ledger_entry(job: Job, prepared: Prepared, result: BlendResult, digest: str, file: str) -> ledger.Entry:
+def ledger_entry(
+    job: Job, prepared: Prepared, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]
+) -> ledger.Entry:
     """The submission as one line of the ledger."""
     chain, scores = result.chain, result.scores
     return ledger.Entry(
@@ -228,6 +255,7 @@ def ledger_entry(job: Job, prepared: Prepared, result: BlendResult, digest: str,
         trials=tuning_trials(job.work),
         expected=scores["expected"],
         optimistic=scores["optimistic"],
+        runs=runs,
     )
 
 

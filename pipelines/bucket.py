@@ -4,6 +4,7 @@ import posixpath
 from collections import defaultdict
 
 from competition.artifacts.manifest import files_intact, read_manifest
+from competition.artifacts.replacement import AGAIN, REPLACED
 from competition.config.errors import UserError
 from competition.storage import bucket
 from pipelines.backend import start_tensorflow
@@ -52,7 +53,15 @@ def run(job: Job) -> None:
 def local_names(job: Job) -> list[str]:
     files = (path for top in SYNCHRONISED for path in job.path(top).rglob("*") if path.is_file())
     names = [path.relative_to(job.work).as_posix() for path in files]
-    return sorted(n for n in names if not n.endswith(".lock") and not posixpath.basename(n).startswith("."))
+    return sorted(
+        n for n in names if not n.endswith(".lock") and not posixpath.basename(n).startswith(".") and is_sent(n)
+    )
+
+
+def is_sent(name: str) -> bool:
+    """Return False for a fold model that is being trained again or replaced: members/<member>/<run>/again/..."""
+    parts = name.split("/")
+    return not (parts[0] == "members" and len(parts) > 3 and parts[3] in (AGAIN, REPLACED))
 
 
 def results_of(names: list[str]) -> dict[str, list[str]]:

@@ -9,7 +9,6 @@ import pandas as pd
 from competition.artifacts.ensemble_inputs import seed_spreads
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
-from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
@@ -21,8 +20,7 @@ from pipelines.runner import Job, display_path
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared, (a, b) = load_prepared(job.path("data")), two_blends(job)
+    prepared, (a, b) = job.prepared(), two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
@@ -77,7 +75,7 @@ def retrained_members(a: Path, b: Path) -> list[str]:
 
 def two_blends(job: Job) -> tuple[Path, Path]:
     """The folders of the blends A and B, each given by the first digits of its submission."""
-    folders = sorted(job.path("blends").glob("*")) if job.path("blends").is_dir() else []
+    folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
     folders = [folder for folder in folders if has_outputs(folder)]
     existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
     missing = [f"{letter.upper()}=" for letter in ("a", "b") if not getattr(job.options, letter)]

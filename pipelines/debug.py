@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.artifacts.dependencies import member_with_tuned_values, training_parts
-from competition.data.prepared import load_prepared
+from competition.artifacts.dependencies import training_parts
 from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_folds, selected_members
@@ -50,8 +49,8 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.report.sheets import contact_sheet
     from competition.training.trainer import sample_rows
 
-    prepared, rows = load_prepared(job.path("data")), job.options.debug_rows
-    member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+    prepared, rows = job.prepared(), job.options.debug_rows
+    member = job.tuned_member(name)
     classes, metric = prepared.competition.classes, prepared.competition.metric
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)

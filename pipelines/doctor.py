@@ -9,10 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from competition.artifacts.dependencies import fold_model_dependencies, fold_model_path, member_with_tuned_values
-from competition.artifacts.manifest import files_intact, is_current, read_manifest
+from competition.artifacts.dependencies import trained_folds
+from competition.artifacts.manifest import files_intact, read_manifest
 from competition.config.errors import UserError
-from competition.data.prepared import load_prepared
 from competition.kaggle import credentials, download
 from competition.kaggle.client import RETRYABLE, Client, KaggleError, Patience, competition_slug
 from competition.kaggle.explain import explain
@@ -168,24 +167,18 @@ def data(job: Job) -> Iterator[Finding]:
         intact = files_intact(manifest, result)
         fix = "" if intact else "make download FORCE=1"
         yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
-    prepared = load_prepared(job.path("data"))
+    prepared = job.prepared()
     counts = prepared.part("train")["fold"].value_counts().sort_index()
     yield Finding(
         f"{len(prepared.part('train')):,} training and {len(prepared.part('test')):,} test images, "
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     for name in job.params.members:
-        member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
-        folds = range(job.params.prepare.folds)
-        current = [
-            fold
-            for fold in folds
-            if is_current(
-                fold_model_path(job.work, name, fold),
-                fold_model_dependencies(job.work, prepared, job.params, member, fold),
+        for run in job.runs_of(prepared, name):
+            trained = trained_folds(run, job.params.prepare.folds)
+            yield Finding(
+                f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"
             )
-        ]
-        yield Finding(f"{name}: {len(current)} of {len(folds)} fold models trained and current")
 
 
 def bucket_access(job: Job) -> Iterator[Finding]:

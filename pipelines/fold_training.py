@@ -8,9 +8,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.artifacts.manifest import atomic_write, digest_of
+from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds
+from competition.config.params import ExcludedFolds, Train
 from pipelines.runner import Job, display_path
 
 if TYPE_CHECKING:
@@ -24,18 +24,21 @@ SIGTERM_EXIT = 143
 def train_fold(
     job: Job,
     trainer: "Trainer",
-    depends: Mapping[str, Any],
+    train: Train,
+    made_from: str,
     fold: ExcludedFolds,
     folder: Path,
     progress: Callable[[int, int, str], None],
     stall_detector: "InputStallDetector",
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there."""
+    """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
+
+    made_from: digest of what the model depends on; only checkpoints of the same digest are continued.
+    """
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
 
-    train = depends["member"].train
-    checkpoints = Checkpoints(folder / "checkpoints", digest_of(depends))
+    checkpoints = Checkpoints(folder / "checkpoints", made_from)
     try:
         with sigterm_requested() as stop:
             watch = isinstance(fold, int)  # the score of a nested teacher is not shown
@@ -52,7 +55,8 @@ def train_fold(
     kept, last = trained.kept, trained.history[-1]
     inner = {"inner": kept.inner} if train.patience else {}
     held_out = trainer.kept_score(fold, trained)
-    return files, {"held_out": held_out, "epoch": kept.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
+    scored = {"held_out": held_out, "metric": trainer.metric.name}
+    return files, {**scored, "epoch": kept.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
 
 
 @contextmanager

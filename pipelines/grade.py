@@ -2,7 +2,6 @@
 
 from competition.config.errors import UserError
 from competition.data.adapters import ADAPTERS
-from competition.data.prepared import load_prepared
 from competition.submission import grading, ledger
 from pipelines.cli import main
 from pipelines.runner import Job, newest_submission
@@ -10,7 +9,6 @@ from pipelines.runner import Job, newest_submission
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
-    job.require(job.path("data", "manifest.json"), "download")
     solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
     if solution is None or not solution.exists():
         raise UserError(
@@ -18,7 +16,7 @@ def run(job: Job) -> None:
         )
     ledger_file = job.submissions / "ledger.jsonl"
     entry = newest_submission(job, ledger.read(ledger_file).entries)
-    competition = load_prepared(job.path("data")).competition
+    competition = job.prepared().competition
     grade = grading.grade(job.submissions / entry.file, solution, competition, ledger_file, job.path("looks.json"))
     job.echo(
         f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), "

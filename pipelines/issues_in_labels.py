@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.dependencies import newest_blend
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.data import label_issues, records
 from competition.data.images import BadImage, decode
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
@@ -18,12 +19,14 @@ SHEET_IMAGES = 48
 
 
 def run(job: Job) -> None:
-    """blend/honest_oof.npz -> label_issues.csv, label_issues.png"""
-    job.require(job.path("blend", "manifest.json"), "predict")
-    prepared = load_prepared(job.path("data"))
+    """blend/<newest>/honest_oof.npz -> label_issues.csv, label_issues.png"""
+    folder = newest_blend(job.work)
+    if folder is None:
+        raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
+    prepared = job.prepared()
     classes = np.array(prepared.competition.classes)
     # Cross-fitted: a row's label took part in no model and no choice that its probabilities come from.
-    ids, scores = load_scores(job.path("blend", "honest_oof.npz"))
+    ids, scores = load_scores(folder / "honest_oof.npz")
     labels_by_id = prepared.part("train").set_index("id")["label"]
     is_prepared = np.isin(ids, labels_by_id.index.to_numpy(str))
     if not is_prepared.any() or scores.shape[1] != len(classes):

@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from competition.artifacts.dependencies import member_with_tuned_values, model_path
 from competition.artifacts.manifest import atomic_write
+from competition.artifacts.studies import member_with_tuned_values
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import in_training_order
 from competition.data.adapters import ADAPTERS
 from competition.data.index import choices, save
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from competition.kaggle import submit
 from competition.kaggle.client import Client, KaggleError, competition_slug
 from competition.kernels import api as kernels
@@ -37,13 +37,16 @@ OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entr
 
 def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared = load_prepared(job.path("data"))
-    tuned = {n: member_with_tuned_values(job.work, job.params, n, job.overrides) for n in in_training_order(job.params)}
+    prepared = job.prepared()
+    tuned = {
+        n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides)
+        for n in in_training_order(job.params)
+    }
     members = {name: member for name, (member, _) in tuned.items()}
-    missing = missing_folds(job, prepared, members)
+    runs = {name: job.runs_of(prepared, name) for name in members}
+    missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
-    if not missing and not state.exists() and not needs_submission(job):
+    if not missing and not state.exists() and not needs_submission(job, runs):
         job.echo("kernel: current; all selected fold models exist")
         return
     state.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +56,7 @@ def run(job: Job) -> None:
             push = resume(job, client, state)
         else:
             to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
-            push = start(job, client, prepared, members, missing, to_tune, state)
+            push = start(job, client, prepared, members, runs, missing, to_tune, state)
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:
             import_results.import_output(target, client, push)
@@ -72,18 +75,18 @@ def resume(job: Job, client: Client, state: Path) -> PushIntent:
     return push
 
 
-def missing_folds(job: Job, prepared: Prepared, members: dict[str, Member]) -> dict[str, list[int]]:
+def missing_folds(job: Job, runs: request.Runs) -> dict[str, list[int]]:
     """Member -> selected folds whose models are missing or stale."""
     folds_by_member = {}
-    for name in members:
+    for name in runs:
         if name in selected_members(job):
             selected = selected_folds(job)
-            stale = request.stale_folds(job.work, job.params, prepared, name, members[name], selected)
+            stale = request.stale_folds(runs[name], selected)
             folds_by_member[name] = selected if job.options.force else stale
     return {name: folds for name, folds in folds_by_member.items() if folds}
 
 
-def needs_submission(job: Job) -> bool:
+def needs_submission(job: Job, runs: request.Runs) -> bool:
     """Return True if a notebook has to make the submission and none has made the current one."""
     if job.params.kaggle.submit == "file":
         return False
@@ -92,7 +95,7 @@ def needs_submission(job: Job) -> bool:
         submission is None
         or job.options.force
         or job.options.again
-        or submission.asked != request.submission_request_digest(job.work, job.params)
+        or submission.asked != request.submission_request_digest(runs, job.params)
     )
 
 
@@ -101,6 +104,7 @@ def start(
     client: Client,
     prepared: Prepared,
     members: dict[str, Member],
+    runs: request.Runs,
     missing: dict[str, list[int]],
     to_tune: list[str],
     state: Path,
@@ -111,13 +115,13 @@ def start(
         job.echo(f"kernel: {name}: folds {', '.join(map(str, folds))}")
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
     slug = settings.slug or kernels.default_slug(job.params.competition.name)
-    submits = can_blend(job, prepared, members, missing)
+    submits = can_blend(job, runs, missing)
     plan = plan_for(job, missing, to_tune, submits)
     index = write_index(job, prepared)
     inputs = request.local_inputs(job.params, members)
-    inputs |= request.units_to_resume(job.work, job.params, members, missing)
+    inputs |= request.units_to_resume(job.work, job.params, runs, missing)
     if submits:
-        inputs |= request.units_to_blend(job.work, job.params, prepared, missing, inputs)
+        inputs |= request.units_to_blend(job.work, job.params, runs, missing, inputs)
     files = packing.files(ROOT, job.params, members)
     if len(zlib.compress(index.read_bytes())) <= job.options.inline:
         files[request.path_in_kernel(job.work, index)] = index.read_bytes()
@@ -149,18 +153,17 @@ def start(
     return push
 
 
-def can_blend(job: Job, prepared: Prepared, members: dict[str, Member], missing: dict[str, list[int]]) -> bool:
+def can_blend(job: Job, runs: request.Runs, missing: dict[str, list[int]]) -> bool:
     """Return True if the kernel can blend: every fold model exists here or will be trained there."""
     if job.params.kaggle.submit == "file":
         return False
-    request.submission_request_digest(
-        job.work, job.params
-    )  # raises UserError for parameters that a notebook cannot use, before the push
+    # Raises UserError for parameters that a notebook cannot use, before the push.
+    request.submission_request_digest(runs, job.params)
     folds = range(job.params.prepare.folds)
     missing_models = [
         f"{name} fold {fold}"
-        for name, member in members.items()
-        for fold in request.stale_folds(job.work, job.params, prepared, name, member, folds)
+        for name in runs
+        for fold in request.stale_folds(runs[name], folds)
         if fold not in missing.get(name, ())
     ]
     if missing_models:
@@ -203,12 +206,13 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
         commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, output if submits else ""),
         collect=(
-            *(f"{work}/members/{name}/fold{fold}" for name in missing for fold in missing[name]),
+            # A member that is tuned there gets a run that this machine does not know yet.
+            *(f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]),
             *(
-                request.path_in_kernel(job.work, model_path(job.work, *model).parent)
-                for model in request.nested_teachers(job.params, missing)
+                f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}"
+                for name, pair in request.nested_teachers(job.params, missing)
             ),
-            f"{work}/tune/*",
+            f"{work}/tune/*/*",
         ),
         leave={
             import_results.SUBMISSION: f"{output}/*.csv",

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.dependencies import fold_model_dependencies, member_with_tuned_values
+from competition.artifacts.dependencies import fold_model_path, trained_folds
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import to_plain, write_json
+from competition.artifacts.runs import run_with
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
@@ -24,13 +25,12 @@ from pipelines.trainer import open_trainer
 
 
 def run(job: Job) -> None:
-    """data/ -> noise/<member>.json; the fold models of other seeds under noise/<member>/seed<n>/"""
-    job.require(job.path("data", "manifest.json"), "download")
+    """data/ -> noise/<member>/<digest>.json; out-of-fold predictions of each seed under noise/<member>/<run>/"""
     if not job.options.member or job.options.seeds < 2:
         raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
-    prepared = load_prepared(job.path("data"))
-    member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+    prepared = job.prepared()
+    member = job.tuned_member(name)
     if member.teacher:
         raise UserError(
             f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
@@ -42,8 +42,9 @@ def run(job: Job) -> None:
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
-    path = seed_study_path(job.work, name)
-    write_json(path, {"of": seed_study_digest(prepared, job.params, member), **to_plain(noise)})
+    digest = seed_study_digest(prepared, job.params, member)
+    path = seed_study_path(job.work, name, digest)
+    write_json(path, {"of": digest, **to_plain(noise)})
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
@@ -57,20 +58,26 @@ def run(job: Job) -> None:
 
 def predictions_of_seed(job: Job, prepared: Prepared, name: str, member: Member, seed: int) -> ViewPredictions:
     """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
-    member = replace(member, train=replace(member.train, seed=seed))
-    folder = job.path("noise", name, f"seed{seed}")
+    member = replace(member, train=replace(member.train, seed=seed), seeds=1)
+    run = run_with(job.work, prepared, job.params, name, member, job.overrides)
     folds = range(job.params.prepare.folds)
-    depends = {"folds": [fold_model_dependencies(job.work, prepared, job.params, member, fold) for fold in folds]}
-    make = partial(train_seed, job, prepared, member, folder)
-    job.cached(f"noise {name} seed {seed}", folder / "manifest.json", depends, make)
+    if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
+        job.echo(f"noise {name} seed {seed}: current, run {run.label}")
+        paths = [fold_model_path(run, fold).with_name("oof.npz") for fold in folds]
+        return concatenate_folds([ViewPredictions.load(path) for path in paths])
+    folder = job.path("noise", name, run.folder.name)
+    make = partial(train_seed, job, prepared, member, folder, f"noise {name} seed {seed}")
+    job.cached(f"noise {name} seed {seed}", folder / "manifest.json", run.depends, make)
     return ViewPredictions.load(folder / "oof.npz")
 
 
-def train_seed(job: Job, prepared: Prepared, member: Member, folder: Path) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def train_seed(
+    job: Job, prepared: Prepared, member: Member, folder: Path, title: str
+) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
-    trainer = open_trainer(job, prepared, member, folder.name)
+    trainer = open_trainer(job, prepared, member, title)
     fold_predictions = []
-    with progress_bar(job.params.prepare.folds, folder.name) as bar:
+    with progress_bar(job.params.prepare.folds, title) as bar:
         for fold in range(job.params.prepare.folds):
             trainer.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
             fold_predictions.append(trainer.held_out(fold))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.dependencies import member_with_tuned_values
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.config.params import Member
@@ -54,7 +53,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     device, costs = open_device(job.params.device), {}
     starting = time.monotonic() - started
     for name in selected_members(job):
-        member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+        member = job.tuned_member(name)
         with progress_bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         costs[name] = cost_of(load_of(member, job.params, name, sizes, device.replicas), speed)
@@ -121,7 +120,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
     for case in ("high", "likely", "low"):
         costs = {}
         for name in selected_members(job):
-            member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+            member = job.tuned_member(name)
             steps = preflight.get(name, {})
             missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
             if missing:

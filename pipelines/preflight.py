@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.dependencies import member_with_tuned_values
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.config.params_file import locate
@@ -64,7 +63,7 @@ def run(job: Job) -> None:
 
 
 def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
-    member, _ = member_with_tuned_values(job.work, job.params, name, job.overrides)
+    member = job.tuned_member(name)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
     return preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
 

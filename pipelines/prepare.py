@@ -32,7 +32,9 @@ def run(job: Job) -> None:
             f"prepare.group_by is {params.group_by} and prepare.group_column is {params.group_column!r}: "
             "set both (group_by=column and the name of a column) or neither"
         )
+    # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = Settings(**asdict(job.params.competition), seed=params.seed, group_column=params.group_column)
+    settings = replace(settings, metric="")
     job.cached(
         "prepare",
         job.path("data", "manifest.json"),
@@ -194,7 +196,9 @@ def build_index(
 
 def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competition: Competition) -> None:
     counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
-    job.echo(f"prepare: {counts}, {len(competition.classes)} classes; metric {competition.metric}")
+    job.echo(
+        f"prepare: {counts}, {len(competition.classes)} classes; metric {job.params.competition.metric or competition.metric}"
+    )
     error = folds.share_errors(support).max()
     job.echo(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from competition.artifacts.dependencies import fold_views_path
+from competition.artifacts.dependencies import blend_blocks, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_digests, seed_spreads
-from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest, to_plain
+from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest
+from competition.artifacts.runs import blended_runs
 from competition.data.caveats import load_caveats
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.report import caveats, classes, data, members, scores, tpu
@@ -20,22 +22,21 @@ from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache
 from pipelines.versions import git_commit, versions
 
-BLOCKS = ("policy", "blend", "decision", "honest")
-
 
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared, blend = load_prepared(job.path("data")), read_manifest(job.path("blend", "manifest.json"))
+    prepared, folder = job.prepared(), newest_blend(job.work)
+    blend = read_manifest(folder / "manifest.json") if folder is not None else None
     ledger_rows = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
     submitted = [row for row in ledger_rows if row.entry.competition == job.params.competition.name]
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    names, folds, metric = list(job.params.members), job.params.prepare.folds, metric_named(prepared.competition.metric)
+    metric = metric_named(prepared.competition.metric)
+    runs = {run.title: run for name in job.params.members for run in job.runs_of(prepared, name)}
     sections = [
-        *score_sections(job, blend, submitted),
+        *score_sections(folder, blend, submitted),
         scores.ways_section(job.path("table.json"), metric),
-        members.members_section(job.work, names, folds, metric.name, spreads),
-        *error_sections(job, prepared, blend),
+        members.members_section(runs, job.params, job.work, prepared, spreads),
+        *error_sections(job, prepared, folder, blend),
         classes.label_issues_section(job.path("label_issues.csv")),
         data.data_section(prepared),
         caveats_section(job, prepared, blend),
@@ -70,11 +71,13 @@ def line_of_ledger(blend: Manifest, submitted: Sequence[ledger.Row]) -> ledger.R
     return next((row for row in submitted if row.entry.digest == blend.result["submission"]), None)
 
 
-def score_sections(job: Job, blend: Manifest | None, submitted: Sequence[ledger.Row]) -> list[Section | None]:
-    """Sections on scores, views and the contribution of each member; none without a blend."""
-    if blend is None:
+def score_sections(
+    folder: Path | None, blend: Manifest | None, submitted: Sequence[ledger.Row]
+) -> list[Section | None]:
+    """Sections on scores, views and the contribution of each member; none without a blend.  folder: of the blend."""
+    if blend is None or folder is None:
         return []
-    chain, result = Chain.load(job.path("blend", "chain.json")), blend.result
+    chain, result = Chain.load(folder / "chain.json"), blend.result
     diversity = scores.worth_section(result["diversity"]) if "diversity" in result else None
     return [
         scores.blend_section(result, chain, line_of_ledger(blend, submitted)),
@@ -83,11 +86,11 @@ def score_sections(job: Job, blend: Manifest | None, submitted: Sequence[ledger.
     ]
 
 
-def error_sections(job: Job, prepared: Prepared, blend: Manifest | None) -> list[Section | None]:
+def error_sections(job: Job, prepared: Prepared, folder: Path | None, blend: Manifest | None) -> list[Section | None]:
     """Sections on classes, calibration and most confident errors, if the blend is of the current data."""
-    if blend is None or blend.depends.get("data") != prepared.digest:
+    if blend is None or folder is None or blend.depends.get("data") != prepared.digest:
         return []
-    rows = classes.honest_rows(job.path("blend"), prepared)
+    rows = classes.honest_rows(folder, prepared)
     _, labels, decided, probs = rows
     sizes = [member.image_size for member in job.params.members.values()]
     pixels = cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder)
@@ -112,18 +115,17 @@ def stale_warnings(job: Job, prepared: Prepared, blend: Manifest | None) -> list
     if blend.depends.get("data") != prepared.digest:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     warnings = []
-    for name, folds in blend.depends.get("predictions", {}).items():
-        if name not in job.params.members:
-            continue
-        manifests = {
-            fold: read_manifest(fold_views_path(job.work, name, fold)) for fold in range(job.params.prepare.folds)
-        }
-        if prediction_digests(manifests) != folds:
+    runs_by_member = blended_runs(job.work, prepared, job.params, job.overrides)
+    for name, predictions in blend.depends.get("predictions", {}).items():
+        if name in runs_by_member and prediction_digests(runs_by_member[name], job.params) != predictions:
             warnings.append(
-                f"{name} was trained or predicted again since the blend was made; `make blend` includes it."
+                f"The blend has other fold models or predictions of {name} than those of the current parameters; "
+                "`make predict` includes them."
             )
-    blocks = {block: to_plain(getattr(job.params, block)) for block in BLOCKS}
-    changed = changed_keys({block: blend.depends.get(block, {}) for block in BLOCKS}, blocks)
+    blocks = blend_blocks(job.params)
+    changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)
+    if (metric := blend.result.get("metric")) != prepared.competition.metric:
+        changed.append(f"competition.metric: {metric} -> {prepared.competition.metric}")
     if changed:
         warnings.append(
             f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."

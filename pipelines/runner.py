@@ -10,17 +10,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from competition.artifacts.earlier_layout import has_earlier_layout
 from competition.artifacts.manifest import Manifest, changed_keys, is_current, read_manifest, write_manifest
+from competition.artifacts.replacement import finish_replacements
 from competition.config.errors import UserError
-from competition.config.params import Params
+from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
 from competition.data.cache import CacheBudget
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
 from pipelines.versions import ROOT, versions
+
+if TYPE_CHECKING:  # pandas is imported by the stages that need it
+    from competition.artifacts.runs import Run
+    from competition.data.prepared import Prepared
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Options:
     file: str = ""
     again: bool = False
     only: str = ""
+    run: str = ""
     like: str = ""
     explain: str = ""
     topology: str = ""
@@ -80,6 +87,35 @@ class Job:
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
+
+    def prepared(self) -> "Prepared":
+        """Return the prepared data with the metric of the parameters. Raises UserError if they are missing."""
+        from competition.data.prepared import load_prepared
+
+        self.require(self.path("data", "manifest.json"), "download")
+        return load_prepared(self.path("data"), self.params.competition.metric)
+
+    def tuned_member(self, name: str) -> Member:
+        """The member with its tuned values, if the data are prepared and a study of them is finished."""
+        from competition.artifacts.studies import member_with_tuned_values
+
+        if not self.path("data", "manifest.json").is_file():
+            return self.params.members[name]
+        return member_with_tuned_values(self.work, self.prepared(), self.params, name, self.overrides)[0]
+
+    def runs_of(self, prepared: "Prepared", name: str) -> "list[Run]":
+        """The runs of a member with the current parameters, one for each of its seeds."""
+        from competition.artifacts.runs import runs_of
+
+        return runs_of(self.work, prepared, self.params, name, self.overrides)
+
+    def begin_run(self, run: "Run") -> None:
+        """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
+        from competition.artifacts.runs import write_run_file
+
+        members = validate_params(load_params(self.options.params)).members
+        stated = stated_keys(members[run.name]) if run.name in members else {}
+        write_run_file(run, changed_keys(stated, run.depends["member"]))
 
     def require(self, manifest: Path, verb: str) -> Manifest:
         """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""
@@ -215,6 +251,16 @@ def selected_folds(job: Job) -> list[int]:
     return sorted({int(word) for word in numbers})
 
 
+def tidy(job: Job) -> None:
+    """Move results of an earlier layout, and finish what a killed process left between two folders."""
+    finish_replacements(job.work)
+    if has_earlier_layout(job.work):
+        from competition.artifacts.migration import migrate
+
+        if sentence := migrate(job.work):
+            job.echo(sentence)
+
+
 def run_stage(module: str, options: Options) -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error and 130 after Ctrl-C.
 
@@ -228,7 +274,9 @@ def run_stage(module: str, options: Options) -> None:
         params = validate_params(load_params(options.params, overrides))
         work = options.work / params.competition.name
         work.mkdir(parents=True, exist_ok=True)
-        stage.run(Job(params, overrides, options, work, options.submissions))
+        job = Job(params, overrides, options, work, options.submissions)
+        tidy(job)
+        stage.run(job)
     except UserError as user_error:
         if options.debug:
             traceback.print_exc()

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from competition.config.errors import UserError
 from competition.data.competition import Competition
-from competition.data.prepared import load_prepared
 from competition.kaggle import delivery, submit
 from competition.kaggle.client import Client
 from competition.kaggle.submit import Submission
@@ -43,7 +42,7 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
-        prepared = load_prepared(job.path("data")) if job.path("data", "manifest.json").exists() else None
+        prepared = job.prepared() if job.path("data", "manifest.json").exists() else None
         for line in choices_lines(job.work, job.submissions, job.params, prepared):
             job.echo(line)
     else:

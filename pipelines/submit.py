@@ -7,7 +7,6 @@ from filelock import FileLock, Timeout
 
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
-from competition.data.prepared import load_prepared
 from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
@@ -20,8 +19,7 @@ LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple o
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared = load_prepared(job.path("data"))
+    prepared = job.prepared()
     entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)

@@ -2,7 +2,6 @@
 
 from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, seed_spreads, view_seconds
 from competition.artifacts.manifest import write_json
-from competition.data.prepared import load_prepared
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings, honest_settings
@@ -15,10 +14,14 @@ METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_me
 
 
 def run(job: Job) -> None:
-    """members/*/fold*/views/ -> table.json; prints two Markdown tables"""
-    params, prepared = job.params, load_prepared(job.path("data"))
+    """predictions of the blend's runs -> table.json; prints two Markdown tables"""
+    params, prepared = job.params, job.prepared()
     inputs = load_predictions(
-        job.work, params, prepared, prediction_sources(job.work, params, prepared, job.options.allow_partial)
+        job.work,
+        params,
+        prepared,
+        prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides),
+        job.overrides,
     )
     settings, honest = chain_settings(params, prepared.competition.metric), honest_settings(params)
     metric = metric_named(settings.metric)
@@ -29,7 +32,7 @@ def run(job: Job) -> None:
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
     for note in notes:
         job.echo(f"table: {note}")
-    seconds = view_seconds(job.work, params, params.members) if params.policy.seconds_limit else None
+    seconds = view_seconds(job.work, params, prepared, job.overrides) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
     if optimistic:

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.artifacts.dependencies import (
-    fold_model_dependencies,
-    member_with_tuned_values,
+    is_trained,
     model_path,
     soft_labels_dependencies,
     soft_labels_path,
 )
 from competition.artifacts.manifest import is_current
+from competition.artifacts.runs import Run
 from competition.artifacts.soft_labels import predict_soft_labels
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member
+from competition.config.params import ExcludedFolds
 from competition.data.prepared import Prepared
 from pipelines.runner import Job
 from pipelines.trainer import open_trainer
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from competition.training.trainer import Trainer
 
 
-def is_trained(job: Job, prepared: Prepared, name: str, member: Member, fold: ExcludedFolds) -> bool:
-    """Return True if the model of `member` without `fold` is complete and current."""
-    depends = fold_model_dependencies(job.work, prepared, job.params, member, fold)
-    return is_current(model_path(job.work, name, fold), depends)
-
-
 def describe_fold(fold: ExcludedFolds) -> str:
     return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
 
@@ -38,8 +32,8 @@ def describe_fold(fold: ExcludedFolds) -> str:
 def update_soft_labels(
     job: Job,
     prepared: Prepared,
-    student: str,
-    teacher: str,
+    student: Run,
+    teacher: Run,
     folds: Iterable[ExcludedFolds],
     device: "Device",
     alive: Callable[[], None],
@@ -49,22 +43,24 @@ def update_soft_labels(
     Each model predicts the rows that it was trained on. The result is stored beside the model.
     Raises UserError if one of the models is missing or out of date.
     """
-    member, _ = member_with_tuned_values(job.work, job.params, teacher, job.overrides)
     trainer: Trainer | None = None  # built for the first fold that needs it
     for fold in folds:
-        if not is_trained(job, prepared, teacher, member, fold):
+        if not is_trained(teacher, fold):
             raise UserError(
-                f"member {student} learns from {teacher}, whose model {describe_fold(fold)} is missing or was trained with "
-                f"other parameters; train it with `make train MEMBER={teacher}`"
+                f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
+                f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
             )
-        manifest = soft_labels_path(job.work, teacher, fold)
-        depends = soft_labels_dependencies(job.work, prepared, job.params, teacher, fold)
+        manifest, depends = soft_labels_path(teacher, fold), soft_labels_dependencies(teacher, fold)
         if is_current(manifest, depends):
             continue
         if trainer is None:
-            trainer = open_trainer(job, prepared, member, teacher, device=device, parts=("train",), alive=alive)
-        make = partial(save_soft_labels, trainer, model_path(job.work, teacher, fold).parent, fold)
-        job.cached(f"train {student}: soft labels by {teacher} {describe_fold(fold)}", manifest, depends, make)
+            trainer = open_trainer(
+                job, prepared, teacher.member, teacher.title, device=device, parts=("train",), alive=alive
+            )
+        make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
+        job.cached(
+            f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}", manifest, depends, make
+        )
 
 
 def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> tuple[Iterable[Path], Mapping[str, Any]]:

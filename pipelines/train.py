@@ -15,79 +15,85 @@ from competition.artifacts.dependencies import (
     fold_model_dependencies,
     fold_model_path,
     is_nested,
-    member_with_tuned_values,
+    is_trained,
     model_path,
-    study_differences,
     teacher_models,
-    tuning_result_path,
 )
-from competition.artifacts.manifest import Manifest, read_manifest
+from competition.artifacts.manifest import Manifest, digest_of, files_intact, read_manifest
+from competition.artifacts.replacement import again_path, replace_model
+from competition.artifacts.runs import Run
+from competition.artifacts.scores import held_out_score
 from competition.artifacts.soft_labels import load_soft_labels
+from competition.artifacts.studies import member_with_tuned_values, study_differences
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member
+from competition.config.params import ExcludedFolds
 from competition.config.params_file import ancestors, in_training_order
 from competition.data.cache import is_streamed
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import Prepared
 from pipelines.backend import start_backend
 from pipelines.cli import main
 from pipelines.fold_training import remove_checkpoints, train_fold
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_folds, selected_members
-from pipelines.teachers import describe_fold, is_trained, update_soft_labels
+from pipelines.teachers import describe_fold, update_soft_labels
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:
-    from competition.training.input_stall import StepTimes
+    from competition.training.input_stall import InputStallDetector, StepTimes
+    from competition.training.trainer import Trainer
 
 HUNG_EXIT = 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
 
 
 def run(job: Job) -> None:
-    """data/, tune/ -> members/<member>/fold<k>/: weights.npz, history.csv, manifest.json"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared = load_prepared(job.path("data"))
+    """data/, tune/ -> members/<member>/<run>/fold<k>/: weights.npz, history.csv, oof.npz, manifest.json"""
+    prepared = job.prepared()
     names = [name for name in in_training_order(job.params) if name in selected_members(job)]
     for name in names:
-        member = tuned_member(job, name)
-        train_nested_teachers(job, prepared, name, member)
-        folds: list[ExcludedFolds] = list(selected_folds(job))
-        stale = [fold for fold in folds if job.options.force or not is_trained(job, prepared, name, member, fold)]
-        current = [fold for fold in folds if fold not in stale]
-        if current:
-            job.echo(f"train {name}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
-        for fold in current:
-            remove_checkpoints(model_path(job.work, name, fold).parent)
-        if stale:
-            train_with_retries(job, name, partial(train_member, job, prepared, name, member, stale))
-    print_summary(job, names)
+        show_tuned_values(job, prepared, name)
+        train_nested_teachers(job, prepared, name)
+        for run in job.runs_of(prepared, name):
+            train_run(job, prepared, run)
+    print_summary(job, prepared, names)
 
 
-def tuned_member(job: Job, name: str) -> Member:
-    """The member with its tuned values, which are printed; so is the reason if a study is not used."""
-    member, origins = member_with_tuned_values(job.work, job.params, name, job.overrides)
+def train_run(job: Job, prepared: Prepared, run: Run) -> None:
+    """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
+    folds: list[ExcludedFolds] = list(selected_folds(job))
+    stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
+    current = [fold for fold in folds if fold not in stale]
+    if current:
+        job.echo(f"train {run.title}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
+    for fold in current:
+        remove_checkpoints(model_path(run, fold).parent)
+    if stale:
+        train_with_retries(job, run.title, partial(train_models, job, prepared, run, stale))
+
+
+def show_tuned_values(job: Job, prepared: Prepared, name: str) -> None:
+    """Print the member's tuned values, or the reason why the newest study is not used."""
+    _, origins = member_with_tuned_values(job.work, prepared, job.params, name, job.overrides)
     if origins:
         job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
-    if changes := study_differences(job.work, job.params, name):
+    if changes := study_differences(job.work, prepared, job.params, name):
         job.echo(
-            f"train {name}: {display_path(tuning_result_path(job.work, name))} is not used because the data or the member "
+            f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
             f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
         )
-    return member
 
 
-def train_nested_teachers(job: Job, prepared: Prepared, name: str, member: Member) -> None:
+def train_nested_teachers(job: Job, prepared: Prepared, name: str) -> None:
     """Train the missing teacher models without two folds that the selected folds of a nested student learn from."""
-    folds = selected_folds(job)
+    folds, member = selected_folds(job), job.params.members[name]
     if not any(is_nested(member, fold) for fold in folds):
         return
     pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
-    for teacher in ancestors(job.params, name):
-        teacher_member, _ = member_with_tuned_values(job.work, job.params, teacher, job.overrides)
-        missing = [pair for pair in pairs if not is_trained(job, prepared, teacher, teacher_member, pair)]
+    for run in [run for teacher in ancestors(job.params, name) for run in job.runs_of(prepared, teacher)]:
+        missing = [pair for pair in pairs if not is_trained(run, pair)]
         if missing:
-            job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {teacher} are missing")
-            train_with_retries(job, teacher, partial(train_member, job, prepared, teacher, teacher_member, missing))
+            job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
+            train_with_retries(job, run.title, partial(train_models, job, prepared, run, missing))
 
 
 def train_with_retries(job: Job, name: str, train: Callable[[Callable[[], None]], None]) -> None:
@@ -130,22 +136,26 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def train_member(
-    job: Job, prepared: Prepared, name: str, member: Member, pending: list[ExcludedFolds], alive: Callable[[], None]
+def train_models(
+    job: Job, prepared: Prepared, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]
 ) -> None:
-    """Train the models in `pending` and remove each from it when its manifest is written.
+    """Train the models in `pending` and remove each from it when it is complete.
 
     pending: the excluded fold of each model, or two for a nested teacher.  alive: to be called at every step.
     """
     from competition.training.input_stall import InputStallDetector
 
-    device = start_device(job)
+    device, member, name = start_device(job), run.member, run.title
+    job.begin_run(run)
     names = ", ".join(str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in pending)
-    job.echo(f"train {name}: on {device.replicas} x {device.kind} ({device.reason}); folds {names}")
-    for teacher in member.teacher:
+    job.echo(
+        f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); "
+        f"{'folds' if len(pending) > 1 else 'fold'} {names}"
+    )
+    for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
         same_fold = [fold for fold in pending if not is_nested(member, fold)]
-        update_soft_labels(job, prepared, name, teacher, same_fold, device, alive)
-    soft = partial(load_soft_labels, job.work, prepared, job.params.prepare.folds, member) if member.teacher else None
+        update_soft_labels(job, prepared, run, teacher, same_fold, device, alive)
+    soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_trainer(job, prepared, member, name, device=device, soft_labels=soft, alive=alive)
     streamed = is_streamed(trainer.images.pixels)
     if streamed:
@@ -161,20 +171,41 @@ def train_member(
 
         stall_detector, total = InputStallDetector(report_stall), len(pending)
         for position, fold in enumerate(tuple(pending)):
-            manifest_path = model_path(job.work, name, fold)
-            depends = fold_model_dependencies(job.work, prepared, job.params, member, fold)
 
             def progress(step: int, steps: int, text: str, fold: ExcludedFolds = fold, n: int = position) -> None:
                 alive()
                 bar.set_postfix_str(f"{describe_fold(fold)}, {text}", refresh=False)
                 bar.update_to(n * steps + step, total * steps)
 
-            make = partial(train_fold, job, trainer, depends, fold, manifest_path.parent, progress, stall_detector)
-            manifest = job.cached(f"train {name} {describe_fold(fold)}", manifest_path, depends, make)
-            remove_checkpoints(manifest_path.parent)  # after the manifest: a kill before it costs no steps
+            manifest = train_model(job, trainer, run, fold, progress, stall_detector)
             pending.remove(fold)
             bar.clear()
             job.echo(f"train {name} {describe_fold(fold)}: {result_line(prepared.competition.metric, manifest)}")
+
+
+def train_model(
+    job: Job,
+    trainer: "Trainer",
+    run: Run,
+    fold: ExcludedFolds,
+    progress: Callable[[int, int, str], None],
+    stall_detector: "InputStallDetector",
+) -> Manifest:
+    """Train one model of a run. A complete earlier model stays in its place until the new one is complete."""
+    target, depends, title = model_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
+    previous = read_manifest(target)
+    trained_before = previous is not None and files_intact(target, previous)
+    path = again_path(run.folder, target) if trained_before else target
+    if trained_before and job.options.force:
+        job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
+    make = partial(
+        train_fold, job, trainer, run.member.train, digest_of(depends), fold, path.parent, progress, stall_detector
+    )
+    manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
+    remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
+    if trained_before:
+        replace_model(run.folder, target)
+    return manifest
 
 
 def result_line(metric: str, manifest: Manifest) -> str:
@@ -189,16 +220,16 @@ def result_line(metric: str, manifest: Manifest) -> str:
     return line
 
 
-def print_summary(job: Job, names: Sequence[str]) -> None:
-    """Print mean and range of the held-out scores of each member with at least two trained folds."""
-    for name in names:
-        manifests = [read_manifest(fold_model_path(job.work, name, f)) for f in range(job.params.prepare.folds)]
-        scores = np.array([manifest.result["held_out"] for manifest in manifests if manifest])
+def print_summary(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
+    """Print mean and range of the held-out scores of each run with at least two trained folds."""
+    for run in [run for name in names for run in job.runs_of(prepared, name)]:
+        folds = [fold for fold in range(job.params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
+        scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
         if len(scores) > 1:
             # The spread over folds, not a standard error: folds share their training rows.
             job.echo(
-                f"train {name}: {len(scores)} folds, held-out {scores.mean():.4f} "
-                f"(from {scores.min():.4f} to {scores.max():.4f}) in {display_path(job.path('members', name))}"
+                f"train {run.title}: {len(scores)} folds, held-out {scores.mean():.4f} "
+                f"(from {scores.min():.4f} to {scores.max():.4f}) in {display_path(run.folder)}"
             )
 
 

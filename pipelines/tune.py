@@ -5,15 +5,22 @@ choice, and the rows of the other folds give an honest score. Scoring trials on 
 is not enough: a value that by chance predicts fold 0 from fold 1 also predicts fold 1 from fold 0.
 """
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.dependencies import folds_used_in_tuning, tuning_dependencies, tuning_result_path
-from competition.artifacts.manifest import digest_of, write_json
-from competition.data.prepared import Prepared, load_prepared
+from competition.artifacts.manifest import atomic_write, digest_of, write_json
+from competition.artifacts.studies import (
+    folds_used_in_tuning,
+    smaller_study,
+    tuning_dependencies,
+    tuning_result_path,
+)
+from competition.data.prepared import Prepared
 from competition.training.tuning import Values, search
 from pipelines.cli import main
 from pipelines.progress import progress_bar
@@ -22,28 +29,31 @@ from pipelines.trainer import open_trainer
 
 
 def run(job: Job) -> None:
-    """data/ -> tune/<member>/best.json, beside it the study"""
+    """data/ -> tune/<member>/<digest>/best.json, beside it the study"""
     tune = job.params.tune
     if tune.trials == 0:
         job.echo("tune: not asked for (tune.trials is 0)")
         return
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared = load_prepared(job.path("data"))
+    prepared = job.prepared()
     for name in selected_members(job):
         if job.params.members[name].teacher:
             continue  # a student uses the values of its recipe: its teachers are trained only after tuning
         if tune.members and name not in tune.members:
             continue
         depends = tuning_dependencies(prepared, job.params, name)
-        manifest = tuning_result_path(job.work, name).with_name("manifest.json")
+        manifest = tuning_result_path(job.work, name, depends).with_name("manifest.json")
         job.cached(f"tune {name}", manifest, depends, partial(tune_member, job, prepared, name, depends))
 
 
 def tune_member(
-    job: Job, prepared: Prepared, name: str, depends: Mapping[str, Any]
+    job: Job, prepared: Prepared, name: str, depends: dict[str, Any]
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Run the missing trials of one member's study and write its best.json."""
-    tune, member, best = job.params.tune, job.params.members[name], tuning_result_path(job.work, name)
+    tune, member, best = job.params.tune, job.params.members[name], tuning_result_path(job.work, name, depends)
+    journal = best.with_name("study.log")
+    if not journal.exists() and (smaller := smaller_study(best, depends)):
+        with atomic_write(journal) as temporary:  # more trials continue the same study
+            shutil.copyfile(smaller, temporary)
     folds = folds_used_in_tuning(job.params)
 
     def restrict(images: Any) -> Any:
@@ -76,13 +86,13 @@ def tune_member(
             tune.search,
             tune.trials,
             tune.seed,
-            # More trials continue the same study.
             digest_of({key: value for key, value in depends.items() if key != "trials"}),
-            best.with_name("study.log"),
+            journal,
             evaluate,
             bar.update_to,
         )
     result = {"values": values, "score": sign * score, "trials": trials, "folds": folds}
+    result |= {"metric": prepared.competition.metric, "finished": datetime.now(UTC).isoformat()}
     write_json(best, result)
     best_values = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
     job.echo(

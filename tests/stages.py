@@ -11,6 +11,8 @@ from pathlib import Path
 
 from world import ROOT
 
+from competition.artifacts.dependencies import newest_blend
+
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small}}
@@ -51,6 +53,23 @@ class Workspace:
     @property
     def submissions(self) -> Path:
         return self.folder / "submissions"
+
+    def fold(self, member: str, fold: int) -> Path:
+        """Folder of a fold model of the member's only run."""
+        (folder,) = self.work.glob(f"members/{member}/*/fold{fold}")
+        return folder
+
+    def views(self, member: str, fold: int) -> Path:
+        """Folder of the only predictions of a fold model of the member's only run."""
+        (folder,) = (self.fold(member, fold) / "views").iterdir()
+        return folder
+
+    @property
+    def blend(self) -> Path:
+        """Folder of the blend that was made or confirmed last."""
+        folder = newest_blend(self.work)
+        assert folder is not None
+        return folder
 
     def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
@@ -94,8 +113,8 @@ class Workspace:
     def weights(self) -> dict[str, str]:
         """member/fold -> sha256 of its weights."""
         return {
-            f"{file.parts[-3]}/{file.parts[-2]}": hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted(self.work.glob("members/*/fold*/weights.npz"))
+            f"{file.parts[-4]}/{file.parts[-2]}": hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in sorted(self.work.glob("members/*/*/fold*/weights.npz"))
         }
 
     def files(self) -> dict[str, tuple[int, int]]:

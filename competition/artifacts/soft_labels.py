@@ -6,37 +6,42 @@ No teacher model was trained on the student's held-out rows (dependencies.teache
     nested      a row of fold j is predicted by the teacher's model trained without fold j and the student's fold
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from competition.artifacts.dependencies import is_nested, model_path, soft_labels_path, teacher_models
-from competition.config.params import ExcludedFolds, Member
+from competition.artifacts.runs import Run
+from competition.config.params import ExcludedFolds
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
 
 VIEW = "identity"
 
 
-def load_soft_labels(work: Path, prepared: Prepared, folds: int, member: Member, fold: ExcludedFolds) -> Predictions:
-    """Mean over the teachers, for every readable training row of the model of `member` without `fold`."""
-    predictions = [_teacher_predictions(work, prepared, folds, member, name, fold) for name in member.teacher]
-    ids = predictions[0].ids
-    return Predictions(ids, np.mean([teacher.at(ids).view(VIEW) for teacher in predictions], axis=0))
+def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> Predictions:
+    """Mean over the teachers, for every readable training row of the model of `run` without `fold`.
+
+    A teacher with several seeds counts as one: the mean over its runs.
+    """
+    predictions = [
+        [_teacher_predictions(prepared, run, teacher, fold) for teacher in teachers]
+        for teachers in run.teachers.values()
+    ]
+    ids = predictions[0][0].ids
+    means = [np.mean([each.at(ids).view(VIEW) for each in runs], axis=0) for runs in predictions]
+    return Predictions(ids, np.mean(means, axis=0))
 
 
-def _teacher_predictions(
-    work: Path, prepared: Prepared, folds: int, member: Member, name: str, fold: ExcludedFolds
-) -> ViewPredictions:
-    """Predictions of teacher `name` for the training rows of the student's model."""
-    if not is_nested(member, fold):
-        return ViewPredictions.load(soft_labels_path(work, name, fold).with_name("soft.npz"))
+def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: ExcludedFolds) -> ViewPredictions:
+    """Predictions of one run of a teacher for the training rows of the student's model."""
+    if not is_nested(student.member, fold):
+        return ViewPredictions.load(soft_labels_path(teacher, fold).with_name("soft.npz"))
     train = prepared.part("train")
     fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
     parts = []
-    for pair in teacher_models(member, folds, fold):
-        held_out = ViewPredictions.load(model_path(work, name, pair).with_name("oof.npz"))
+    for pair in teacher_models(student.member, student.folds, fold):
+        held_out = ViewPredictions.load(model_path(teacher, pair).with_name("oof.npz"))
         parts.append(held_out.at(np.array([id_ for id_ in held_out.ids if fold_by_id[id_] != fold], str)))
     return concatenate_folds(parts)
 

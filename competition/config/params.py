@@ -1,6 +1,6 @@
 """The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -157,6 +157,15 @@ class Member(Block):
     teacher_weight: Share = 0.3
     teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
     tuned_folds: tuple[Count, ...] = ()  # folds whose held-out rows chose its hyperparameters, besides tune.folds
+    seeds: Annotated[int, Field(ge=1, le=100)] = (
+        1  # it is trained with train.seed, train.seed + 1, ...; averaged as one member
+    )
+
+
+def stated_keys(member: Member) -> dict[str, Any]:
+    """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
+    optional = {field.name: field.default for field in fields(Member) if field.default is not MISSING}
+    return {key: value for key, value in asdict(member).items() if key not in optional or value != optional[key]}
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,8 @@ class Policy(Block):
 
 @dataclass(frozen=True)
 class Blend(Block):
+    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")]
+    members: tuple[str, ...]
     methods: Annotated[tuple[str, ...], Field(min_length=1)]
     calibrations: Annotated[tuple[str, ...], Field(min_length=1)]
     mixing: Literal["mean", "geometric", "rank"]

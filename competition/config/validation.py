@@ -37,6 +37,7 @@ def validate(tree: dict[str, Any]) -> Params:
         raise _most_relevant(error) from None
     _check_tune(params)
     _check_members(params)
+    _check_blend_members(params)
     return params
 
 
@@ -181,6 +182,21 @@ def _check_members(params: Params) -> None:
                 )
     in_training_order(params)
     _check_nested(params)
+
+
+def _check_blend_members(params: Params) -> None:
+    """Check that blend.members names members, or stored runs as member@digits, each once."""
+    for position, name in enumerate(params.blend.members):
+        keys, known = ("blend", "members", position), [*params.members, *params.foreign]
+        if name in params.blend.members[:position]:
+            raise InvalidParameter(keys, f"{name!r} was found twice; each member is listed once")
+        if "@" in name:
+            if not re.fullmatch(r"[^@]+@[0-9a-f]{4,64}", name):
+                raise InvalidParameter(
+                    keys, f"{name!r} was found; a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
+                )
+        elif name not in known:
+            raise InvalidParameter(keys, f"no member {name!r}{did_you_mean(name, known)}")
 
 
 def _check_folds(keys: tuple[str, ...], folds: Sequence[int], params: Params) -> None:

@@ -116,9 +116,14 @@ def _yaml() -> Any:
     return yaml
 
 
+def composed(text: str) -> Any:
+    """The document as ruamel's nodes, which know their positions in the text."""
+    return _yaml().compose(text)
+
+
 def line_of(text: str, keys: Sequence[Any]) -> tuple[int, int]:
     """Return how many of `keys` the document contains, one inside the other, and the line of the last of these, from 1."""
-    node, depth, line = _yaml().compose(text), 0, 1
+    node, depth, line = composed(text), 0, 1
     for key in keys:
         mark = None
         if isinstance(key, int) and isinstance(node.value, list) and node.id == "sequence" and key < len(node.value):

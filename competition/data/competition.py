@@ -1,7 +1,7 @@
 """The types that adapters share: the user's settings, the description of a competition, and its rows."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ class Settings:
 
     def of_raw_files(self) -> dict[str, Any]:
         """Return the settings that the raw files depend on."""
-        return {key: value for key, value in asdict(self).items() if key != "group_column"}
+        return {key: value for key, value in asdict(replace(self, metric="")).items() if key != "group_column"}
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,20 @@
 """The result of `make prepare` that later stages read: the competition, its index, and a digest of both."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
-from competition.artifacts.manifest import sha256
+from competition.artifacts.manifest import digest_of, sha256
 from competition.data.competition import Competition
 from competition.data.index import load
 from competition.storage import bucket
+
+# What says how predictions are scored and submitted; no fold model depends on it.
+OF_THE_SUBMISSION = (
+    "slug", "metric", "predicts", "id_column", "prediction_columns", "label_values", "notes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,7 @@ class Prepared:
     folder: Path
     competition: Competition
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
-    digest: str  # of the index and the competition: ids, labels, folds, image bytes
+    digest: str  # of the index and the classes: ids, labels, folds, image bytes; not of the metric
     remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
 
     def part(self, name: str) -> pd.DataFrame:
@@ -39,12 +44,12 @@ class Prepared:
         return sorted(map(str, (self.folder / "records").glob(f"{prefix}*.tfrec")))
 
 
-def load_prepared(folder: Path) -> Prepared:
-    """Read a prepared folder."""
+def load_prepared(folder: Path, metric: str = "") -> Prepared:
+    """Read a prepared folder.  metric: competition.metric of the parameters; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
     return Prepared(
         folder,
-        competition,
+        replace(competition, metric=metric) if metric else competition,
         load(folder / "index.csv"),
         data_digest(folder),
         _remote_records(folder.parent / "resolve.json"),
@@ -52,9 +57,10 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def data_digest(folder: Path) -> str:
-    """Return the digest of the index and the competition, or "" if they do not exist."""
-    files = (folder / "index.csv", folder / "competition.json")
-    return "".join(sha256(file) for file in files) if all(file.is_file() for file in files) else ""
+    """Return the digest of what fold models depend on: the index, and the competition without its metric and submission."""
+    described = asdict(Competition.load(folder / "competition.json"))
+    of_models = {key: value for key, value in described.items() if key not in OF_THE_SUBMISSION}
+    return sha256(folder / "index.csv") + digest_of(of_models)
 
 
 def _remote_records(resolved: Path) -> str:

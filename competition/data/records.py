@@ -124,7 +124,7 @@ def example(row_id: str, image: bytes, label: int | None) -> bytes:
     feature = {"id": data(row_id.encode("utf-8")), "image": data(image)}
     if label is not None:
         feature["class"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:

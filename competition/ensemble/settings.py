@@ -56,7 +56,7 @@ def chain_settings(params: Params, metric: str) -> ChainSettings:
     return ChainSettings(
         metric,
         PolicySettings(**asdict(params.policy)),
-        BlendSettings(**asdict(params.blend)),
+        BlendSettings(**{key: value for key, value in asdict(params.blend).items() if key not in ("name", "members")}),
         DecisionSettings(**asdict(params.decision)),
     )
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from competition.artifacts.dependencies import fold_model_dependencies, member_with_tuned_values, model_path
+from competition.artifacts.dependencies import fold_model_dependencies, is_trained, model_path
 from competition.artifacts.manifest import atomic_write, changed_keys, read_manifest, sha256, write_json
+from competition.artifacts.runs import Run, runs_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.params import ExcludedFolds, Params
 from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.kaggle import submit
@@ -79,9 +80,10 @@ def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) 
 def remove_replaced_model(target: ImportTarget, unit: str, force: bool) -> None:
     """Remove the manifest of a stale local fold model (of any, with `force`), so that the kernel's replaces it."""
     if fold_model := fold_model_of_unit(target, unit):
-        name, member, fold = fold_model
-        if force or kernel_request.stale_folds(target.work, target.params, target.prepared, name, member, [fold]):
-            model_path(target.work, name, fold).unlink(missing_ok=True)
+        run, fold = fold_model
+        is_of_run = f"/{run.folder.name}/" in f"/{unit}"
+        if is_of_run and (force or not is_trained(run, fold)):
+            model_path(run, fold).unlink(missing_ok=True)
 
 
 def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
@@ -91,24 +93,25 @@ def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
             target.say(f"kernel: {action}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
     for unit in merged.taken:
         if fold_model := fold_model_of_unit(target, unit):
-            name, member, fold = fold_model
-            manifest = read_manifest(model_path(target.work, name, fold))
-            expected = fold_model_dependencies(target.work, target.prepared, target.params, member, fold)
-            if manifest and (changes := changed_keys(manifest.depends, expected)):
+            run, fold = fold_model
+            manifest = read_manifest(target.work.parent.resolve().parent / unit / "manifest.json")
+            if manifest and (changes := changed_keys(manifest.depends, fold_model_dependencies(run, fold))):
                 target.say(
-                    f"kernel: WARNING {name} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
+                    f"kernel: WARNING {run.title} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
                 )
 
 
-def fold_model_of_unit(target: ImportTarget, unit: str) -> tuple[str, Member, ExcludedFolds] | None:
-    """Name, tuned member and excluded fold(s) of the fold model (or nested teacher) in a result folder; None if it
-    holds something else.
+def fold_model_of_unit(target: ImportTarget, unit: str) -> tuple[Run, ExcludedFolds] | None:
+    """Run and excluded fold(s) of the fold model (or nested teacher) in a result folder; None if it holds something else.
+
+    The run is the one in whose folder it lies if the current parameters have it, else the member's first.
     """
-    match = re.search(r"/([^/]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{unit}")
+    match = re.search(r"/members/([^/]+)/([0-9a-f]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{unit}")
     if match is None or match[1] not in target.params.members:
         return None
-    member, _ = member_with_tuned_values(target.work, target.params, match[1], target.overrides)
-    return match[1], member, int(match[2]) if match[2] else (int(match[3]), int(match[4]))
+    runs = runs_of(target.work, target.prepared, target.params, match[1], target.overrides)
+    run = next((run for run in runs if run.folder.name == match[2]), runs[0])
+    return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
 
 
 def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folder: Path) -> None:
@@ -125,7 +128,8 @@ def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folde
         shutil.copyfile(folder / SUBMISSION, temporary)
     ledger.append(target.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
     name = f"{pushed.owner}/{pushed.slug}"
-    request_digest = kernel_request.submission_request_digest(target.work, target.params)
+    runs = {n: runs_of(target.work, target.prepared, target.params, n, target.overrides) for n in target.params.members}
+    request_digest = kernel_request.submission_request_digest(runs, target.params)
     output = submit.KernelSubmission(name, pushed.version, SUBMISSION, digest, request_digest)
     write_json(target.work / "kernel" / "submission.json", output)
     target.say(f"submission: {file.name}, made by version {pushed.version} of {name}; `make submit` submits it")

@@ -95,6 +95,8 @@ def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
         foreign={},
         device=replace(params.device, backend="auto", require=require),
         storage=replace(params.storage, bucket=""),
+        # Stored runs are not in the kernel; it predicts with all members.
+        blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
         competition=replace(params.competition, source=""),
     )
 

@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import TypeVar
 
 from competition.artifacts.dependencies import (
-    fold_model_dependencies,
+    blend_blocks,
     fold_model_path,
     fold_views_path,
     is_nested,
+    is_trained,
     model_path,
     teacher_models,
     views_dependencies,
+    weights_digest,
 )
-from competition.artifacts.manifest import digest_of, is_current, read_manifest
+from competition.artifacts.manifest import digest_of, is_current
+from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.params_file import ancestors
-from competition.data.prepared import Prepared
 from competition.kernels import packing
 
 AnyFold = TypeVar("AnyFold", bound=ExcludedFolds)
+Runs = Mapping[str, Sequence[Run]]  # member -> its runs with the current parameters
 Units = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
 
 
@@ -33,34 +36,29 @@ def path_in_kernel(work: Path, path: Path) -> str:
     return path.relative_to(work.parent.parent).as_posix()
 
 
-def stale_folds(
-    work: Path, params: Params, prepared: Prepared, name: str, member: Member, folds: Iterable[AnyFold]
-) -> list[AnyFold]:
-    """Folds whose fold model is missing or was trained from other inputs or parameters."""
-
-    def current(fold: ExcludedFolds) -> bool:
-        return is_current(model_path(work, name, fold), fold_model_dependencies(work, prepared, params, member, fold))
-
-    return [fold for fold in folds if not current(fold)]
+def stale_folds(runs: Iterable[Run], folds: Iterable[AnyFold]) -> list[AnyFold]:
+    """Folds of which one of a member's runs has no complete fold model."""
+    runs = list(runs)
+    return [fold for fold in folds if not all(is_trained(run, fold) for run in runs)]
 
 
-def units_to_resume(
-    work: Path, params: Params, members: Mapping[str, Member], missing: Mapping[str, Sequence[int]]
-) -> Units:
+def units_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> Units:
     """Unfinished fold models with checkpoints, and the teachers of students that the kernel trains.
 
-    missing: member -> folds that the kernel trains.
+    runs: of every member.  missing: member -> folds that the kernel trains.
     """
-    parts = [fold_model_path(work, name, fold).parent for name, folds in missing.items() for fold in folds]
+    parts = [
+        fold_model_path(run, fold).parent for name, folds in missing.items() for fold in folds for run in runs[name]
+    ]
     units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
     for teacher in sorted({teacher for name in missing for teacher in ancestors(params, name)}):
         folds = sorted(set(range(params.prepare.folds)) - set(missing.get(teacher, ())))
-        units += [fold_model_path(work, teacher, fold).parent for fold in folds]
-    units += [model_path(work, *each).parent for each in nested_teachers(params, missing)]
+        units += [fold_model_path(run, fold).parent for fold in folds for run in runs[teacher]]
+    units += [model_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]]
     return _packed(work, units)
 
 
-def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> list[tuple[str, ExcludedFolds]]:
+def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> list[tuple[str, tuple[int, int]]]:
     """(member, two folds) of the teacher models that nested students among the missing fold models learn from."""
     teachers = {
         (teacher, pair)
@@ -69,29 +67,43 @@ def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> lis
         if is_nested(params.members[name], fold)
         for teacher in ancestors(params, name)
         for pair in teacher_models(params.members[name], params.prepare.folds, fold)
+        if isinstance(pair, tuple)
     }
     return sorted(teachers)
 
 
 def units_to_blend(
-    work: Path, params: Params, prepared: Prepared, missing: Mapping[str, Sequence[int]], excluded: Units
+    work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]], excluded: Units
 ) -> Units:
     """Results that a blend in the kernel needs: predictions of the local fold models, or else the models themselves.
 
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
-    units = [work / "noise"]
-    for name in params.members:
-        for fold in sorted(set(range(params.prepare.folds)) - set(missing.get(name, ()))):
-            views = fold_views_path(work, name, fold)
-            predicted = is_current(views, views_dependencies(work, prepared, params, name, fold))
-            folder = fold_model_path(work, name, fold).parent
-            if path_in_kernel(work, folder) not in excluded:
-                units.append(views.parent if predicted else folder)
-    return _packed(work, units)
+    units = _packed(work, [work / "noise"])
+    for run, fold in [
+        (run, fold)
+        for name in params.members
+        for fold in sorted(set(range(params.prepare.folds)) - set(missing.get(name, ())))
+        for run in runs[name]
+    ]:
+        folder = fold_model_path(run, fold).parent
+        if path_in_kernel(work, folder) not in excluded and folder.is_dir():
+            units[path_in_kernel(work, folder)] = needed_to_blend(run, params, fold)
+    return units
 
 
-def submission_request_digest(work: Path, params: Params) -> str:
+def needed_to_blend(run: Run, params: Params, fold: int) -> tuple[Path, Sequence[Path]]:
+    """Folder and files of a fold model that a kernel needs to blend it: its predictions, or else the whole model.
+
+    Predictions are found by the digest of the weights, which is in the model's manifest.
+    """
+    manifest, views = fold_model_path(run, fold), fold_views_path(run, params, fold)
+    if not is_current(views, views_dependencies(run, params, fold)):
+        return packing.whole_folder(manifest.parent)
+    return manifest.parent, [manifest, *packing.whole_folder(views.parent)[1]]
+
+
+def submission_request_digest(runs: Runs, params: Params) -> str:
     """Digest of the inputs of a submission (models and ensemble parameters); a new digest needs a new submission."""
     if params.foreign:
         raise UserError(
@@ -99,10 +111,16 @@ def submission_request_digest(work: Path, params: Params) -> str:
             "cannot use; remove the member, or set kaggle.submit to file"
         )
     models = {
-        name: [_weights(fold_model_path(work, name, fold)) for fold in range(params.prepare.folds)]
+        name: [[weights_digest(run, fold) for fold in range(params.prepare.folds)] for run in runs[name]]
         for name in params.members
     }
-    choices = [asdict(getattr(params, block)) for block in ("predict", "policy", "blend", "decision", "honest")]
+    if stored := [name for name in params.blend.members if "@" in name]:
+        raise UserError(
+            f"blend.members: {stored[0]} is a stored run, which a submission from a notebook cannot use; name members, or "
+            "set kaggle.submit to file"
+        )
+    names, metric = params.blend.members, params.competition.metric
+    choices = [asdict(params.predict), *blend_blocks(params).values(), names, metric]
     return digest_of({"models": models, "choices": choices})
 
 
@@ -113,8 +131,3 @@ def local_inputs(params: Params, members: Mapping[str, Member]) -> Units:
 
 def _packed(work: Path, folders: Iterable[Path]) -> Units:
     return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}
-
-
-def _weights(manifest: Path) -> str:
-    recorded = read_manifest(manifest)
-    return recorded.files.get("weights.npz", "") if recorded else ""

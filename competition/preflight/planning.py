@@ -67,7 +67,8 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     trials = round(params.tune.trials * len(params.tune.folds) * share) if is_tuned else 0
     predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
     pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
-    return Load(folds + trials + pairs, steps, round(held_out * train.epochs), predicted, folds)
+    trainings = member.seeds * (folds + pairs) + trials
+    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.dependencies import fold_model_path, fold_views_path, tuning_result_path
+from competition.artifacts.dependencies import fold_model_path, views_manifest
 from competition.artifacts.manifest import Manifest, read_manifest
+from competition.artifacts.runs import Run
+from competition.artifacts.scores import held_out_score
+from competition.artifacts.studies import used_study
+from competition.config.params import Params
+from competition.data.prepared import Prepared
 from competition.report.charts import curves, legend
 from competition.report.page import Block, Charts, Section, Table, Text
 
@@ -23,47 +28,53 @@ class FoldModel:
 
     fold: int
     manifest: Manifest
+    held_out: float  # score on its held-out rows
     history: pd.DataFrame  # epoch, loss, learning_rate, held_out
     megabytes: float  # of the weights
 
 
-def trained(work: Path, name: str, folds: int) -> list[FoldModel]:
-    """The finished fold models of a member."""
+def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
+    """The finished fold models of a run."""
     models = []
     for fold in range(folds):
-        path = fold_model_path(work, name, fold)
+        path = fold_model_path(run, fold)
         manifest = read_manifest(path)
         weights, history = path.with_name("weights.npz"), path.with_name("history.csv")
         if manifest is not None and weights.is_file() and history.is_file():
-            models.append(FoldModel(fold, manifest, pd.read_csv(history), weights.stat().st_size / 1e6))
+            score = held_out_score(prepared, run, fold)
+            models.append(FoldModel(fold, manifest, score, pd.read_csv(history), weights.stat().st_size / 1e6))
     return models
 
 
 def members_section(
-    work: Path, names: Sequence[str], folds: int, metric: str, spreads: Mapping[str, float]
+    runs: Mapping[str, Run], params: Params, work: Path, prepared: Prepared, spreads: Mapping[str, float]
 ) -> Section | None:
     """None before any fold model is trained.
 
+    runs: by title, those of the current parameters.
     spreads: member -> standard deviation of its score over training seeds, for members with a current seed study.
     """
-    models_of = {name: models for name in names if (models := trained(work, name, folds))}
+    folds, metric = params.prepare.folds, prepared.competition.metric
+    models_of = {title: models for title, run in runs.items() if (models := trained(run, prepared, folds))}
     if not models_of:
         return None
-    blocks: list[Block] = [scores_table(models_of, folds, metric), effort_table(work, models_of, spreads)]
+    blocks: list[Block] = [scores_table(models_of, folds, metric), effort_table(runs, models_of, params, spreads)]
     if incomplete := [
-        f"{name} ({folds - len(models_of.get(name, []))})" for name in names if len(models_of.get(name, [])) < folds
+        f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
     ]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    blocks += tuned_tables(work, list(models_of))
+    blocks += tuned_tables(work, prepared, params)
     for name, models in list(models_of.items())[:MAX_CURVES]:
         blocks.append(curve_charts(name, models, metric))
-    return Section("members", "Members", "members/<member>/fold<k>/manifest.json, history.csv · make train", blocks)
+    return Section(
+        "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
+    )
 
 
 def scores_table(models_of: dict[str, list[FoldModel]], folds: int, metric: str) -> Table:
     rows = []
     for name, models in models_of.items():
-        scores = {model.fold: float(model.manifest.result["held_out"]) for model in models}
+        scores = {model.fold: model.held_out for model in models}
         mean = float(np.mean(list(scores.values())))
         each = [f"{scores[fold]:.4f}" if fold in scores else "–" for fold in range(folds)]
         rows.append([name, f"{mean:.4f}", f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
@@ -71,12 +82,14 @@ def scores_table(models_of: dict[str, list[FoldModel]], folds: int, metric: str)
     return Table(["member", f"mean held-out {metric}", "range", *(f"fold {n}" for n in range(folds))], rows, note=note)
 
 
-def effort_table(work: Path, models_of: dict[str, list[FoldModel]], spreads: Mapping[str, float]) -> Table:
+def effort_table(
+    runs: Mapping[str, Run], models_of: dict[str, list[FoldModel]], params: Params, spreads: Mapping[str, float]
+) -> Table:
     rows = []
     for name, models in models_of.items():
         member: dict[str, Any] = models[0].manifest.depends.get("member", {})
         seconds = sum(float(model.manifest.result.get("seconds", 0)) for model in models)
-        views = [read_manifest(fold_views_path(work, name, model.fold)) for model in models]
+        views = [views_manifest(runs[name], params, model.fold) for model in models]
         predicting = sum(float(manifest.result.get("seconds", 0)) for manifest in views if manifest)
         epochs = sorted({int(model.manifest.result.get("epoch", len(model.history))) for model in models})
         rows.append(
@@ -88,7 +101,7 @@ def effort_table(work: Path, models_of: dict[str, list[FoldModel]], spreads: Map
                 f"{seconds / len(models):,.0f} s",
                 f"{predicting:,.0f} s",
                 f"{models[0].megabytes:,.1f} MB",
-                f"{spreads[name]:.4f}" if name in spreads else "not studied",
+                f"{spreads[runs[name].name]:.4f}" if runs[name].name in spreads else "not studied",
             ]
         )
     note = "Spread over seeds: standard deviation of the score over training seeds, everything else equal (make noise)."
@@ -105,16 +118,16 @@ def effort_table(work: Path, models_of: dict[str, list[FoldModel]], spreads: Map
     return Table(columns, rows, 2, note)
 
 
-def tuned_tables(work: Path, names: Sequence[str]) -> list[Block]:
+def tuned_tables(work: Path, prepared: Prepared, params: Params) -> list[Block]:
     """The tuned hyperparameters; empty if no member was tuned."""
     rows = []
-    for name in names:
-        try:
-            values = json.loads(tuning_result_path(work, name).read_text(encoding="utf-8"))["values"]
-        except (OSError, ValueError, KeyError, TypeError):
+    for name in params.members:
+        study = used_study(work, prepared, params, name)
+        if study is None:
             continue
+        values = json.loads(study.read_text(encoding="utf-8"))["values"]
         rows.append([name, ", ".join(f"{key} {value:.4g}" for key, value in values.items())])
-    return [Table(["member", "tuned values (tune/<member>/best.json)"], rows, 2)] if rows else []
+    return [Table(["member", "tuned values (tune/<member>/<study>/best.json)"], rows, 2)] if rows else []
 
 
 def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> Charts:

@@ -43,6 +43,7 @@ class Entry:
     trials: int = 0  # finished tuning trials of all members
     expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = entry of an earlier version
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
+    runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits; () = entry of an earlier version
 
 
 What = Literal["sending", "submitted", "scored", "failed"]

@@ -10,19 +10,22 @@ from world import ROOT, params
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
     fold_model_path,
-    member_with_tuned_values,
     model_path,
-    study_differences,
     teacher_models,
-    tuning_dependencies,
-    tuning_result_path,
     views_dependencies,
 )
 from competition.artifacts.manifest import digest_of, write_json, write_manifest
-from competition.config.params import Params
+from competition.artifacts.runs import Run, run_of
+from competition.artifacts.studies import (
+    member_with_tuned_values,
+    study_differences,
+    tuning_dependencies,
+    tuning_result_path,
+)
+from competition.config.params import Member, Params
 from competition.config.params_file import load_params, parse_overrides
 from competition.data.competition import Competition
-from competition.data.prepared import Prepared, data_digest
+from competition.data.prepared import Prepared
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
@@ -31,11 +34,17 @@ PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
 def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> dict[str, str]:
     settings = params(overrides)
     depends = {
-        "fold model": fold_model_dependencies(work, prepared, settings, settings.members["cnn"], 0),
-        "views": views_dependencies(work, prepared, settings, "cnn", 0),
+        "fold model": fold_model_dependencies(run_of(work, prepared, settings, "cnn"), 0),
+        "views": views_of_equal_weights(work, prepared, settings),
         "study": tuning_dependencies(prepared, settings, "cnn"),
     }
     return {name: digest_of(value) for name, value in depends.items()}
+
+
+def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> dict[str, object]:
+    """What the views of a fold model depend on, if its weights are those of the run of the default parameters."""
+    run = run_of(work, prepared, settings, "cnn")
+    return views_dependencies(replace(run, folder=run_of(work, PREPARED, params(), "cnn").folder), settings, 0)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +59,9 @@ def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> d
         ("tune.seed=9", {"study"}),
         ("members.mobilenet.alpha=1.0", set()),
         ("predict.batch=7", set()),
+        ("blend.members=[cnn] blend.name=mine", set()),
+        ("members.mobilenet.seeds=3", set()),
+        ("members.cnn.seeds=3", set()),  # the first of its runs is the same
         ("policy.rounds=3", set()),
         ("blend.rounds=3 blend.methods=[best]", set()),
         ("decision.rules=[argmax]", set()),
@@ -77,15 +89,14 @@ def test_a_comment_in_the_file_repeats_nothing(tmp_path: Path) -> None:
 def test_every_fold_has_its_own_model(tmp_path: Path) -> None:
     settings = params()
     depends = [
-        digest_of(fold_model_dependencies(tmp_path, PREPARED, settings, settings.members["cnn"], fold))
-        for fold in range(5)
+        digest_of(fold_model_dependencies(run_of(tmp_path, PREPARED, settings, "cnn"), fold)) for fold in range(5)
     ]
     assert len(set(depends)) == 5
 
 
 def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_path: Path) -> None:
     previous = {digests(tmp_path)["views"]}
-    manifest = fold_model_path(tmp_path, "cnn", 0)
+    manifest = fold_model_path(run_of(tmp_path, PREPARED, params(), "cnn"), 0)
     for content in (b"one", b"two"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         manifest.with_name("weights.npz").write_bytes(content)
@@ -105,31 +116,27 @@ def test_pretrained_weights_are_identified_by_content_not_by_name(tmp_path: Path
 
 def finish_study(work: Path, settings: Params, values: dict[str, float], folds: list[int], name: str = "cnn") -> None:
     """Write the files of a finished study, like `make tune`."""
-    best = tuning_result_path(work, name)
+    depends = tuning_dependencies(PREPARED, settings, name)
+    best = tuning_result_path(work, name, depends)
     write_json(best, {"values": values, "folds": folds})
-    write_manifest(
-        best.with_name("manifest.json"), tuning_dependencies(prepared_in(work), settings, name), [best], {}, {}
-    )
+    finished = f"{len(list((work / 'tune' / name).iterdir())):03}"
+    write_manifest(best.with_name("manifest.json"), depends, [best], {"finished": finished}, {})
 
 
-def prepared_in(work: Path) -> Prepared:
-    (work / "data").mkdir(exist_ok=True)
-    for file in ("index.csv", "competition.json"):
-        if not (work / "data" / file).exists():
-            (work / "data" / file).write_text(file)
-    return replace(PREPARED, digest=data_digest(work / "data"))
+def tuned(work: Path, settings: Params) -> tuple[Member, dict[str, str]]:
+    return member_with_tuned_values(work, PREPARED, settings, "cnn", ())
 
 
 def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_path: Path) -> None:
-    best = tuning_result_path(tmp_path, "cnn")
-    assert member_with_tuned_values(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
+    best = tuning_result_path(tmp_path, "cnn", tuning_dependencies(PREPARED, params(), "cnn"))
+    assert tuned(tmp_path, params()) == (params().members["cnn"], {})
     write_json(best, {"values": {"learning_rate": 0.25}, "folds": [0]})
-    assert member_with_tuned_values(tmp_path, params(), "cnn", ())[1] == {}  # no manifest: unfinished
+    assert tuned(tmp_path, params())[1] == {}  # no manifest: unfinished
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
-    member, origins = member_with_tuned_values(tmp_path, params(), "cnn", ())
+    member, origins = tuned(tmp_path, params())
     assert member.train.learning_rate == 0.25 and origins == {"learning_rate": "0.25 (tuned)"}
     best.write_text("{}")
-    assert member_with_tuned_values(tmp_path, params(), "cnn", ())[1] == {}
+    assert tuned(tmp_path, params())[1] == {}
 
 
 @pytest.mark.parametrize(
@@ -150,40 +157,38 @@ def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with
     tmp_path: Path, change: str, used: bool
 ) -> None:
     finish_study(tmp_path, params("tune.trials=3"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
-    member, _ = member_with_tuned_values(tmp_path, params(change), "cnn", ())
+    member, _ = tuned(tmp_path, params(change))
     assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
-    assert bool(study_differences(tmp_path, params(change), "cnn")) != used
+    assert bool(study_differences(tmp_path, PREPARED, params(change), "cnn")) != used
 
 
 def test_tuned_values_of_other_data_are_not_used(tmp_path: Path) -> None:
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
-    (tmp_path / "data" / "index.csv").write_text("other rows")
-    assert member_with_tuned_values(tmp_path, params(), "cnn", ()) == (params().members["cnn"], {})
+    other = replace(PREPARED, digest="e" * 64)
+    assert member_with_tuned_values(tmp_path, other, params(), "cnn", ()) == (params().members["cnn"], {})
 
 
 def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
     overrides = "members.mobilenet.teacher=[cnn] members.mobilenet.tuned_folds=[4]"
     settings = params(overrides)
     finish_study(tmp_path, settings, {"learning_rate": 0.25}, [0, 2])
-    member, _ = member_with_tuned_values(tmp_path, settings, "cnn", ())
-    train(tmp_path, "cnn", 1, fold_model_dependencies(tmp_path, PREPARED, settings, member, 1), b"w")
-    assert fold_model_dependencies(tmp_path, PREPARED, settings, member, 1)["tuned_folds"] == [0, 2]
-    student = fold_model_dependencies(tmp_path, PREPARED, settings, settings.members["mobilenet"], 1)
-    assert student["tuned_folds"] == [0, 2, 4]
-    train(tmp_path, "mobilenet", 1, student, b"w")
-    assert views_dependencies(tmp_path, PREPARED, settings, "mobilenet", 1)["tuned_folds"] == [0, 2, 4]
+    assert fold_model_dependencies(run_of(tmp_path, PREPARED, settings, "cnn"), 1)["tuned_folds"] == [0, 2]
+    student = run_of(tmp_path, PREPARED, settings, "mobilenet")
+    assert fold_model_dependencies(student, 1)["tuned_folds"] == [0, 2, 4]
+    assert views_dependencies(student, settings, 1)["tuned_folds"] == [0, 2, 4]
 
 
 def test_values_that_are_all_overridden_do_not_count_as_tuned(tmp_path: Path) -> None:
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
     overrides = parse_overrides("members.cnn.train.learning_rate=0.125")
-    member, _ = member_with_tuned_values(tmp_path, params("members.cnn.train.learning_rate=0.125"), "cnn", overrides)
+    changed = params("members.cnn.train.learning_rate=0.125")
+    member, _ = member_with_tuned_values(tmp_path, PREPARED, changed, "cnn", overrides)
     assert member.train.learning_rate == 0.125 and member.tuned_folds == ()
 
 
-def train(work: Path, name: str, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
+def train(run: Run, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
     """Write the files of a fold model that other results depend on, like `make train`."""
-    manifest = model_path(work, name, fold)
+    manifest = model_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
@@ -192,17 +197,18 @@ def train(work: Path, name: str, fold: int | tuple[int, int], depends: dict[str,
 def student_digests(work: Path, scheme: str) -> list[str]:
     """Digest of what each fold model of a student of cnn depends on."""
     settings = params(f"prepare.folds=3 members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}")
-    student = settings.members["mobilenet"]
-    return [digest_of(fold_model_dependencies(work, PREPARED, settings, student, fold)) for fold in range(3)]
+    student = run_of(work, PREPARED, settings, "mobilenet")
+    return [digest_of(fold_model_dependencies(student, fold)) for fold in range(3)]
 
 
 def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
     models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
+    teacher = run_of(tmp_path, PREPARED, params("prepare.folds=3"), "cnn")
     for model in models:
-        train(tmp_path, "cnn", model, {}, b"one")
+        train(teacher, model, {}, b"one")
     same_fold_digests, nested_digests = student_digests(tmp_path, "same_fold"), student_digests(tmp_path, "nested")
     for model in models:
-        train(tmp_path, "cnn", model, {}, b"other")
+        train(teacher, model, {}, b"other")
         new_same_fold_digests, new_nested_digests = (
             student_digests(tmp_path, "same_fold"),
             student_digests(tmp_path, "nested"),

@@ -14,8 +14,9 @@ from competition.artifacts.dependencies import (
     fold_views_path,
     views_dependencies,
 )
-from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
+from competition.artifacts.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
 from competition.artifacts.manifest import digest_of, write_manifest
+from competition.artifacts.runs import run_of, runs_of
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.data.competition import Competition
@@ -37,64 +38,101 @@ PREPARED = Prepared(
 SETTINGS = params("prepare.folds=3 predict.views=[identity]")
 
 
-def write_model(work: Path, settings: Params, name: str, fold: int, tuned_folds: tuple[int, ...] = ()) -> None:
+def write_model(work: Path, settings: Params, name: str, fold: int, probability: float = 0.5, seed: int = 0) -> None:
     """Write the files of a fold model and its predictions, like `make train predict`."""
-    manifest = fold_model_path(work, name, fold)
+    run = run_of(work, PREPARED, settings, name, seed=seed)
+    manifest = fold_model_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
-    manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
-    member = replace(settings.members[name], tuned_folds=tuned_folds)
-    depends = fold_model_dependencies(work, PREPARED, settings, member, fold)
-    write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
-    views = fold_views_path(work, name, fold)
+    manifest.with_name("weights.npz").write_bytes(f"{run.digest} {fold}".encode())
+    write_manifest(manifest, fold_model_dependencies(run, fold), [manifest.with_name("weights.npz")], {}, {})
+    views = fold_views_path(run, settings, fold)
     files = [views.with_name("oof.npz"), views.with_name("test.npz")]
     for file, rows in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
         ids = INDEX.loc[rows, "id"].to_numpy(str)
-        ViewPredictions(ids, ("identity",), np.full((len(ids), 1, 2), 0.5, np.float16)).save(file)
-    write_manifest(views, views_dependencies(work, PREPARED, settings, name, fold), files, {}, {})
+        probs = np.tile(np.array([probability, 1 - probability], np.float16), (len(ids), 1, 1))
+        ViewPredictions(ids, ("identity",), probs).save(file)
+    write_manifest(views, views_dependencies(run, settings, fold), files, {}, {})
+
+
+def write_member(work: Path, settings: Params, name: str, probability: float = 0.5, seed: int = 0) -> None:
+    for fold in range(FOLDS):
+        write_model(work, settings, name, fold, probability, seed)
+
+
+def settings_with(changes: str) -> Params:
+    return params(f"prepare.folds=3 predict.views=[identity] {changes}")
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     for name in SETTINGS.members:
-        for fold in range(FOLDS):
-            write_model(tmp_path, SETTINGS, name, fold)
+        write_member(tmp_path, SETTINGS, name)
     return tmp_path
 
 
-def tuned_folds(work: Path, settings: Params) -> tuple[int, ...]:
-    return load_predictions(work, settings, PREPARED, prediction_sources(work, settings, PREPARED, False)).tuned_folds
+def load(work: Path, settings: Params) -> EnsembleInputs:
+    return load_predictions(work, settings, PREPARED, prediction_sources(work, settings, PREPARED, False))
 
 
-def test_tuned_folds_are_those_of_the_models_not_of_the_current_parameters(work: Path) -> None:
-    assert tuned_folds(work, SETTINGS) == ()
-    write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
-    write_model(work, SETTINGS, "mobilenet", 0, tuned_folds=(0,))
-    for changes in ("tune.trials=0", "tune.trials=9 tune.folds=[0,1]"):
-        assert tuned_folds(work, params(f"prepare.folds=3 predict.views=[identity] {changes}")) == (0, 2)
+def test_tuned_folds_are_those_of_the_models_not_of_the_current_study_settings(work: Path) -> None:
+    assert load(work, SETTINGS).tuned_folds == ()
+    tuned = settings_with("members.cnn.tuned_folds=[2] members.mobilenet.tuned_folds=[0]")
+    for name in tuned.members:
+        write_member(work, tuned, name)
+    assert load(work, tuned).tuned_folds == (0, 2) and load(work, SETTINGS).tuned_folds == ()
+    assert load(work, settings_with("tune.trials=9 tune.folds=[0,1]")).tuned_folds == ()
 
 
 def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(work: Path) -> None:
     before = digest_of(prediction_sources(work, SETTINGS, PREPARED, False))
     write_model(work, SETTINGS, "cnn", 1)
     assert digest_of(prediction_sources(work, SETTINGS, PREPARED, False)) == before
-    write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
-    assert digest_of(prediction_sources(work, SETTINGS, PREPARED, False)) != before
+    tuned = settings_with("members.cnn.tuned_folds=[2]")
+    write_member(work, tuned, "cnn")
+    assert digest_of(prediction_sources(work, tuned, PREPARED, False)) != before
 
 
-def test_the_tuned_folds_are_those_of_the_model_that_predicted(work: Path) -> None:
-    write_model(work, SETTINGS, "cnn", 1, tuned_folds=(2,))
-    manifest = fold_model_path(
-        work, "cnn", 1
-    )  # trained again without tuning, but its predictions are still the old ones
-    untuned = fold_model_dependencies(work, PREPARED, SETTINGS, SETTINGS.members["cnn"], 1)
-    write_manifest(manifest, untuned, [manifest.with_name("weights.npz")], {}, {})
-    assert tuned_folds(work, SETTINGS) == (2,)
+def test_fold_models_of_other_parameters_are_missing_and_never_mixed_in(work: Path) -> None:
+    other = settings_with("members.cnn.train.learning_rate=0.5")
+    write_model(work, other, "cnn", 1, probability=0.9)
+    with pytest.raises(UserError, match=r"predictions of cnn fold 0, cnn fold 2 are missing; `make train predict`"):
+        prediction_sources(work, other, PREPARED, False)
+    partial = load_predictions(work, SETTINGS, PREPARED, prediction_sources(work, SETTINGS, PREPARED, True))
+    assert np.all(partial.oof["cnn"].probs == 0.5) and partial.predicted_folds == (0, 1, 2)
 
 
-def test_predictions_without_tuned_folds_are_an_error(work: Path) -> None:
-    views = fold_views_path(work, "cnn", 1)
-    depends = views_dependencies(work, PREPARED, SETTINGS, "cnn", 1)
-    del depends["tuned_folds"]
-    write_manifest(views, depends, [views.with_name("oof.npz"), views.with_name("test.npz")], {}, {})
-    with pytest.raises(UserError, match=r"predictions of cnn fold 1 are of other data, or of an earlier version"):
-        prediction_sources(work, SETTINGS, PREPARED, False)
+def test_views_that_were_not_predicted_are_missing(work: Path) -> None:
+    with pytest.raises(UserError, match=r"predictions of cnn fold 0, .* are missing"):
+        prediction_sources(work, settings_with("predict.views=[identity,flip_lr]"), PREPARED, False)
+    assert load(work, SETTINGS).oof["cnn"].views == ("identity",)
+
+
+def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) -> None:
+    settings = settings_with("members.cnn.seeds=3")
+    assert runs_of(work, PREPARED, settings, "cnn")[0].digest == run_of(work, PREPARED, SETTINGS, "cnn").digest
+    write_member(work, settings, "cnn", 0.25, seed=1)
+    with pytest.raises(UserError, match=r"predictions of cnn seed 9 fold 0"):
+        prediction_sources(work, settings, PREPARED, False)
+    write_member(work, settings, "cnn", 0.75, seed=2)
+    inputs = load(work, settings)
+    assert list(inputs.oof) == ["cnn", "mobilenet"]
+    for predictions in (inputs.oof["cnn"], inputs.test["cnn"]):
+        np.testing.assert_allclose(predictions.probs[:, 0, 0], (0.5 + 0.25 + 0.75) / 3, atol=1e-3)
+
+
+def test_blend_members_selects_members_and_stored_runs_without_their_deletion(work: Path) -> None:
+    other = settings_with("members.cnn.train.learning_rate=0.5")
+    write_member(work, other, "cnn", 0.75)
+    label = run_of(work, PREPARED, other, "cnn").label
+    assert list(load(work, settings_with("blend.members=[mobilenet]")).oof) == ["mobilenet"]
+    inputs = load(work, settings_with(f"blend.members='[cnn, {label}]'"))
+    assert [inputs.oof[name].probs[0, 0, 0] for name in ("cnn", label)] == [0.5, 0.75]
+    with pytest.raises(UserError, match=r"cnn@0000: 0 runs were found, expected one; .*stored runs: .*cnn@"):
+        load(work, settings_with("blend.members=['cnn@0000']"))
+
+
+def test_predictions_of_other_data_are_an_error(work: Path) -> None:
+    label = run_of(work, PREPARED, SETTINGS, "cnn").label
+    changed = replace(PREPARED, digest="e" * 64)
+    with pytest.raises(UserError, match=rf"its run {label} is of other data"):
+        prediction_sources(work, settings_with(f"blend.members=['{label}']"), changed, False)

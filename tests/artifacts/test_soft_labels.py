@@ -1,6 +1,9 @@
 """Every soft label comes from a teacher that was not trained on the student's held-out fold."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -8,6 +11,7 @@ import pytest
 from world import params
 
 from competition.artifacts.dependencies import model_path, soft_labels_path
+from competition.artifacts.runs import Run
 from competition.artifacts.soft_labels import load_soft_labels
 from competition.config.params import ExcludedFolds, Params
 from competition.config.params_file import ancestors
@@ -50,15 +54,28 @@ def probability_of(model: ExcludedFolds) -> float:
 def work(tmp_path: Path) -> Path:
     folds = INDEX["fold"].to_numpy()
     for fold in range(FOLDS):
-        save(soft_labels_path(tmp_path, "cnn", fold).with_name("soft.npz"), folds != fold, probability_of(fold))
+        save(soft_labels_path(run_in(tmp_path, "cnn"), fold).with_name("soft.npz"), folds != fold, probability_of(fold))
     for pair in ((0, 1), (0, 2), (1, 2)):
-        save(model_path(tmp_path, "cnn", pair).with_name("oof.npz"), np.isin(folds, pair), probability_of(pair))
+        oof = model_path(run_in(tmp_path, "cnn"), pair).with_name("oof.npz")
+        save(oof, np.isin(folds, pair), probability_of(pair))
     return tmp_path
 
 
-def label_by_fold(work: Path, settings: Params, fold: ExcludedFolds) -> dict[int, float]:
-    """Fold of the rows -> the soft label of their first class."""
-    table = load_soft_labels(work, PREPARED, FOLDS, settings.members["mobilenet"], fold)
+def run_in(work: Path, name: str) -> Run:
+    """A run without teachers, by the name of its member."""
+    member = params().members["cnn"]
+    return Run(name, member, FOLDS, {}, name, work / "members" / name / "0123456789ab", {}, name)
+
+
+def label_by_fold(
+    work: Path, settings: Params, fold: ExcludedFolds, runs_of: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> dict[int, float]:
+    """Fold of the rows -> the soft label of their first class.  runs_of: teacher -> names of its runs, if there are several."""
+    member = settings.members["mobilenet"]
+    teachers = {
+        teacher: tuple(run_in(work, name) for name in runs_of.get(teacher, [teacher])) for teacher in member.teacher
+    }
+    table = load_soft_labels(PREPARED, replace(run_in(work, "mobilenet"), member=member, teachers=teachers), fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
     labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
     assert len(table.ids) == 3 * len(labels)
@@ -85,12 +102,15 @@ def test_nested_takes_the_label_of_a_row_from_the_model_without_its_fold_and_the
 
 def test_several_teachers_are_averaged_by_id(work: Path) -> None:
     rows = INDEX["fold"].to_numpy() != 1
-    save(soft_labels_path(work, "wide", 1).with_name("soft.npz"), rows, 0.8)
+    save(soft_labels_path(run_in(work, "wide"), 1).with_name("soft.npz"), rows, 0.8)
     settings = params(
         "prepare.folds=3 members.wide='{architecture: cnn, image_size: 32, alpha: 1.0, weights: none}' "
         "members.mobilenet.teacher='[cnn, wide]'"
     )
     assert label_by_fold(work, settings, 1) == {0: 0.5, 2: 0.5}
+    save(soft_labels_path(run_in(work, "wide2"), 1).with_name("soft.npz"), rows, 0.4)
+    # A teacher with two seeds counts as one: (0.2 + (0.8 + 0.4) / 2) / 2.
+    assert label_by_fold(work, settings, 1, {"wide": ["wide", "wide2"]}) == {0: 0.4, 2: 0.4}
 
 
 def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains(work: Path) -> None:

@@ -205,3 +205,10 @@ def test_webp_and_gif_images_are_written_so_that_all_decoders_agree(helpers, tmp
         pillow_pixels = images.decode(encoded_images[image_id], 40, "squash")
         assert np.abs(images.decode(data, 40, "squash").astype(int) - pillow_pixels).mean() < 1
         assert tensorflow_pixels.shape == (40, 48, 3)
+
+
+def test_the_features_of_an_example_are_written_in_one_order() -> None:
+    """Protobuf writes a map in an order that differs between processes unless it is told not to."""
+    serialized = records.example("an id", b"pixels", 3)
+    positions = [serialized.index(name) for name in (b"class", b"id", b"image")]
+    assert positions == sorted(positions)

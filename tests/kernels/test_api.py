@@ -25,7 +25,7 @@ import pathlib, sys, time
 from competition.artifacts.manifest import write_manifest
 data, folds = pathlib.Path(sys.argv[1]), sys.argv[2:]
 for fold in folds:
-    folder = pathlib.Path("work/flowers/members/cnn") / f"fold{fold}"
+    folder = pathlib.Path("work/flowers/members/cnn/0123456789ab") / f"fold{fold}"
     if (folder / "manifest.json").exists():
         print(f"fold {fold}: current", flush=True)
         continue
@@ -39,7 +39,7 @@ for fold in folds:
     write_manifest(folder / "manifest.json", {"fold": fold}, [folder / "weights.npz"], {}, {})
     print(f"fold {fold}: trained", flush=True)
 """
-COLLECT = ("work/*/members/*/fold*",)
+COLLECT = ("work/*/members/*/*/fold*",)
 KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flowers", datasets=(), seconds=600)
 
 
@@ -83,7 +83,7 @@ def pack_results(root, folder):
 
 
 def folds(work):
-    manifests = sorted((work / "work/flowers/members/cnn").glob("fold*/manifest.json"))
+    manifests = sorted((work / "work/flowers/members/cnn").glob("*/fold*/manifest.json"))
     return [path.parent.name for path in manifests if files_intact(path, read_manifest(path))]
 
 
@@ -93,7 +93,10 @@ def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, 
     assert (version.owner, version.slug, version.version, outcome.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
     assert [log.count(f"fold {n}: trained") for n in "01"] == [1, 1]  # no line is repeated
     merged = import_results(client, kernel_plan, version, tmp_path / "here", tmp_path / "pulled")
-    assert merged.taken == ("work/flowers/members/cnn/fold0", "work/flowers/members/cnn/fold1")
+    assert merged.taken == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+        "work/flowers/members/cnn/0123456789ab/fold1",
+    )
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
     request = kaggle.kernels["ada/goldfold-flowers"][0].request
     assert (request["isPrivate"], request["competitionDataSources"]) == (True, ["flowers"])
@@ -101,7 +104,7 @@ def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, 
 
 
 def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path):
-    here = tmp_path / "here" / "work/flowers/members/cnn/fold0"
+    here = tmp_path / "here" / "work/flowers/members/cnn/0123456789ab/fold0"
     here.mkdir(parents=True)
     (here / "weights.npz").write_bytes(b"mine")
     write_manifest(here / "manifest.json", {"fold": "0"}, [here / "weights.npz"], {}, {})
@@ -109,7 +112,10 @@ def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path)
     merged = import_results(
         client, kernel_plan, push_and_follow(client, kernel_plan)[0], tmp_path / "here", tmp_path / "pulled"
     )
-    assert (merged.taken, merged.kept) == (("work/flowers/members/cnn/fold2",), ("work/flowers/members/cnn/fold0",))
+    assert (merged.taken, merged.kept) == (
+        ("work/flowers/members/cnn/0123456789ab/fold2",),
+        ("work/flowers/members/cnn/0123456789ab/fold0",),
+    )
     assert (here / "weights.npz").read_bytes() == b"mine"
 
 
@@ -119,7 +125,10 @@ def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path)
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
-    assert (merged.taken, merged.partial) == (("work/flowers/members/cnn/fold0",), ("work/flowers/members/cnn/fold9",))
+    assert (merged.taken, merged.partial) == (
+        ("work/flowers/members/cnn/0123456789ab/fold0",),
+        ("work/flowers/members/cnn/0123456789ab/fold9",),
+    )
     packed = pack_results(tmp_path / "here", tmp_path / "carried")
     kernels.upload_dataset(client, "ada/goldfold-carried", packed, "fold 0", 20)
     second_plan = plan("0", "1", run="run-2")
@@ -138,7 +147,9 @@ def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client
     assert "fold 8: broken" in log
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).taken == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+    )
 
 
 def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, client, tmp_path):
@@ -278,7 +289,7 @@ def damage_output(folder, damage):
     elif damage == "absent":
         pack.unlink()
     elif damage == "path outside the folder":
-        content["units"][0]["unit"] = "../../evil/members/cnn/fold0"
+        content["units"][0]["unit"] = "../../evil/members/cnn/0123456789ab/fold0"
         listing.write_text(json.dumps(content))
     elif damage == "unexpected unit":
         content["units"][0]["unit"] = "competition"
@@ -301,13 +312,15 @@ def damage_output(folder, damage):
     ],
 )
 def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, damage, message):
-    fold = tmp_path / "there/work/flowers/members/cnn/fold0"
+    fold = tmp_path / "there/work/flowers/members/cnn/0123456789ab/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
     write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
     pack_results(tmp_path / "there", tmp_path / "pulled")
     undamaged = kernel_results.read_output(tmp_path / "pulled", "carried", "it")
-    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200).taken == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200).taken == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+    )
     damage_output(tmp_path / "pulled", damage)
     with pytest.raises(UserError, match=message):
         kernel_results.merge(
@@ -320,7 +333,9 @@ def test_the_output_is_that_of_the_pushed_version_not_of_the_newest(kaggle, clie
     first, second = plan("0", run="one"), plan("1", run="two")
     version, _, _ = push_and_follow(client, first)
     assert push_and_follow(client, second)[0].version == 2
-    assert kernel_results.pull(client, version, "one", tmp_path / "pulled").units == ("work/flowers/members/cnn/fold0",)
+    assert kernel_results.pull(client, version, "one", tmp_path / "pulled").units == (
+        "work/flowers/members/cnn/0123456789ab/fold0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -357,7 +372,7 @@ def test_a_notebook_gives_the_same_result_as_the_script(tmp_path):
     assert cells[0]["cell_type"] == "markdown"
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/fold3",)
+    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/0123456789ab/fold3",)
 
 
 def test_a_project_larger_than_kaggle_accepts_is_an_error():
@@ -391,12 +406,12 @@ def test_a_kernel_that_outlasts_the_waiting_time_is_reported_as_running(kaggle, 
 
 @pytest.mark.parametrize("damage", ["none", "flipped", "absent", "path outside the folder"])
 def test_a_kernel_resumes_only_from_complete_results(tmp_path, damage):
-    fold = tmp_path / "there/work/flowers/members/cnn/fold0"
+    fold = tmp_path / "there/work/flowers/members/cnn/0123456789ab/fold0"
     fold.mkdir(parents=True)
     (fold / "weights.npz").write_bytes(bytes(1000))
     pack_results(tmp_path / "there", tmp_path / "inputs/carried")
     if damage != "none":
         damage_output(tmp_path / "inputs/carried", damage)
     restored = restore(tmp_path / "inputs", tmp_path / "root")
-    assert restored == (["work/flowers/members/cnn/fold0"] if damage == "none" else [])
+    assert restored == (["work/flowers/members/cnn/0123456789ab/fold0"] if damage == "none" else [])
     assert len(list(tmp_path.rglob("weights.npz"))) == (2 if damage == "none" else 1)

@@ -1,13 +1,18 @@
 """What the request for a submission from a notebook depends on, and how the submission is imported."""
 
 import hashlib
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from world import params
 
 from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest
+from competition.artifacts.runs import Run
 from competition.config.errors import UserError
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared
 from competition.kaggle.submit import read_kernel_submission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
@@ -18,8 +23,20 @@ CSV = b"id,label\na,1\n"
 PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
 
 
-def write_fold_model(work, name, fold, weights):
-    manifest = fold_model_path(work, name, fold)
+PREPARED = Prepared(
+    Path("data"),
+    Competition("x", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1")),
+    pd.DataFrame(),
+    "d",
+)
+
+
+def run_in(work, settings):
+    return Run("cnn", settings.members["cnn"], 2, {}, "", work / "members" / "cnn" / "0123456789ab", {}, "cnn")
+
+
+def write_fold_model(run, fold, weights):
+    manifest = fold_model_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})
@@ -45,7 +62,7 @@ def write_kernel_output(folder, content):
 
 
 def import_target(folder):
-    return ImportTarget(folder / "work" / "digits", folder / "submissions", params(), (), None, lambda line: None)
+    return ImportTarget(folder / "work" / "digits", folder / "submissions", params(), (), PREPARED, lambda line: None)
 
 
 def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp_path):
@@ -71,20 +88,22 @@ def test_a_submission_that_is_not_in_its_ledger_is_not_imported(tmp_path):
 
 
 def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path):
-    local_params = params("prepare.folds=2")
+    run = run_in(tmp_path, params("prepare.folds=2"))
+
+    def digest(changes=""):
+        local_params = params(f"prepare.folds=2 {changes}")
+        return kernel_work.submission_request_digest({name: [run] for name in local_params.members}, local_params)
+
     for fold in range(2):
-        write_fold_model(tmp_path, "cnn", fold, b"one")
-    first = kernel_work.submission_request_digest(tmp_path, local_params)
-    assert (
-        kernel_work.submission_request_digest(tmp_path, params("prepare.folds=2 kaggle.tries=2 device.retries=1"))
-        == first
-    )
-    assert kernel_work.submission_request_digest(tmp_path, params("prepare.folds=2 blend.rounds=3")) != first
-    write_fold_model(tmp_path, "cnn", 1, b"other")
-    assert kernel_work.submission_request_digest(tmp_path, local_params) != first
+        write_fold_model(run, fold, b"one")
+    first = digest()
+    assert digest("kaggle.tries=2 device.retries=1 blend.name=mine") == first
+    assert digest("blend.rounds=3") != first and digest("competition.metric=accuracy") != first
+    write_fold_model(run, 1, b"other")
+    assert digest() != first
 
 
 def test_external_predictions_cannot_be_part_of_a_kernel_submission(tmp_path):
     local_params = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
     with pytest.raises(UserError, match=r"members.torch.predictions are local files"):
-        kernel_work.submission_request_digest(tmp_path, local_params)
+        kernel_work.submission_request_digest({}, local_params)

@@ -15,19 +15,17 @@ EXTERNAL_MEMBER = "  torch:\n    predictions: {{oof: {0}/oof.csv, test: {0}/test
 
 
 def scores(workspace: Workspace) -> dict[str, object]:
-    content: dict[str, object] = json.loads((workspace.work / "blend" / "scores.json").read_text())
+    content: dict[str, object] = json.loads((workspace.blend / "scores.json").read_text())
     return content
 
 
 def add_external_member(workspace: Workspace, folds: str = "") -> None:
     """Add the external member torch: the predictions of `wide`, with its out-of-fold rows as CSV in reverse order."""
-    parts = [
-        ViewPredictions.load(workspace.work / "members" / "wide" / f"fold{k}" / "views" / "oof.npz") for k in range(3)
-    ]
+    parts = [ViewPredictions.load(workspace.views("wide", k) / "oof.npz") for k in range(3)]
     ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.view("identity") for p in parts])
     table = pd.DataFrame(probs[::-1], columns=load_prepared(workspace.work / "data").competition.classes)
     table.assign(id=ids[::-1]).to_csv(workspace.folder / "oof.csv", index=False)
-    test = ViewPredictions.load(workspace.work / "members" / "wide" / "fold0" / "views" / "test.npz")
+    test = ViewPredictions.load(workspace.views("wide", 0) / "test.npz")
     np.savez(workspace.folder / "test.npz", ids=test.ids, probs=test.view("identity"))
     lines = workspace.params.read_text().splitlines(keepends=True)
     position = next(n for n, line in enumerate(lines) if line.startswith("predict:"))
@@ -43,7 +41,7 @@ def test_an_external_member_is_part_of_the_blend_and_is_not_trained(workspace: W
         assert "made again" not in workspace.do(stage) and workspace.weights() == before
     output = workspace.do("blend")
     assert "torch: folds unknown" in output and set(scores(workspace)["members"]) == {"slim", "wide", "torch"}  # type: ignore[call-overload]
-    assert set(Chain.load(workspace.work / "blend" / "chain.json").blend.weights) == {"slim", "wide", "torch"}
+    assert set(Chain.load(workspace.blend / "chain.json").blend.weights) == {"slim", "wide", "torch"}
     digest = output.partition("set predictions.folds: ")[2].split()[0]
     (workspace.folder / "params.yaml").write_text(
         workspace.params.read_text().replace("test.npz}", f"test.npz, folds: {digest}}}")
@@ -58,7 +56,7 @@ def test_an_external_member_is_part_of_the_blend_and_is_not_trained(workspace: W
 def test_test_files_of_fold_models_are_averaged_and_predictions_that_are_not_out_of_fold_are_reported(
     workspace: Workspace,
 ) -> None:
-    views = [workspace.work / "members" / "wide" / f"fold{k}" / "views" for k in range(3)]
+    views = [workspace.views("wide", k) for k in range(3)]
     for k, folder in enumerate(views):
         test = ViewPredictions.load(folder / "test.npz")
         np.savez(workspace.folder / f"test{k}.npz", ids=test.ids, probs=test.view("identity"))
@@ -67,7 +65,7 @@ def test_test_files_of_fold_models_are_averaged_and_predictions_that_are_not_out
     text = workspace.params.read_text().replace(f"test: {workspace.folder}/test.npz", f"test: [{files}]")
     workspace.params.write_text(text)
     assert "not out-of-fold?" not in workspace.do("blend")
-    before = json.loads((workspace.work / "blend" / "manifest.json").read_text())["depends"]["predictions"]["torch"]
+    before = json.loads((workspace.blend / "manifest.json").read_text())["depends"]["predictions"]["torch"]
     assert len(before["test"].split(",")) == 3
 
     prepared = load_prepared(workspace.work / "data")
@@ -79,7 +77,7 @@ def test_test_files_of_fold_models_are_averaged_and_predictions_that_are_not_out
 
 
 def test_view_costs_matter_only_for_a_limit_in_seconds(workspace: Workspace) -> None:
-    manifests = sorted(workspace.work.glob("members/*/fold*/views/manifest.json"))
+    manifests = sorted(workspace.work.glob("members/*/*/fold*/views/*/manifest.json"))
     costs = [json.loads(file.read_text())["result"]["seconds_per_1000"] for file in manifests]
     assert all(cost.keys() == {"identity", "shift_up"} and min(cost.values()) > 0 for cost in costs)
 
@@ -93,7 +91,7 @@ def test_view_costs_matter_only_for_a_limit_in_seconds(workspace: Workspace) -> 
     assert "blend: current" in workspace.do("blend")
     limited = "policy.seconds_limit=2"
     workspace.do("blend", sets=limited)
-    policies = Chain.load(workspace.work / "blend" / "chain.json").policies
+    policies = Chain.load(workspace.blend / "chain.json").policies
     assert {view for policy in policies.values() for view in policy} == {"identity"}
     assert "blend: current" in workspace.do("blend", sets=limited)
     set_view_seconds(10.0)
@@ -107,9 +105,9 @@ def test_view_costs_matter_only_for_a_limit_in_seconds(workspace: Workspace) -> 
 
 
 def test_test_rows_must_have_the_views_of_the_scored_chain(workspace: Workspace) -> None:
-    assert scores(workspace)["chain"] == Chain.load(workspace.work / "blend" / "chain.json").digest()
+    assert scores(workspace)["chain"] == Chain.load(workspace.blend / "chain.json").digest()
     for fold in range(3):
-        file = workspace.work / "members" / "wide" / f"fold{fold}" / "views" / "test.npz"
+        file = workspace.views("wide", fold) / "test.npz"
         test = ViewPredictions.load(file)
         ViewPredictions(test.ids, ("identity", "shift_down"), test.probs).save(file)
     error = workspace.refused("blend", "--force")
@@ -123,18 +121,22 @@ def test_a_seed_study_is_used_to_judge_later_gains(workspace: Workspace) -> None
     (first,) = (file.stem for file in workspace.submissions.glob("*.csv"))
     quick = "train.epochs=1"  # a study of a member trained for one epoch
     assert "blend, table and compare use this spread" in workspace.do("noise", "--member=slim", "--seeds=2", sets=quick)
-    study = json.loads((workspace.work / "noise" / "slim.json").read_text())
-    assert study["spread"] > 0 and len(study["scores"]) == 2
+    (path,) = workspace.work.glob("noise/slim/*.json")
     output = workspace.do("blend")
     assert "slim: its seed study is of other parameters or data" in output and "other seeds" not in output
-    output = workspace.do("blend", sets=f"{quick} blend.methods=[best]")
+    output = workspace.do("noise", "--member=slim", "--seeds=2")
+    assert "noise slim seed 7: current, run slim@" in output  # the fold models of `make train`
+    (path,) = set(workspace.work.glob("noise/slim/*.json")) - {path}
+    study = json.loads(path.read_text())
+    assert study["spread"] > 0 and len(study["scores"]) == 2
+    output = workspace.do("blend", sets="blend.methods=[best]")
     assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not measured: wide" in output
     assert "(other seeds ± " in output.partition("over equal weights")[2].partition("\n")[0]
     (second,) = {file.stem for file in workspace.submissions.glob("*.csv")} - {first}
-    compared = workspace.do("compare", f"--a={first}", f"--b={second}", sets=quick)
+    compared = workspace.do("compare", f"--a={first}", f"--b={second}")
     # slim has half the weight in one blend and none in the other.
     assert f"(other seeds ± {study['spread'] / 2:.4f})" in compared
-    assert "other seeds ±" in workspace.do("table", sets=quick)
+    assert "other seeds ±" in workspace.do("table")
 
 
 def test_the_effect_of_views_is_reported_for_each_member(workspace: Workspace) -> None:
@@ -151,7 +153,7 @@ def test_the_effect_of_views_is_reported_for_each_member(workspace: Workspace) -
 def test_every_mixing_of_views_leads_to_a_submission(workspace: Workspace, mixing: str) -> None:
     ranks = " policy.by=metric blend.mixing=rank" if mixing == "rank" else ""
     workspace.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
-    assert Chain.load(workspace.work / "blend" / "chain.json").view_mixing == mixing
+    assert Chain.load(workspace.blend / "chain.json").view_mixing == mixing
     if ranks:
         assert "with policy.mixing rank, which gives no probabilities" in workspace.refused(
             "blend", sets="policy.mixing=rank"

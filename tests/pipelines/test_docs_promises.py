@@ -7,6 +7,7 @@ from world import ROOT, params
 
 from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest
+from competition.artifacts.runs import Run
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
 from pipelines import download
@@ -33,11 +34,12 @@ def test_in_a_kaggle_notebook_the_attached_folder_is_used_without_a_download(tmp
 
 def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(tmp_path) -> None:
     parameters = params("prepare.folds=2")
+    run = Run("cnn", parameters.members["cnn"], 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
-        file = fold_model_path(tmp_path, "cnn", fold).parent / name
+        file = fold_model_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
-    units = kernel_work.units_to_resume(tmp_path, parameters, parameters.members, {"cnn": [0, 1]})
+    units = kernel_work.units_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
     assert [unit.split("/")[-1] for unit in units] == ["fold0"]
 
 
@@ -46,14 +48,14 @@ def test_results_that_differ_from_the_bucket_are_overwritten_only_with_force(tmp
     workspace.params.write_text(f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
     sets = f"storage.bucket={tmp_path}/bucket"
     local_folder, bucket_folder = (
-        folder / "members/cnn/fold0" for folder in (workspace.work, tmp_path / "bucket" / "small")
+        folder / "members/cnn/0123456789ab/fold0" for folder in (workspace.work, tmp_path / "bucket" / "small")
     )
     for folder, text in ((local_folder, "local"), (bucket_folder, "remote")):
         folder.mkdir(parents=True)
         (folder / "weights.npz").write_text(text)
         write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
     output = workspace.do("bucket", sets=sets)
-    assert "1 results differ and were left unchanged on both sides (members/cnn/fold0)" in output
+    assert "1 results differ and were left unchanged on both sides (members/cnn/0123456789ab/fold0)" in output
     assert [(folder / "weights.npz").read_text() for folder in (local_folder, bucket_folder)] == ["local", "remote"]
     workspace.do("bucket", "--force", sets=sets)
     assert [(folder / "weights.npz").read_text() for folder in (local_folder, bucket_folder)] == ["local", "local"]

@@ -31,12 +31,12 @@ def test_every_row_has_one_prediction(finished: Workspace) -> None:
     train, test = ids_of(finished, "train"), ids_of(finished, "test")
     assert len(train) > 1_000 and len(test) > 400  # neither divides by the batch of 100
     for member in MEMBERS:
-        views = [finished.work / "members" / member / f"fold{fold}" / "views" for fold in FOLDS]
+        views = [finished.views(member, fold) for fold in FOLDS]
         oof = [ViewPredictions.load(folder / "oof.npz") for folder in views]
         assert sorted(name for fold in oof for name in fold.ids) == sorted(train)
         for folder in views:
             assert ViewPredictions.load(folder / "test.npz").ids.tolist() == test
-    assert sorted(load_scores(finished.work / "blend" / "test.npz")[0]) == sorted(test)
+    assert sorted(load_scores(finished.blend / "test.npz")[0]) == sorted(test)
 
 
 def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Workspace) -> None:
@@ -52,7 +52,7 @@ def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Worksp
 
 
 def test_the_honest_score_is_far_above_chance(finished: Workspace) -> None:
-    scores = json.loads((finished.work / "blend" / "scores.json").read_text())
+    scores = json.loads((finished.blend / "scores.json").read_text())
     assert scores["honest"] > 0.4 and scores["standard_error"] > 0  # chance is 0.1
 
 
@@ -75,14 +75,14 @@ def interrupted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -
     workspace = new_workspace(tmp_path_factory.mktemp("interrupted"))
     for stage in ("download", "prepare", "resolve"):
         workspace.do(stage)
-    stopped = workspace.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
+    stopped = workspace.stopped(signal.SIGTERM, "members/slim/*/fold0/checkpoints/*.json", "train")
     assert stopped.code == 143, stopped
     assert "resumes from it" in stopped.out
-    assert any(workspace.work.glob("members/slim/fold0/checkpoints/*.json")) and workspace.weights() == {}
-    killed = workspace.stopped(signal.SIGKILL, "members/slim/fold1/checkpoints/*.json", "train")
+    assert any(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json")) and workspace.weights() == {}
+    killed = workspace.stopped(signal.SIGKILL, "members/slim/*/fold1/checkpoints/*.json", "train")
     assert killed.code == -signal.SIGKILL, killed
     assert list(workspace.weights()) == ["slim/fold0"]
-    weights = workspace.work / "members" / "slim" / "fold0" / "weights.npz"
+    weights = workspace.fold("slim", 0) / "weights.npz"
     before = weights.stat().st_mtime_ns
     for stage in ("train", "predict", "blend"):
         workspace.do(stage)
@@ -95,7 +95,7 @@ def test_a_run_that_was_stopped_and_killed_ends_with_the_same_weights(
 ) -> None:
     assert interrupted.weights() == finished.weights()
     assert len(finished.weights()) == len(set(finished.weights().values())) == 6
-    for file in finished.work.glob("members/*/fold*/history.csv"):
+    for file in finished.work.glob("members/*/*/fold*/history.csv"):
         assert (interrupted.work / file.relative_to(finished.work)).read_bytes() == file.read_bytes()
 
 
@@ -113,12 +113,27 @@ def test_force_trains_the_selected_fold_model_again_and_no_other(workspace: Work
     assert "made again (FORCE=1)" in output
     after = workspace.files()
     changed = {path for path in after if after[path] != before.get(path)}
-    assert {Path(path).parent.as_posix() for path in changed} == {"work/small/members/wide/fold2"}
+    fold = workspace.fold("wide", 2).relative_to(workspace.folder)
+    assert {Path(path).parent for path in changed} == {fold}
     assert workspace.weights() == old  # the same weights, although it was the first model built in this process
 
 
+def test_a_kill_while_a_fold_model_is_trained_again_leaves_the_earlier_one_in_use(workspace: Workspace) -> None:
+    before = workspace.files()
+    forced = ("train", "--member", "slim", "--fold", "0", "--force")
+    killed = workspace.stopped(signal.SIGKILL, "members/slim/*/again/fold0/checkpoints/*.json", *forced)
+    assert killed.code == -signal.SIGKILL, killed
+    assert "train slim: folds 0, 1, 2 current" in workspace.do("train")
+    assert "current" in workspace.do("predict") and "blend: current" in workspace.do("blend")
+    after = workspace.files()
+    assert {path: after[path] for path in before} == before
+    assert "made again (FORCE=1)" in workspace.do(*forced)  # it continues from the checkpoint
+    assert not list(workspace.work.glob("members/slim/*/again"))
+    assert "current" in workspace.do("predict")  # equal weights, so their predictions are kept
+
+
 def test_a_missing_fold_is_named_with_the_command_that_trains_it(workspace: Workspace) -> None:
-    shutil.rmtree(workspace.work / "members" / "wide" / "fold2")
+    shutil.rmtree(workspace.fold("wide", 2))
     error = workspace.refused("predict")
     assert "member wide lacks fold 2 (not trained)" in error and "`make train MEMBER=wide FOLD=2`" in error
     assert "ALLOW_PARTIAL=1" in error
@@ -126,7 +141,7 @@ def test_a_missing_fold_is_named_with_the_command_that_trains_it(workspace: Work
 
 
 def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(workspace: Workspace) -> None:
-    shutil.rmtree(workspace.work / "members" / "wide" / "fold2")
+    shutil.rmtree(workspace.fold("wide", 2))
     workspace.do("predict", "--allow-partial")
     workspace.do("blend", "--allow-partial")
     (file,) = workspace.submissions.glob("*-partial2of3.csv")
@@ -136,7 +151,7 @@ def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(workspace:
 
 
 def test_a_damaged_fold_model_is_reported(workspace: Workspace) -> None:
-    weights = workspace.work / "members" / "slim" / "fold0" / "weights.npz"
+    weights = workspace.fold("slim", 0) / "weights.npz"
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
@@ -146,30 +161,38 @@ def test_a_damaged_fold_model_is_reported(workspace: Workspace) -> None:
 def test_changed_views_repeat_predictions_but_not_training(workspace: Workspace) -> None:
     sets, before = "predict.views=[identity]", workspace.files()
     assert "made again" not in workspace.do("train", sets=sets)
-    output = workspace.do("predict", sets=sets)
-    assert output.count("made again (views: ['identity', 'shift_up'] -> ['identity'])") == 6
-    assert "blend: made again" in workspace.do("blend", sets=sets)
+    workspace.do("predict", sets=sets)
+    assert "blend: current" not in workspace.do("blend", sets=sets)
     after = workspace.files()
     changed = {path for path in before if after[path] != before[path]}
-    repeated = ("/views/", "/blend/", "/blends/", "submissions/")
-    assert changed and all(any(part in path for part in repeated) for path in changed)
-    views = ViewPredictions.load(workspace.work / "members" / "slim" / "fold0" / "views" / "test.npz")
-    assert views.views == ("identity",)
+    assert {Path(path).name for path in changed} <= {"ledger.jsonl", "newest.txt"}  # nothing else is replaced
+    added = after.keys() - before.keys()
+    assert all(any(part in path for part in ("/views/", "/blend/", "/blends/", "submissions/")) for path in added)
+    folders = (workspace.fold("slim", 0) / "views").iterdir()
+    assert {ViewPredictions.load(folder / "test.npz").views for folder in folders} == {
+        ("identity", "shift_up"), ("identity",),
+    }  # fmt: skip
+    assert "current" in workspace.do("predict") and "blend: current" in workspace.do("blend")
+    assert {path for path, state in workspace.files().items() if after.get(path) != state} == {
+        "work/small/blend/newest.txt"
+    }
 
 
 def test_a_changed_blend_repeats_only_the_blend(workspace: Workspace) -> None:
     sets, before = "blend.methods=[best]", workspace.files()
     for stage in ("train", "predict"):
         assert "made again" not in workspace.do(stage, sets=sets)
-    assert "blend: made again (blend.methods" in workspace.do("blend", sets=sets)
+    assert "blend: current" not in workspace.do("blend", sets=sets)
     after = workspace.files()
-    assert all("/blend/" in path or "submissions/" in path for path in before if after[path] != before[path])
+    changed = {Path(path).name for path in before if after[path] != before[path]}
+    assert changed == {"ledger.jsonl", "newest.txt"}
     assert len(ledger(workspace)) == 2
 
 
 def test_changed_training_parameters_are_named(workspace: Workspace) -> None:
     error = workspace.refused("predict", sets="members.wide.train.learning_rate=0.001")
-    assert "member wide lacks fold 0 (member.train.learning_rate: 0.004 -> 0.001)" in error
+    assert "member wide lacks fold 0 (not trained)" in error
+    assert "differs: member.train.learning_rate: 0.004 -> 0.001)" in error
 
 
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
@@ -182,7 +205,7 @@ def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
 def test_two_processes_never_write_the_same_result(workspace: Workspace) -> None:
     from filelock import FileLock
 
-    with FileLock(workspace.work / "blend" / "manifest.lock"):
+    with FileLock(workspace.blend / "manifest.lock"):
         assert "is in use by another run" in workspace.refused("blend", "--force")
     workspace.do("blend", "--force")
 
@@ -234,7 +257,8 @@ def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path)
 def test_tuning_writes_the_values_that_training_uses(workspace: Workspace) -> None:
     sets = "tune.trials=2 train.epochs=1 tune.members=[slim]"
     assert "best of 2 trials" in workspace.do("tune", sets=sets)
-    best = json.loads((workspace.work / "tune" / "slim" / "best.json").read_text())
+    (path,) = workspace.work.glob("tune/slim/*/best.json")
+    best = json.loads(path.read_text())
     assert set(best["values"]) == {"learning_rate", "weight_decay"} and best["trials"] == 2
     assert "tune slim: current" in workspace.do("tune", sets=sets)
     error = workspace.refused("predict", sets=sets)
@@ -252,7 +276,7 @@ runpy.run_module("pipelines.train", run_name="__main__")
     arguments = workspace.command("train", "--member", "slim", "--fold", "0")[3:]
     killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, timeout=400)
     assert killed.returncode == -signal.SIGKILL, killed
-    (newest, _) = sorted(workspace.work.glob("members/slim/fold0/checkpoints/*.json"), reverse=True)
+    (newest, _) = sorted(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"), reverse=True)
     assert len(json.loads(newest.read_text())["history"]) == 4  # all epochs
     workspace.do("train", "--member", "slim", "--fold", "0")
     assert workspace.weights() == {"slim/fold0": finished.weights()["slim/fold0"]}
@@ -260,7 +284,7 @@ runpy.run_module("pipelines.train", run_name="__main__")
 
 
 def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(workspace: Workspace) -> None:
-    checkpoint = workspace.work / "members" / "slim" / "fold1" / "checkpoints" / "step-00000020.json"
+    checkpoint = workspace.fold("slim", 1) / "checkpoints" / "step-00000020.json"
     checkpoint.parent.mkdir()
     checkpoint.write_text("{}")
     assert "current" in workspace.do("train")

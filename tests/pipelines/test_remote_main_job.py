@@ -367,19 +367,20 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
             "resolve", sets=sets, **environment
         )
         old_predictions = {
-            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/fold0/views/*.npz")
+            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/*/fold0/views/*/*.npz")
         }
         reads_before = sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
         fresh_workspace.do("predict", "--force", sets=train_on_gs, **environment)
         assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > reads_before
         assert {
-            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/fold0/views/*.npz")
+            p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/*/fold0/views/*/*.npz")
         } == old_predictions
-        name = "x/small/members/slim/fold0/weights.npz"
+        fold = fresh_workspace.workspace.fold("slim", 0)
+        name = f"x/small/{fold.relative_to(fresh_workspace.workspace.work).as_posix()}/weights.npz"
         gcs.buckets["mine"][name] = gcs.buckets["mine"][name][:-1] + b"?"
-        shutil.rmtree(fresh_workspace.workspace.work / "members" / "slim" / "fold0")
+        shutil.rmtree(fold)
         assert "is not what its manifest says" in fresh_workspace.refused("bucket", sets=sets, **environment)
-        assert not (fresh_workspace.workspace.work / "members" / "slim" / "fold0" / "manifest.json").exists()
+        assert not (fold / "manifest.json").exists()
 
 
 def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:

@@ -16,14 +16,15 @@ from competition.artifacts.dependencies import (
     fold_model_dependencies,
     fold_model_path,
     fold_views_path,
-    tuning_result_path,
     views_dependencies,
 )
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import write_manifest
+from competition.artifacts.runs import Run, run_of
+from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.params_file import load_params
 from competition.data.cache import cache_file
-from competition.data.prepared import Prepared, load_prepared
+from competition.data.prepared import load_prepared
 from competition.ensemble.predictions import ViewPredictions
 from competition.preflight.answers import PreflightResult
 from competition.submission import ledger
@@ -84,13 +85,14 @@ def write_fold_models(workspace: ReportWorkspace) -> None:
     """Write fold models and predictions like `make train predict`: mostly correct, some confidently wrong."""
     params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
     train, test = prepared.part("train"), prepared.part("test")
-    for seed, (name, member) in enumerate(params.members.items()):
+    for seed, name in enumerate(params.members):
+        run = run_of(workspace.work, prepared, params, name)
         rng = np.random.default_rng(seed)
         for fold in range(FOLDS):
             held_out = train[train["fold"] == fold]
             oof = random_predictions(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
             test_predictions = random_predictions(rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test)))
-            manifest = fold_model_path(workspace.work, name, fold)
+            manifest = fold_model_path(run, fold)
             manifest.parent.mkdir(parents=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
@@ -99,10 +101,8 @@ def write_fold_models(workspace: ReportWorkspace) -> None:
             oof.save(manifest.with_name("oof.npz"))
             files = [manifest.with_name(file) for file in ("weights.npz", "history.csv", "oof.npz")]
             result = {"held_out": 0.8125, "epoch": 3, "held_out_last": 0.8125, "loss": 0.7, "seconds": 41.0}
-            write_manifest(
-                manifest, fold_model_dependencies(workspace.work, prepared, params, member, fold), files, result, {}
-            )
-            write_views(workspace, prepared, name, fold, oof, test_predictions)
+            write_manifest(manifest, fold_model_dependencies(run, fold), files, result, {})
+            write_views(workspace, run, fold, oof, test_predictions)
 
 
 def fill_cache(workspace: ReportWorkspace) -> None:
@@ -115,19 +115,15 @@ def fill_cache(workspace: ReportWorkspace) -> None:
 
 
 def write_views(
-    workspace: ReportWorkspace,
-    prepared: Prepared,
-    name: str,
-    fold: int,
-    oof: ViewPredictions,
-    test_predictions: ViewPredictions,
+    workspace: ReportWorkspace, run: Run, fold: int, oof: ViewPredictions, test_predictions: ViewPredictions
 ) -> None:
-    params, manifest = load_params(workspace.params), fold_views_path(workspace.work, name, fold)
+    params = load_params(workspace.params)
+    manifest = fold_views_path(run, params, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     oof.save(manifest.with_name("oof.npz"))
     test_predictions.save(manifest.with_name("test.npz"))
     files = [manifest.with_name("oof.npz"), manifest.with_name("test.npz")]
-    depends = views_dependencies(workspace.work, prepared, params, name, fold)
+    depends = views_dependencies(run, params, fold)
     write_manifest(manifest, depends, files, {"seconds": 2.0}, {})
 
 
@@ -265,20 +261,14 @@ def test_a_blend_of_other_parameters_is_reported(workspace: ReportWorkspace) -> 
 
 
 def test_a_member_predicted_after_the_blend_is_reported(workspace: ReportWorkspace) -> None:
-    prepared = load_prepared(workspace.work / "data")
-    views_manifest = fold_views_path(workspace.work, "wide", 1)
+    params = load_params(workspace.params)
+    run = run_of(workspace.work, load_prepared(workspace.work / "data"), params, "wide")
+    views_manifest = fold_views_path(run, params, 1)
     oof, test_predictions = (ViewPredictions.load(views_manifest.with_name(name)) for name in ("oof.npz", "test.npz"))
-    write_views(
-        workspace,
-        prepared,
-        "wide",
-        1,
-        ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]),
-        test_predictions,
-    )
-    assert "wide was trained or predicted again since the blend was made" in workspace.do("report")
+    write_views(workspace, run, 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), test_predictions)
+    assert "The blend has other fold models or predictions of wide" in workspace.do("report")
     workspace.do("blend")
-    assert "predicted again" not in workspace.do("report")
+    assert "other fold models" not in workspace.do("report")
 
 
 def test_the_scores_of_a_blend_of_other_data_are_shown_with_a_warning_and_without_rows(
@@ -313,13 +303,15 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     (workspace.work / "preflight" / "v5e-8.json").write_text(json.dumps(preflight_results))
     params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
     for name, trained_as in (("wide", "wide"), ("slim", "wide")):
-        study = seed_study_path(workspace.work, name)
-        study.parent.mkdir(exist_ok=True)
         study_digest = seed_study_digest(prepared, params, params.members[trained_as])
+        study = seed_study_path(workspace.work, name, study_digest)
+        study.parent.mkdir(parents=True, exist_ok=True)
         study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
-    best = tuning_result_path(workspace.work, "slim")
+    depends = tuning_dependencies(prepared, params, "slim")
+    best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
-    best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}}))
+    best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
+    write_manifest(best.with_name("manifest.json"), depends, [best], {}, {})
     workspace.do("table")
     workspace.do("report")
     for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.001235"):
@@ -331,7 +323,7 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
 
 def test_after_an_error_the_previous_page_is_kept(workspace: ReportWorkspace) -> None:
     before = workspace.page
-    (workspace.work / "blend" / "honest_oof.npz").write_bytes(b"cut")
+    (workspace.blend / "honest_oof.npz").write_bytes(b"cut")
     assert "not a readable .npz" in workspace.refused("report")
     assert workspace.page == before
     assert not list(workspace.work.glob(".report*"))

@@ -166,4 +166,4 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in process.stdout
     assert "goldfold: no step for 30 s (device.hang_seconds)" in process.stderr
     assert "in unsteady" in process.stderr and "in train_fold" in process.stderr  # the stacks of the hang
-    assert any(workspace.work.glob("members/slim/fold0/checkpoints/*.json"))
+    assert any(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"))

@@ -1,0 +1,125 @@
+"""Digest of the source code that a fold model depends on: what builds it, feeds it and trains it.
+
+Modules are digested as syntax trees without comments, docstrings, annotations and messages of exceptions, so that only
+a change of behaviour counts. The trees are written by this module, because `ast.dump` differs between Python versions:
+a Kaggle kernel must get the same digest as this machine.
+"""
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from competition.artifacts.manifest import sha256
+from competition.config.errors import UserError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+# Modules of competition/ that a fold model depends on.
+DIGESTED = (
+    "artifacts/soft_labels",
+    "data/augment",
+    "data/batches",
+    "data/images",
+    "data/inner_part",
+    "data/rand_augment",
+    "training/engine",
+    "training/engine_jax",
+    "training/engine_tensorflow",
+    "training/engines",
+    "training/initializers",
+    "training/loop",
+    "training/model",
+    "training/optimizer",
+    "training/probe",
+    "training/schedule",
+    "training/trainer",
+)
+
+# Modules of training/ and data/ that do not change a fold model, with the reason.
+IRRELEVANT = {
+    "data/cache": "stores what images.py decodes, unchanged",
+    "data/caveats": "a check, read by people",
+    "data/competition": "types; the content is part of the data digest",
+    "data/duplicates": "decides groups, which are part of the data digest",
+    "data/embedding": "decides groups, which are part of the data digest",
+    "data/folds": "assigns folds, which are part of the data digest",
+    "data/index": "writes the index, which is part of the data digest",
+    "data/label_issues": "a check, after training",
+    "data/leaks": "decides which rows are in the index",
+    "data/prepared": "loads the index",
+    "data/records": "stores image bytes, whose digests are in the index",
+    "data/series": "decides groups, which are part of the data digest",
+    "data/shift": "a check, read by people",
+    "data/stream": "decodes on demand what images.py decodes",
+    "data/adapters/digits": "its rows are part of the data digest",
+    "data/adapters/drawn": "its rows are part of the data digest",
+    "data/adapters/files": "its rows are part of the data digest",
+    "data/adapters/flowers": "its rows are part of the data digest",
+    "data/adapters/folder": "its rows are part of the data digest",
+    "data/adapters/plants": "its rows are part of the data digest",
+    "data/adapters/source": "its rows are part of the data digest",
+    "data/adapters/tables": "its rows are part of the data digest",
+    "training/bench": "measures speed",
+    "training/checkpoint": "stores weights, unchanged",
+    "training/device": "a model counts as the same on any device",
+    "training/fault_tolerance": "a resumed model is the same model",
+    "training/input_stall": "measures speed",
+    "training/tuning": "chooses parameters, which are part of the run digest",
+    "training/view_cost": "measures speed",
+}
+
+
+def code_digest(extra_files: Sequence[Path] = ()) -> str:
+    """Digest of the code that a fold model depends on.
+
+    extra_files: source files of the user (plugins); their order and their folders do not matter.
+    Raises UserError if one of them cannot be read as Python.
+    """
+    digests = [_source_digest(PACKAGE / f"{module}.py") for module in DIGESTED]
+    digests += sorted(_source_digest(Path(file)) for file in extra_files)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _source_digest(file: Path) -> str:
+    """Digest of one source file; cached while the file is unchanged."""
+    try:
+        return _tree_digest(file, sha256(file))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror}); a Python source file was expected") from None
+    except SyntaxError as error:
+        raise UserError(f"{file} line {error.lineno}: {error.msg}; a Python source file was expected") from None
+
+
+@lru_cache(maxsize=256)
+def _tree_digest(file: Path, content: str) -> str:
+    """content: digest of the file, only a key of the cache."""
+    tree = ast.parse(file.read_bytes())
+    return hashlib.sha256(repr(_plain(tree)).encode()).hexdigest()
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as nested tuples, without what has no effect on the behaviour and without empty fields."""
+    if isinstance(node, ast.Raise):
+        return "Raise"  # the text of a message
+    if isinstance(node, ast.AST):
+        fields = dict(ast.iter_fields(node))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            fields["body"] = [statement for statement in fields["body"] if not _is_text(statement)]
+        if isinstance(node, ast.arg):
+            fields.pop("annotation", None)
+        fields.pop("returns", None)
+        fields.pop("kind", None)  # u"" and "" are the same text
+        present = [(name, value) for name, value in fields.items() if value is not None and value != []]
+        return (type(node).__name__, *((name, _plain(value)) for name, value in present))
+    if isinstance(node, list):
+        return tuple(_plain(item) for item in node)
+    return repr(node)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Return True for a docstring, or any other text that stands alone."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)

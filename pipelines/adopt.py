@@ -1,0 +1,95 @@
+"""Write the parameters of a stored run into the parameter file; its comments and formatting stay."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from competition.artifacts.manifest import atomic_write, changed_keys, to_plain
+from competition.artifacts.runs import Run, find_run, runs_of
+from competition.config.edit_yaml import rendered, set_value
+from competition.config.errors import UserError
+from competition.config.params import Params
+from competition.config.params_file import load_params
+from competition.config.yaml_text import read_text, read_yaml
+from pipelines.cli import main
+from pipelines.runner import Job, display_path
+
+
+def run(job: Job) -> None:
+    """members/<member>/<run>/run.json -> the parameter file"""
+    if not job.options.run:
+        raise UserError(
+            "RUN= was not given; expected a run listed by `make runs`, for example: make adopt RUN=cnn@1a2b3c4d"
+        )
+    adopted, path = find_run(job.work, job.options.run), job.options.params
+    params = load_params(path)
+    changes = changes_for(adopted, params)
+    text = read_text(path)
+    if any(keys[0] == "members" for keys in changes):
+        check_stated(path, adopted.name)
+    for keys, value in changes.items():
+        text = set_value(text, keys, value)
+    expected = expected_params(adopted, params)
+    temporary_path = path.with_name(f".adopt-{path.name}")  # beside the file: `extends` is relative
+    try:
+        temporary_path.write_text(text, encoding="utf-8")
+        differing = changed_keys(to_plain(expected), to_plain(load_params(temporary_path)))
+    finally:
+        temporary_path.unlink(missing_ok=True)
+    if differing:
+        lines = "; ".join(f"{'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items())
+        raise UserError(f"{path.name} cannot be edited safely ({differing[0]}); write these values yourself: {lines}")
+    if changes:
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    for keys, value in changes.items():
+        job.echo(f"adopt: {'.'.join(keys)}: {rendered(value)}")
+    job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
+    report_remaining(job, adopted, expected)
+
+
+def changes_for(adopted: Run, params: Params) -> dict[tuple[str, ...], Any]:
+    """Keys of the parameter file -> value of the run, where the two differ."""
+    name, fit = adopted.name, adopted.depends["fit"]
+    changes: dict[tuple[str, ...], Any] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
+    if name not in params.members:
+        stated = dict(adopted.depends["member"])
+        common = to_plain(params.train)
+        own = {key: value for key, value in stated.pop("train").items() if value != common[key]}
+        return {**changes, ("members", name): {**stated, **({"train": own} if own else {})}}
+    before, after = to_plain(params.members[name]), to_plain(replace(adopted.member, seeds=params.members[name].seeds))
+    for key in after:
+        if key == "train":
+            differing = {k: value for k, value in after[key].items() if value != before[key][k]}
+            changes |= {("members", name, "train", k): value for k, value in differing.items()}
+        elif after[key] != before[key]:
+            changes["members", name, key] = after[key]
+    return changes
+
+
+def expected_params(adopted: Run, params: Params) -> Params:
+    seeds = params.members[adopted.name].seeds if adopted.name in params.members else 1
+    members = {**params.members, adopted.name: replace(adopted.member, seeds=seeds)}
+    return replace(params, members=members, prepare=replace(params.prepare, fit=adopted.depends["fit"]))
+
+
+def check_stated(path: Path, name: str) -> None:
+    """Raise UserError if the file does not state the members itself: an edit of its base would change other files."""
+    tree = read_yaml(path)
+    if not isinstance(tree.get("members"), dict):
+        base = tree.get("extends", "another file")
+        raise UserError(f"{path.name} takes its members from {base}; use PARAMS={base} to write members.{name} there")
+
+
+def report_remaining(job: Job, adopted: Run, params: Params) -> None:
+    """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
+    prepared = job.prepared()
+    runs = runs_of(job.work, prepared, params, adopted.name)
+    if adopted.digest in {each.digest for each in runs}:
+        return
+    changes = changed_keys(adopted.depends, runs[0].depends)
+    job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes[:3])}")
+
+
+if __name__ == "__main__":
+    main("adopt")

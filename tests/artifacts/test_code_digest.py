@@ -1,0 +1,126 @@
+"""A fold model depends on the code that builds, feeds and trains it, and on no comment, message or unrelated module."""
+
+import shutil
+import textwrap
+from pathlib import Path
+
+import pytest
+from world import ROOT
+
+from competition.artifacts import code_digest as module
+from competition.artifacts.code_digest import DIGESTED, IRRELEVANT, code_digest
+from competition.config.errors import UserError
+
+SOURCE = '''
+"""A module."""
+import keras
+
+FILTERS = 8  # per layer
+
+
+def build(images: object, alpha: float = 1.0) -> object:
+    """Build it."""
+    if alpha <= 0:
+        raise ValueError(f"alpha {alpha} is not above 0")
+    return keras.layers.Conv2D(int(FILTERS * alpha), 3, name=f"conv{alpha!r:>4}")(images)
+'''
+
+
+def digest_of_source(folder: Path, source: str) -> str:
+    file = folder / "plugin.py"
+    file.write_text(textwrap.dedent(source))
+    return code_digest([file])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  # per layer", ""),
+        ('"""A module."""', ""),
+        ('    """Build it."""\n', '    """Build a network."""\n    # Why: because.\n'),
+        ("FILTERS = 8", "FILTERS   =   (8)"),
+        ("images: object, alpha: float = 1.0) -> object:", "images,\n          alpha=1.0):"),
+        ("is not above 0", "must be above 0"),
+    ],
+)
+def test_comments_docstrings_formatting_and_messages_change_nothing(tmp_path: Path, old: str, new: str) -> None:
+    assert old in SOURCE
+    assert digest_of_source(tmp_path, SOURCE.replace(old, new)) == digest_of_source(tmp_path, SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FILTERS = 8", "FILTERS = 16"),
+        ("alpha <= 0", "alpha < 0"),
+        ("alpha: float = 1.0", "alpha: float = 2.0"),
+        ("Conv2D", "DepthwiseConv2D"),
+        ('"conv', '"layer'),
+        ("!r", "!s"),
+        ("    return keras", "    images = images / 255\n    return keras"),
+    ],
+)
+def test_a_change_of_behaviour_changes_the_digest(tmp_path: Path, old: str, new: str) -> None:
+    assert old in SOURCE
+    assert digest_of_source(tmp_path, SOURCE.replace(old, new)) != digest_of_source(tmp_path, SOURCE)
+
+
+def test_every_python_gets_the_same_digest(tmp_path: Path) -> None:
+    """A Kaggle kernel with another Python must name its runs as this machine does."""
+    file = tmp_path / "plugin.py"
+    file.write_text(SOURCE)
+    assert module._source_digest(file) == "b39183c3348d7f7e5c6446b5b3a6d60abd7886848b25cae57919394f4cf77161"
+
+
+def test_user_files_are_part_of_the_digest_in_any_order(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.py", tmp_path / "b.py"
+    first.write_text("A = 1\n")
+    second.write_text("B = 1\n")
+    assert code_digest([first, second]) == code_digest([second, first])
+    assert len({code_digest(), code_digest([first]), code_digest([second]), code_digest([first, second])}) == 4
+
+
+def test_a_user_file_that_is_not_python_is_an_error_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "plugin.py"
+    file.write_text("A = 1\ndef (:\n")
+    with pytest.raises(UserError, match=r"plugin.py line 2: .* a Python source file was expected"):
+        code_digest([file])
+    with pytest.raises(UserError, match=r"missing.py: cannot be read"):
+        code_digest([tmp_path / "missing.py"])
+
+
+def test_every_module_of_data_and_training_is_digested_or_stated_as_irrelevant() -> None:
+    package = ROOT / "competition"
+    files = [file for folder in ("data", "training") for file in (package / folder).rglob("*.py")]
+    modules = {file.relative_to(package).with_suffix("").as_posix() for file in files if file.name != "__init__.py"}
+    assert not set(DIGESTED) & IRRELEVANT.keys()
+    assert {*DIGESTED, *IRRELEVANT} - {"artifacts/soft_labels"} == modules
+    assert all(IRRELEVANT.values())
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the library that is digested instead of the real one."""
+    copy = tmp_path / "competition"
+    shutil.copytree(ROOT / "competition", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(module, "PACKAGE", copy)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changes"),
+    [
+        ("training/model.py", "for width in (32, 64, 128)", "for width in (64, 64, 128)", True),
+        ("training/model.py", "import keras\n", "import keras  # the models\n", False),
+        ("data/augment.py", "import tensorflow as tf\n", "import tensorflow as tf\n\nEXTRA = 1\n", True),
+        ("training/bench.py", "import math\n", "import math\n\nEXTRA = 1\n", False),
+        ("ensemble/blend.py", "import numpy as np\n", "import numpy as np\n\nEXTRA = 1\n", False),
+    ],
+)
+def test_an_edit_counts_where_it_can_change_a_model(
+    package: Path, file: str, old: str, new: str, changes: bool
+) -> None:
+    before, text = code_digest(), (package / file).read_text()
+    assert text.count(old) == 1
+    (package / file).write_text(text.replace(old, new))
+    assert (code_digest() != before) == changes

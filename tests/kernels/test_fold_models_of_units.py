@@ -1,0 +1,35 @@
+"""Which fold model lies in a result folder of a kernel's output."""
+
+from pathlib import Path
+
+import pandas as pd
+from world import params
+
+from competition.artifacts.runs import run_of
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared
+from competition.kernels.import_results import ImportTarget, fold_model_of_unit
+
+PREPARED = Prepared(
+    Path("data"),
+    Competition("x", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1")),
+    pd.DataFrame(),
+    "d",
+)
+
+
+def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
+    target = ImportTarget(tmp_path, tmp_path, params(), (), PREPARED, lambda line: None)
+    run = run_of(tmp_path, PREPARED, params(), "cnn")
+
+    def of(unit: str) -> tuple[str, object] | None:
+        found = fold_model_of_unit(target, unit)
+        return (found[0].digest, found[1]) if found else None
+
+    folder = f"work/x/members/cnn/{run.folder.name}"
+    assert of(f"{folder}/fold3") == (run.digest, 3)
+    assert of(f"{folder}/without/1-2") == (run.digest, (1, 2))
+    assert of("work/x/members/cnn/0123456789ab/fold3") == (run.digest, 3)  # trained with other parameters
+    for unit in (f"{folder}/fold3/views/0123456789ab", "work/x/members/cnn/fold3", "work/x/tune/cnn/0123456789ab"):
+        assert of(unit) is None
+    assert of("work/x/members/absent/0123456789ab/fold3") is None
