@@ -30,86 +30,86 @@ def added_weights(before: Files, after: Files) -> list[str]:
     return sorted(path for path in after.keys() - before.keys() if path.endswith("weights.npz"))
 
 
-def label_of(place: Workspace, other_than: Iterable[str] = ()) -> str:
+def label_of(workspace: Workspace, other_than: Iterable[str] = ()) -> str:
     """Name of the run of slim that is not among `other_than`, e.g. slim@1a2b3c4d."""
-    labels = {f"slim@{folder.name[:8]}" for folder in (place.work / "members" / "slim").iterdir()}
+    labels = {f"slim@{folder.name[:8]}" for folder in (workspace.work / "members" / "slim").iterdir()}
     (label,) = labels - set(other_than)
     return label
 
 
-def test_two_runs_are_trained_blended_and_returned_to_without_training_or_losing_anything(place: Workspace) -> None:
-    (first_submission,) = place.submissions.glob("*.csv")
-    first, first_blend, start = label_of(place), place.blend, place.files()
+def test_two_runs_are_trained_blended_and_returned_to_without_training_or_losing_anything(workspace: Workspace) -> None:
+    (first_submission,) = workspace.submissions.glob("*.csv")
+    first, first_blend, start = label_of(workspace), workspace.blend, workspace.files()
 
     # The second run. Without training, it has no predictions, and the sentence says what differs.
-    error = place.refused("predict", sets=SECOND)
+    error = workspace.refused("predict", sets=SECOND)
     assert f"(its run {first} differs: member.train.learning_rate: 0.004 -> 0.02)" in error
-    said = place.do("train", "--member", "slim", sets=SECOND)
-    second = label_of(place, [first])
-    assert f"train slim: run {second} on" in said and "3 folds, held-out" in said
-    trained = place.files()
+    output = workspace.do("train", "--member", "slim", sets=SECOND)
+    second = label_of(workspace, [first])
+    assert f"train slim: run {second} on" in output and "3 folds, held-out" in output
+    trained = workspace.files()
     assert_kept(start, trained)
     assert len(added_weights(start, trained)) == 3
 
     # Both runs of slim and the other member in one blend.
     both = f"{SECOND} blend.members='[slim, {first}, wide]' blend.name=both"
-    place.do("predict", sets=both)
-    place.do("blend", sets=both)
-    assert set(Chain.load(place.blend / "chain.json").blend.weights) == {"slim", first, "wide"}
-    assert place.blend.name.startswith("both-")
-    entry = ledger.read(place.submissions / "ledger.jsonl").entries[-1]
+    workspace.do("predict", sets=both)
+    workspace.do("blend", sets=both)
+    assert set(Chain.load(workspace.blend / "chain.json").blend.weights) == {"slim", first, "wide"}
+    assert workspace.blend.name.startswith("both-")
+    entry = ledger.read(workspace.submissions / "ledger.jsonl").entries[-1]
     assert entry.members == ("slim", first, "wide") and set(entry.runs) >= {first, second}
 
     # Another metric: data, models and predictions are current; only the blend is another one.
     metric = "competition.metric=accuracy"
     for stage in ("download", "prepare", "train", "predict"):
-        said = place.do(stage, sets=metric)
-        assert "current" in said and "made again" not in said, stage
-    assert "accuracy" in place.do("blend", sets=metric)
-    assert json.loads((place.blend / "scores.json").read_text())["metric"] == "accuracy"
+        output = workspace.do(stage, sets=metric)
+        assert "current" in output and "made again" not in output, stage
+    assert "accuracy" in workspace.do("blend", sets=metric)
+    assert json.loads((workspace.blend / "scores.json").read_text())["metric"] == "accuracy"
 
     # Another blend, and fewer views of one member.
-    assert "blend: current" not in place.do("blend", sets="blend.methods=[best]")
+    assert "blend: current" not in workspace.do("blend", sets="blend.methods=[best]")
     views = "predict.views=[identity] blend.members=[wide]"
-    assert "train wide: folds 0, 1, 2 current" in place.do("train", "--member", "wide", sets=views)
-    place.do("predict", sets=views)
-    place.do("blend", sets=views)
+    assert "train wide: folds 0, 1, 2 current" in workspace.do("train", "--member", "wide", sets=views)
+    workspace.do("predict", sets=views)
+    workspace.do("blend", sets=views)
 
     # Back to the first run: everything is found at once.
-    before = place.files()
+    before = workspace.files()
     for stage in ("train", "predict", "blend"):
-        assert "current" in place.do(stage)
-    assert place.blend == first_blend and first_submission.exists()
-    after = place.files()
+        assert "current" in workspace.do(stage)
+    assert workspace.blend == first_blend and first_submission.exists()
+    after = workspace.files()
     assert_kept(before, after)
     assert_kept(start, after)
     assert added_weights(start, after) == added_weights(start, trained) and before.keys() == after.keys()
 
-    table = place.do("runs").splitlines()
+    table = workspace.do("runs").splitlines()
     row = {line.split()[0]: line for line in table}
     assert "*" in row[first].split()[1] and "learning_rate: 0.004 -> 0.02" in row[second]
     assert "3/3" in row[second] and first_submission.stem[:8] in row[first]
 
 
 def test_a_run_of_other_code_keeps_its_predictions_and_never_ends_in_a_shape_error(
-    place: Workspace, tmp_path: Path
+    workspace: Workspace, tmp_path: Path
 ) -> None:
     code = tmp_path / "code"
     for folder in ("competition", "pipelines"):
         shutil.copytree(ROOT / folder, code / folder, ignore=shutil.ignore_patterns("__pycache__"))
     builder = code / "competition" / "training" / "model.py"
     builder.write_text("# An edited comment.\n" + builder.read_text())
-    label = label_of(place)
+    label = label_of(workspace)
 
     def run(stage: str, *arguments: str, sets: str = "") -> str:
-        ran = place.run(stage, *arguments, sets=sets, cwd=code, PYTHONPATH=str(code))
+        ran = workspace.run(stage, *arguments, sets=sets, cwd=code, PYTHONPATH=str(code))
         return ran.out + ran.err
 
     assert "current" in run("predict")
     text = builder.read_text()
     assert "for width in (32, 64, 128)" in text
     builder.write_text(text.replace("for width in (32, 64, 128)", "for width in (48, 64, 128)"))
-    before = place.files()
+    before = workspace.files()
     refused = run("predict")
     assert "member slim lacks fold 0 (not trained)" in refused and f"its run {label} differs: code: " in refused
     stored = f"blend.members=['{label}']"  # its stored predictions still count
@@ -120,31 +120,31 @@ def test_a_run_of_other_code_keeps_its_predictions_and_never_ends_in_a_shape_err
         f"run {label} was trained with other code and its fold models have no predictions under these views"
         in other_views
     )
-    said = run("train", "--member", "slim", "--fold", "0", sets="train.epochs=1")
-    assert "train slim fold 0: macro_f1 " in said
-    assert_kept(before, place.files())
+    output = run("train", "--member", "slim", "--fold", "0", sets="train.epochs=1")
+    assert "train slim fold 0: macro_f1 " in output
+    assert_kept(before, workspace.files())
 
 
-def test_the_parameters_of_a_run_are_adopted_and_unused_runs_are_pruned(place: Workspace) -> None:
-    first, text = label_of(place), place.params.read_text()
-    place.do("train", "--member", "slim", "--fold", "0", sets=f"{SECOND} train.epochs=1")
-    second = label_of(place, [first])
-    said = place.do("adopt", "--run", second)
-    assert "members.slim.train.learning_rate: 0.02" in said and "has the parameters of" in said
-    changed = place.params.read_text()
+def test_the_parameters_of_a_run_are_adopted_and_unused_runs_are_pruned(workspace: Workspace) -> None:
+    first, text = label_of(workspace), workspace.params.read_text()
+    workspace.do("train", "--member", "slim", "--fold", "0", sets=f"{SECOND} train.epochs=1")
+    second = label_of(workspace, [first])
+    output = workspace.do("adopt", "--run", second)
+    assert "members.slim.train.learning_rate: 0.02" in output and "has the parameters of" in output
+    changed = workspace.params.read_text()
     line = "  slim: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none"
     assert changed == text.replace(line, f"{line}, train: {{epochs: 1, learning_rate: 0.02}}")
-    assert "train slim: fold 0 current" in place.do("train", "--member", "slim", "--fold", "0")
+    assert "train slim: fold 0 current" in workspace.do("train", "--member", "slim", "--fold", "0")
 
-    assert "every run is used" in place.do("prune")  # the first by a submission, the second by the parameters
-    place.params.write_text(text)
-    listed = place.do("prune")
-    folder = next((place.work / "members" / "slim").glob(f"{second.partition('@')[2]}*"))
+    assert "every run is used" in workspace.do("prune")  # the first by a submission, the second by the parameters
+    workspace.params.write_text(text)
+    listed = workspace.do("prune")
+    folder = next((workspace.work / "members" / "slim").glob(f"{second.partition('@')[2]}*"))
     assert f"{folder.name}: " in listed and "1 folder, " in listed and folder.exists()
-    before = place.files()
-    assert "removed 1 folder, " in place.do("prune", "--force")
+    before = workspace.files()
+    assert "removed 1 folder, " in workspace.do("prune", "--force")
     assert not folder.exists()
-    assert {path for path in before if path not in place.files()} == {
+    assert {path for path in before if path not in workspace.files()} == {
         path for path in before if f"/{folder.name}/" in path
     }
-    assert f"{second}: 0 runs were found, expected one" in place.refused("adopt", "--run", second)
+    assert f"{second}: 0 runs were found, expected one" in workspace.refused("adopt", "--run", second)
