@@ -19,7 +19,7 @@ from competition.artifacts.ensemble_inputs import (
     seed_spreads,
     view_seconds,
 )
-from competition.artifacts.manifest import digest_of, write_json
+from competition.artifacts.manifest import digest_of, sha256, write_json
 from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared, load_prepared
 from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
@@ -84,10 +84,16 @@ def run(job: Job) -> None:
         depends,
         lambda: create_blend(job, prepared, sources, spreads, depends.get("seconds")),
     )
-    submission = job.submissions / manifest.result["file"]
-    if not submission.exists():  # the user may have deleted it
-        shutil.copyfile(job.path("blend", "submission.csv"), submission)
-    job.echo(f"submission: {display_path(submission)}")
+    if len(prepared.part("test")):
+        submission = job.submissions / manifest.result["file"]
+        if not submission.exists():  # the user may have deleted it
+            shutil.copyfile(job.path("blend", "submission.csv"), submission)
+        job.echo(f"submission: {display_path(submission)}")
+    else:
+        job.echo(
+            "blend: no submission is written, because there are no test images; the result is the honest score, with "
+            "`make report` on one page"
+        )
     for line in choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]):
         job.echo(line)
 
@@ -156,7 +162,7 @@ def fit(
 
 
 def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[list[Path], str]:
-    """Write FILES.  Returns their paths and the digest of the submission."""
+    """Write FILES.  Returns their paths and the digest of the submission; without test images that of the blend."""
     inputs, crossed = result.inputs, result.honest.cross_fitted
     probs, decided = apply_chain(saved_chain(result.chain, folder / "chain.json"), inputs.test)
     write_json(folder / "scores.json", result.scores)
@@ -165,17 +171,27 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     # scored: 1 for the rows that scores are computed on, 0 for rows of tuned folds.
     table = {"id": inputs.ids, "label": crossed.decided, "scored": result.honest.scored.astype(int)}
     pd.DataFrame(table).to_csv(folder / "honest_oof.csv", index=False)
+    if not len(inputs.test_ids):  # cross-validation only
+        (folder / "submission.csv").unlink(missing_ok=True)
+        files = [folder / name for name in FILES if name != "submission.csv"]
+        return files, digest_of([result.chain.digest(), sha256(folder / "honest_oof.csv")])
     output = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(inputs.test_ids, output, prepared.competition, prepared.sample, folder / "submission.csv")
     return [folder / name for name in FILES], digest
 
 
 def write_submission(job: Job, prepared: Prepared, result: BlendResult, digest: str) -> str:
-    """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file."""
+    """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file.
+
+    Without test images there is no file; the name, which ends in -cv, is that of the blend. The ledger counts it all the
+    same, because the best of several blends is optimistic with or without a submission.
+    """
     folder, partial = job.path("blend"), result.partial(job.params.prepare.folds)
-    file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv"
+    has_test = len(result.inputs.test_ids) > 0
+    file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}{'.csv' if has_test else '-cv'}"
     job.submissions.mkdir(exist_ok=True)
-    shutil.copyfile(folder / "submission.csv", job.submissions / file)
+    if has_test:
+        shutil.copyfile(folder / "submission.csv", job.submissions / file)
     ledger.append(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file))
     no_locks = shutil.ignore_patterns("*.lock")
     shutil.copytree(folder, job.path("blends", Path(file).stem), dirs_exist_ok=True, ignore=no_locks)

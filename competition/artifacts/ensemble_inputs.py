@@ -57,6 +57,11 @@ def prediction_sources(
         folds, problem = (stale, "are of other data, or of an earlier version") if stale else (missing, "are missing")
         raise UserError(f"predictions of {', '.join(folds[:5])} {problem}; `make train predict` makes them")
     for name, external in params.foreign.items():
+        if not external.test and len(prepared.part("test")):
+            raise UserError(
+                f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
+                f"{len(prepared.part('test')):,} test images, or one per fold model"
+            )
         files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
         for part, file in [(part, path) for part, paths in files.items() for path in paths]:
             if not file.is_file():
@@ -113,7 +118,7 @@ def load_predictions(
     oof_by_member = {name: concatenate_folds(load(name, shared, "oof")).at(ids) for name in trained_here}
     test_by_member = {name: mean_over_folds(load(name, folds_by_member[name], "test")) for name in trained_here}
     notes, confidences = [], []
-    if params.foreign:  # external predictions are compared with the confidence of our own fold models
+    if params.foreign and len(test_ids):  # external predictions are compared with the confidence of our own fold models
         confidences = [
             confidence(oof_by_member[name], load(name, folds_by_member[name], "test"), test_by_member[name])
             for name in trained_here

@@ -11,8 +11,10 @@ import pytest
 import tensorflow  # noqa: F401  (records load it when first used; the devices are cut before that, in tests/conftest.py)
 from PIL import Image
 
+from competition.data.adapters import folder
 from competition.data.competition import Row, Settings
 
+KIND = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
 PLAIN = Settings(
     name="small", adapter="digits", slug="", source="", image_size=0, validation="pool", id_column="", label_column="",
     metric="", predicts="", miniature=0, seed=42,
@@ -78,3 +80,34 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = tmp_path_factory.mktemp("digits")
     ADAPTERS["digits"].download(raw, PLAIN, no_network)
     return raw
+
+
+@pytest.fixture
+def make(tmp_path, world):
+    """make(tables, images) -> a source directory."""
+
+    def made(tables, images, name="source"):
+        source = tmp_path / name
+        for number, path in enumerate(images):
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            data = world.encoded(world.picture(number), KIND[Path(path).suffix.lower()])
+            (source / path).write_bytes(data)
+        for table, text in tables.items():
+            (source / table).write_text(text, encoding="utf-8")
+        return source
+
+    return made
+
+
+@pytest.fixture
+def read(tmp_path, settings, world):
+    """read(source, **settings) -> (competition, rows), through a raw folder as the pipeline makes it."""
+
+    def done(source, **changes):
+        raw = tmp_path / "raw"
+        raw.mkdir()
+        told = settings(adapter="folder", source=str(source), **changes)
+        folder.download(raw, told, world.no_network)
+        return folder.describe(raw, told), list(folder.rows(raw, told))
+
+    return done
