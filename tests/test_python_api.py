@@ -156,7 +156,7 @@ def test_a_blend_that_cannot_predict_new_images_says_why(
 def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: Workspace, tmp_path: Path) -> None:
     g = opened(finished)
     for ask in (lambda: g.oof("slin"), lambda: g.load_model("slin", 0)):
-        with pytest.raises(UserError, match="no member 'slin'; did you mean slim"):
+        with pytest.raises(UserError, match="no member 'slin'; did you mean 'slim'"):
             ask()
     with pytest.raises(UserError, match="fold 7 of member slim is not trained; `make train MEMBER=slim FOLD=7`"):
         g.load_model("slim", fold=7)
