@@ -128,3 +128,13 @@ def test_a_source_may_be_below_the_home_folder(make, monkeypatch, tmp_path):
     shutil.copytree(make({}, ["a/1.jpg"]), tmp_path / "home" / "photos")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert source_digest("~/photos") == source_digest(str(Path.home() / "photos"))
+
+
+def test_a_single_class_and_images_that_are_not_read_are_refused_as_what_they_are(make, read, tmp_path):
+    with pytest.raises(UserError, match="1 classes were found; at least two different classes are required"):
+        read(make({}, ["only/1.jpg", "only/2.jpg"], "single"))
+    shutil.rmtree(tmp_path / "raw")
+    (tmp_path / "phone").mkdir()
+    (tmp_path / "phone" / "a.heic").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"with ids and labels; 1 images \(.heic\) are not read: convert them"):
+        read(tmp_path / "phone")

@@ -58,7 +58,10 @@ class ImageFiles:
             folded = {name.casefold() for name in self._by_name}
             near = [row_id for row_id in missing if row_id.casefold() in folded]
             hint = f"; {len(near):,} of them differ from a file name only in letter case" if near else ""
-            raise UserError(f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}")
+            raise UserError(
+                f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}; add the files, or "
+                "remove their rows from the table"
+            )
         if ambiguous:
             files = first_few(self._by_name[ambiguous[0]], 2)
             raise UserError(

@@ -14,7 +14,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, first_few
 from competition.data.adapters.columns import find_id_column, find_labels
-from competition.data.adapters.files import ImageFiles, image_paths, unread_images_note
+from competition.data.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_images_note
 from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
 from competition.data.competition import Competition, Row, Settings
@@ -103,6 +103,8 @@ def _flatten(raw: Path) -> None:
     """Move the files up if everything is in a single folder, as in many zip files."""
     entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     if len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test"):
+        if all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()):
+            return  # the folder of a single class, which is refused later
         lifted = raw / ".lifted"
         entries[0].rename(lifted)
         for path in lifted.iterdir():
@@ -203,6 +205,7 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
         raise UserError(
             "neither a table nor a JPEG, PNG, WEBP, BMP or GIF image was found in competition.source; it should hold one "
             "folder of images per class, or images and a train.csv with ids and labels"
+            + "".join(f"; {note}" for note in unread_images_note(raw))
         )
     test = [str(path) for path in inside if path.parts[0] == "test"]
     parts = ("train", *VALIDATION_FOLDERS)
