@@ -430,6 +430,8 @@ def test_a_member_made_elsewhere_is_one_with_predictions(tmp_path: Path) -> None
 def test_test_predictions_may_be_one_file_per_fold_model(tmp_path: Path) -> None:
     params = load_params(recipe(tmp_path, ELSEWHERE.replace("b.csv", "[b.csv, c.csv]")))
     assert params.foreign["torch"].test == ("b.csv", "c.csv")
+    none = load_params(recipe(tmp_path, ELSEWHERE.replace(", test: b.csv", "")))  # a competition without test images
+    assert none.foreign["torch"].test == ()
 
 
 TEACHERS = ELSEWHERE + TRAINED.replace("weights: none}", "weights: none, teacher: [own]}")
@@ -452,7 +454,7 @@ def test_no_suggestion_repeats_the_word_that_was_refused(tmp_path: Path, teacher
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("a.csv, test: b.csv}", "a.csv}", "recipe.yaml line 4: members.torch.predictions.test: missing"),
+        ("oof: a.csv, test", "test", "recipe.yaml line 4: members.torch.predictions.oof: missing"),
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
         ("oof: a.csv", "oof: 5", "members.torch.predictions.oof: 5 was found"),
         ("{oof: a.csv, test: b.csv}", "a.csv", "members.torch.predictions: a text was found; a block of keys"),
