@@ -78,57 +78,52 @@ def test_nothing_of_this_imports_tensorflow(finished: Workspace) -> None:
 STRONG = "policy.method=mean blend.methods=[equal] blend.calibrations=[temperature] decision.rules=[prior]"
 
 
-def test_new_images_get_the_predictions_that_they_got_as_test_images(finished: Workspace, tmp_path: Path) -> None:
-    """With every step of the chain at work: two views, two members, temperatures, a prior correction."""
-    place = finished.copy_to(tmp_path)
+@pytest.fixture(scope="module")
+def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, object]]:
+    """A blend with every step of the chain at work (views, members, temperatures, a prior), and what the interface gave."""
+    place = finished.copy_to(tmp_path_factory.mktemp("api"))
     place.do("blend", sets=STRONG)
-    predicted = in_a_process(
-        place,
-        """
+    code = """
+        import numpy as np
         from competition.data import records
+        from competition.data.images import decode
         from competition.data.prepared import load_prepared
-        images = {name: data for name, _, data in records.read(load_prepared(g._job.path("data")).records("test"))}
-        ids = sorted(images)[:90]
-        table = g.predict([images[name] for name in ids])
-        model = g.load_model("slim", fold=2)
+        prepared = load_prepared(g._job.path("data"))
+        test = {name: data for name, _, data in records.read(prepared.records("test"))}
+        ids = sorted(test)[:90]
+        table = g.predict([test[name] for name in ids])
+
+        model, oof = g.load_model("slim", fold=2), g.oof("slim").query("fold == 2")[:50]
+        train = {name: data for name, _, data in records.read(prepared.records("train"))}
+        pixels = np.stack([decode(train[name], 16, "squash") for name in oof.index])
+        logits = np.asarray(model(pixels.astype("float32"), training=False))
+        probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         result = {"ids": ids, "class": table["class"].tolist(), "probs": table[list(g.classes)].to_numpy().tolist(),
-                  "shapes": [list(model.input_shape), list(model.output_shape)]}
-        """,
-    )
+                  "shapes": [list(model.input_shape), list(model.output_shape)],
+                  "difference": float(np.abs(probs - oof[list(g.classes)].to_numpy()).max())}
+    """
+    return place, in_a_process(place, code)
+
+
+def test_new_images_get_the_predictions_that_they_got_as_test_images(predicted) -> None:
+    place, result = predicted
     chain = json.loads((place.work / "blend" / "chain.json").read_text())
-    assert [len(views) for views in chain["policies"].values()] == [2, 2] and len(
-        set(chain["temperatures"].values())
-    ) == 2
-    assert chain["decision"]["rule"] == "prior"
-    ids = np.array(predicted["ids"])
+    assert [len(views) for views in chain["policies"].values()] == [2, 2]
+    assert len(set(chain["temperatures"].values())) == 2 and chain["decision"]["rule"] == "prior"
+    ids = np.array(result["ids"])
     _, probs = load_scores(place.work / "blend" / "test.npz", ids)
-    assert np.abs(probs - np.array(predicted["probs"])).max() < 2e-3  # float16, and other batches
+    assert np.abs(probs - np.array(result["probs"])).max() < 2e-3  # float16, and other batches
     newest = max(place.submissions.glob("*.csv"), key=lambda file: file.stat().st_mtime_ns)
     written = pd.read_csv(newest, dtype=str).set_index("id")["label"].loc[ids].astype(int)
     numbers = {name: number for number, name in enumerate(load_prepared(place.work / "data").competition.classes)}
-    assert [numbers[name] for name in predicted["class"]] == written.tolist()  # type: ignore[attr-defined]
-    assert predicted["shapes"] == [[None, 16, 16, 3], [None, 10]]
+    assert [numbers[name] for name in result["class"]] == written.tolist()
 
 
-def test_a_loaded_model_has_the_weights_of_its_fold(finished: Workspace) -> None:
-    """Its held-out rows are predicted as they were by the stage, from decoded pixels to a softmax of the logits."""
-    difference = in_a_process(
-        finished,
-        """
-        import numpy as np
-        from competition.data.images import decode
-        model = g.load_model("wide", fold=1)
-        from competition.data import records
-        from competition.data.prepared import load_prepared
-        oof = g.oof("wide").query("fold == 1")
-        images = {name: data for name, _, data in records.read(load_prepared(g._job.path("data")).records("train"))}
-        pixels = np.stack([decode(images[name], 16, "squash") for name in oof.index[:50]])
-        logits = np.asarray(model(pixels.astype("float32"), training=False))
-        probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-        result = float(np.abs(probs - oof[list(g.classes)].to_numpy()[:50]).max())
-        """,
-    )
-    assert difference < 2e-3  # type: ignore[operator]
+def test_a_loaded_model_gives_the_out_of_fold_predictions_of_its_fold(predicted) -> None:
+    """From decoded pixels of 0 to 255 to a softmax of the logits."""
+    _, result = predicted
+    assert result["shapes"] == [[None, 16, 16, 3], [None, 10]]
+    assert result["difference"] < 2e-3  # float16
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,20 @@ def test_test_images_with_the_names_of_training_images_get_their_paths_as_ids(ma
 
 
 def test_a_number_and_a_name_that_map_one_to_one_are_the_label_and_its_class_name(make, read):
-    table = "image_id,class_id,class_name,width\n1,7,tulip,20\n2,10,daisy,20\n3,7,tulip,30\n4,10,daisy,30\n"
-    described, rows = read(make({"train.csv": table}, IMAGES))
+    """The width has two values as well, but each with both names."""
+    rows = [
+        (7, "tulip", 20),
+        (10, "daisy", 20),
+        (7, "tulip", 30),
+        (10, "daisy", 30),
+        (7, "tulip", 20),
+        (10, "daisy", 20),
+    ]
+    lines = [f"{n},{number},{name},{width}" for n, (number, name, width) in enumerate(rows, 1)]
+    table = "\n".join(["image_id,class_id,class_name,width", *lines, ""])
+    described, rows = read(make({"train.csv": table}, [*IMAGES, "5.jpg", "6.jpg"]))
     assert (described.classes, described.label_values) == (("tulip", "daisy"), ("7", "10"))
-    assert [row.label for row in rows] == [0, 1, 0, 1]
+    assert [row.label for row in rows] == [0, 1, 0, 1, 0, 1]
     assert described.notes[:2] == (
         "ids are in column 'image_id', labels in 'class_id' of train.csv",
         "class names are in column 'class_name'",

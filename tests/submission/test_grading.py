@@ -87,10 +87,10 @@ def test_grading_without_a_solution_is_an_error(world):
 
 
 def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tmp_path):
-    """Labels 7 and 1 are classes 0 and 1: a text that is a label is never taken for a class number."""
-    of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "id", ("label",), ("7", "1"))
-    (tmp_path / "solution.csv").write_text("id,label\nx,7\ny,1\nz,0\n")
-    path = submission(tmp_path / "a.csv", {"x": "7", "y": "7", "z": "7"})
+    """Labels 1 and 7 are classes 0 and 1: a text that is a label is never taken for a class number."""
+    of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "id", ("label",), ("1", "7"))
+    (tmp_path / "solution.csv").write_text("id,label\nx,1\ny,7\nz,0\n")
+    path = submission(tmp_path / "a.csv", {"x": "1", "y": "1", "z": "1"})
     graded = grade(path, tmp_path / "solution.csv", of, tmp_path / "ledger.jsonl", tmp_path / "looks.json")
     assert (graded.public_rows, graded.private_rows) == (0, 3)
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
