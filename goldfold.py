@@ -25,7 +25,7 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.suggestions import did_you_mean
-from competition.data.fold_table import fold_table, test_table
+from competition.data.fold_table import fold_table, unlabelled_table
 from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.outputs import identity_view
@@ -100,7 +100,7 @@ class Project:
     @property
     def test(self) -> pd.DataFrame:
         """id and file of every test row."""
-        return test_table(self._prepared, self._job.path("raw"))
+        return unlabelled_table(self._prepared, self._job.path("raw"))
 
     def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
         """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.

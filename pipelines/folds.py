@@ -4,7 +4,7 @@ from pathlib import Path
 
 from competition.artifacts.ensemble_inputs import folds_digest
 from competition.artifacts.manifest import atomic_write
-from competition.data.fold_table import fold_table, test_table
+from competition.data.fold_table import fold_table, unlabelled_table
 from competition.data.prepared import load_prepared
 from pipelines.cli import main
 from pipelines.runner import Job, display_path
@@ -14,7 +14,7 @@ def run(job: Job) -> None:
     """data/ -> folds.csv: id, label, fold, group, file; test_ids.csv: id, file"""
     job.require(job.path("data", "manifest.json"), "download")
     prepared, raw = load_prepared(job.path("data")), Path(display_path(job.path("raw")))
-    for name, table in (("folds.csv", fold_table(prepared, raw)), ("test_ids.csv", test_table(prepared, raw))):
+    for name, table in (("folds.csv", fold_table(prepared, raw)), ("test_ids.csv", unlabelled_table(prepared, raw))):
         with atomic_write(job.path(name)) as temporary:
             table.to_csv(temporary, index=False, lineterminator="\n")
         job.echo(f"folds: {len(table):,} rows in {display_path(job.path(name))}")

@@ -19,7 +19,7 @@ def fold_table(prepared: Prepared, raw: Path) -> pd.DataFrame:
     return table[["id", "label", "fold", "group", "file"]]
 
 
-def test_table(prepared: Prepared, raw: Path) -> pd.DataFrame:
+def unlabelled_table(prepared: Prepared, raw: Path) -> pd.DataFrame:
     """id and file of every test row."""
     test = prepared.part("test")
     return test[["id"]].assign(file=_image_files(test, raw))
