@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from world import ROOT
 
+from competition.config.params_file import load_params
 from competition.config.yaml_text import read_yaml
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -43,6 +44,15 @@ def test_licence_and_citation_agree_with_the_project() -> None:
     assert citation["version"] == PROJECT["project"]["version"]
     assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert f"## {PROJECT['project']['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_parameter_file_of_the_readme_needs_nothing_but_the_source(tmp_path: Path) -> None:
+    (text,) = re.findall(r"printf '(.*?)' > photos.yaml", (ROOT / "README.md").read_text(encoding="utf-8"))
+    path = tmp_path / "photos.yaml"
+    path.write_text(text.replace("\\n", "\n").replace("recipes/", f"{ROOT}/recipes/"))
+    params = load_params(path)
+    assert (params.competition.adapter, params.competition.name) == ("folder", "photos")
+    assert params.competition.source == "/home/me/photos" and list(params.members) == ["mobilenet"]
 
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]

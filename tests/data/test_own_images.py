@@ -148,3 +148,14 @@ def test_a_single_class_and_images_that_are_not_read_are_refused_as_what_they_ar
     (tmp_path / "phone" / "a.heic").write_bytes(b"x")
     with pytest.raises(UserError, match=r"with ids and labels; 1 images \(.heic\) are not read: convert them"):
         read(tmp_path / "phone")
+
+
+def test_real_photos_are_read_by_their_table_and_by_their_folders(real_data, read, tmp_path):
+    described, rows = read(real_data / "flower_photos_200")
+    assert described.notes[0] == "ids are in column 'file', labels in 'label' of labels.csv"
+    folders = tmp_path / "folders"
+    shutil.copytree(real_data / "flower_photos_200", folders, ignore=shutil.ignore_patterns("*.csv"))
+    shutil.rmtree(tmp_path / "raw")
+    by_folder, again = read(folders)
+    assert described.classes == by_folder.classes == ("daisy", "dandelion", "roses", "sunflowers", "tulips")
+    assert sorted((row.id, row.label) for row in rows) == sorted((row.id, row.label) for row in again)
