@@ -60,6 +60,9 @@ tune: $(BIN)/.ready ## search hyperparameters (SET="tune.trials=20")
 blend: $(BIN)/.ready ## fit TTA policy, blend and decision rule from cached probabilities, in seconds
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
+folds: $(BIN)/.ready ## export the folds as CSV (id, label, fold, group, file) for models trained elsewhere
+	@$(call STAGE,folds)
+
 grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (each use is counted)
 	@$(call STAGE,grade) $(FILES)
 
@@ -177,4 +180,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

@@ -92,10 +92,16 @@ def run(job: Job) -> None:
         lambda: create_blend(job, path.parent, prepared, sources, spreads, depends.get("seconds")),
     )
     set_newest_blend(path.parent)
-    submission = job.submissions / manifest.result["file"]
-    if not submission.exists():  # the user may have deleted it
-        shutil.copyfile(path.with_name("submission.csv"), submission)
-    job.echo(f"submission: {display_path(submission)}")
+    if len(prepared.part("test")):
+        submission = job.submissions / manifest.result["file"]
+        if not submission.exists():  # the user may have deleted it
+            shutil.copyfile(path.with_name("submission.csv"), submission)
+        job.echo(f"submission: {display_path(submission)}")
+    else:
+        job.echo(
+            "blend: no submission is written, because there are no test images; the result is the honest score, with "
+            "`make report` on one page"
+        )
     for line in choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]):
         job.echo(line)
 
@@ -166,7 +172,7 @@ def fit(
 
 
 def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[list[Path], str]:
-    """Write FILES.  Returns their paths and the digest of the submission."""
+    """Write FILES.  Returns their paths and the digest of the submission; without test images that of the blend."""
     inputs, crossed = result.inputs, result.honest.cross_fitted
     probs, decided = apply_chain(saved_chain(result.chain, folder / "chain.json"), inputs.test)
     write_json(folder / "scores.json", result.scores)
@@ -175,6 +181,10 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     # scored: 1 for the rows that scores are computed on, 0 for rows of tuned folds.
     table = {"id": inputs.ids, "label": crossed.decided, "scored": result.honest.scored.astype(int)}
     pd.DataFrame(table).to_csv(folder / "honest_oof.csv", index=False)
+    if not len(inputs.test_ids):  # cross-validation only
+        (folder / "submission.csv").unlink(missing_ok=True)
+        files = [folder / name for name in FILES if name != "submission.csv"]
+        return files, digest_of([result.chain.digest(), sha256(folder / "honest_oof.csv")])
     output = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(inputs.test_ids, output, prepared.competition, prepared.sample, folder / "submission.csv")
     return [folder / name for name in FILES], digest
@@ -185,12 +195,15 @@ def write_submission(
 ) -> str:
     """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file.
 
+    Without test images there is no file; the name, which ends in -cv, is that of the blend. The ledger counts it all the
+    same, because the best of several blends is optimistic with or without a submission.
     folder: of the blend.  runs: names of the runs that it mixes.
     """
     partial = result.partial(job.params.prepare.folds)
-    file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}.csv"
+    has_test = len(result.inputs.test_ids) > 0
+    file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}{'.csv' if has_test else '-cv'}"
     job.submissions.mkdir(exist_ok=True)
-    if not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest:
+    if has_test and (not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest):
         shutil.copyfile(folder / "submission.csv", job.submissions / file)
     ledger.append(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
     keep_blend(folder, job.path("blends", Path(file).stem))

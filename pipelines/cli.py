@@ -104,6 +104,7 @@ VERBS = {
     "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),
     "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial",)),
     "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
+    "folds": Verb("Export the folds as CSV for models trained elsewhere."),
     "submit": Verb("Submit once and wait for the score.", ("file", "again")),
     "grade": Verb("Score a submission of a local competition.", ("file",)),
     "submissions": Verb("List submissions with expected and public scores."),

@@ -4,24 +4,25 @@ from competition.config.errors import UserError
 from competition.data.adapters import ADAPTERS
 from competition.submission import grading, ledger
 from pipelines.cli import main
-from pipelines.runner import Job, newest_submission
+from pipelines.runner import Job, newest_submission, require_test_images
 
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
+    prepared = job.prepared()
+    require_test_images(job, prepared)
     solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
     if solution is None or not solution.exists():
-        raise UserError(
-            f"{job.params.competition.name} has no local private solution; `make submit` scores the submission on Kaggle"
+        advice = (
+            "`make submit` scores the submission on Kaggle" if prepared.competition.slug else grading.WITHOUT_SOLUTION
         )
+        raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = newest_submission(job, ledger.read(ledger_file).entries)
-    competition = job.prepared().competition
-    grade = grading.grade(job.submissions / entry.file, solution, competition, ledger_file, job.path("looks.json"))
-    job.echo(
-        f"grade: {entry.file}: public {grade.public:.4f} ({grade.public_rows} rows), "
-        f"private {grade.private:.4f} ({grade.private_rows} rows)"
-    )
+    file, looks = job.submissions / entry.file, job.path("looks.json")
+    grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
+    public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
+    job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
     if entry.honest_score is not None and entry.standard_error:
         gap, kind = grade.private - entry.honest_score, "optimistic" if entry.optimistic else "honest"
         job.echo(

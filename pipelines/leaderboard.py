@@ -10,7 +10,10 @@ def run(job: Job) -> None:
     """Kaggle's leaderboard -> the first TOP rows on the screen"""
     url = job.params.competition.slug
     if not url:
-        job.echo(f"leaderboard: {job.params.competition.name} is not on Kaggle; `make grade` scores it here")
+        job.echo(
+            f"leaderboard: {job.params.competition.name} is not on Kaggle (competition.slug is empty); `make submissions` "
+            "lists its blends with their honest scores"
+        )
         return
     slug = competition_slug(url)
     board = leaderboard.read(kaggle_client(job), slug, job.options.top)

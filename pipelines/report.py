@@ -62,7 +62,8 @@ def head_of(
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
         figures = caveats.without_interval(scores.figures(blend.result, line_of_ledger(blend, submitted)), blend.result)
-        parts.append(f"submission {blend.result['file']}")
+        has_test = len(prepared.part("test")) > 0
+        parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.")
 
@@ -151,7 +152,8 @@ def provenance_section(job: Job, prepared: Prepared, blend: Manifest | None) -> 
         ["code", git_commit() or "not in a repository"],
     ]
     if blend is not None:
-        facts.append(["submission", f"{blend.result['file']}, sha256 {blend.result['submission']}"])
+        if len(prepared.part("test")):
+            facts.append(["submission", f"{blend.result['file']}, sha256 {blend.result['submission']}"])
         facts.append(["blend", f"digest {blend.digest}"])
         lines = choices_lines(job.work, job.submissions, job.params, prepared, blend.result["submission"])
         facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]

@@ -19,6 +19,7 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
 from competition.data.cache import CacheBudget
+from competition.data.prepared import Prepared
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
@@ -217,6 +218,16 @@ def submission_named(job: Job, name: str) -> Path:
     if len(matches) != 1:
         raise UserError(f"{name!r} names {len(matches)} submissions, expected one; available: {available}")
     return matches[0]
+
+
+def require_test_images(job: Job, prepared: Prepared) -> None:
+    """Raise UserError for a competition without test images, which has no submission."""
+    if not len(prepared.part("test")):
+        raise UserError(
+            f"{job.params.competition.name} has no test images, so there is no submission: its result is the honest "
+            "score (`make report`); to get predictions, add a folder test/ of images to competition.source and run "
+            "`make download train predict`"
+        )
 
 
 def newest_submission(job: Job, entries: Sequence[Any]) -> Any:

@@ -7,12 +7,14 @@ from filelock import FileLock, Timeout
 
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
+from competition.data.adapters import ADAPTERS
 from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
+from competition.submission.grading import WITHOUT_SOLUTION
 from pipelines.cli import main
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, kaggle_client, newest_submission
+from pipelines.runner import Job, display_path, kaggle_client, newest_submission, require_test_images
 
 LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
 
@@ -20,6 +22,7 @@ LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple o
 def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
     prepared = job.prepared()
+    require_test_images(job, prepared)
     entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
@@ -32,7 +35,10 @@ def run(job: Job) -> None:
     job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
     job.echo(f"submit: {expected_score(entry)}")
     if not prepared.competition.slug:
-        job.echo("submit: this competition is not on Kaggle; `make grade` scores it against its private solution")
+        solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
+        has_solution = solution is not None and solution.exists()
+        way = "`make grade` scores it against its private solution" if has_solution else WITHOUT_SOLUTION
+        job.echo(f"submit: this competition is not on Kaggle (competition.slug is empty), nothing was sent; {way}")
         return
     slug = competition_slug(prepared.competition.slug)
     if job.params.kaggle.submit == "notebook":

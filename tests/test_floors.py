@@ -32,7 +32,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.preflight",),
     ("competition.artifacts",),
     ("competition.kernels",),
-    ("competition.report",),
+    ("competition.report", "competition.serving"),
     ("pipelines.progress", "pipelines.versions"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
@@ -129,6 +129,19 @@ def test_light_modules_import_neither_tensorflow_nor_keras_nor_jax() -> None:
     light = [m for m in FILES if m in LIGHT_EXCEPTIONS or not any(is_in(m, heavy) for heavy in HEAVY)]
     assert "pipelines.train" in light
     assert heavy_imports(light) == ""
+
+
+def test_the_python_interface_is_light_and_is_imported_by_nothing() -> None:
+    assert heavy_imports(["goldfold"]) == ""
+    importing = [name for name, file in FILES.items() if "goldfold" in imported_roots(file)]
+    assert importing == []
+
+
+def imported_roots(file: Path) -> set[str]:
+    """The first part of the name of every module that is imported anywhere in the file."""
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return {name.split(".")[0] for name in [*names, *(str(n.module) for n in nodes if isinstance(n, ast.ImportFrom))]}
 
 
 def test_a_heavy_import_is_detected() -> None:

@@ -62,6 +62,11 @@ def prediction_sources(
         raise UserError(f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them")
     for name in blended_external(params):
         external = params.foreign[name]
+        if not external.test and len(prepared.part("test")):
+            raise UserError(
+                f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
+                f"{len(prepared.part('test')):,} test images, or one per fold model"
+            )
         files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
         for part, file in [(part, path) for part, paths in files.items() for path in paths]:
             if not file.is_file():
@@ -134,7 +139,7 @@ def load_predictions(
     notes: list[str] = []
     confidences = []
     external_names = [name for name in blended_external(params) if name in sources]
-    if external_names:  # external predictions are compared with the confidence of our own fold models
+    if external_names and len(test_ids):  # external predictions are compared with the confidence of our own fold models
         for runs in runs_by_member.values():
             tests = load_test(runs[0])
             confidences.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))

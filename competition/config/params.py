@@ -173,7 +173,8 @@ class ExternalFiles(Block):
     """The block `predictions` of a member that was trained outside this project; it has no other keys."""
 
     oof: str
-    test: FileNames  # one file with the mean over fold models, or one file per fold model
+    # One file with the mean over fold models, or one file per fold model; () only for a competition without test images.
+    test: FileNames = ()
     folds: str = ""
 
 

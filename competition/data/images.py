@@ -86,6 +86,13 @@ def blank(size: int = 32) -> bytes:
     return out.getvalue()
 
 
+def encode_png(pixels: np.ndarray) -> bytes:
+    """Return (H, W), (H, W, 3) or (H, W, 4) uint8 pixels as a PNG, without loss."""
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
 def _open(data: bytes) -> Image.Image:
     if not data:
         raise BadImage("the file is empty")

@@ -126,6 +126,8 @@ def mapped_array(path: Path, name: str) -> np.ndarray:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
+        if 0 in shape:  # an empty file cannot be mapped
+            return np.zeros(shape, dtype)
         return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
 
 

@@ -33,7 +33,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     classes, bootstrap = honest.cross_fitted.probs.shape[1], (params.honest.resamples, params.honest.seed)
     rows, test_rows = honest.scored, len(inputs.test_ids)
     labels, output = inputs.labels[rows], honest.cross_fitted.output(metric)[rows]
-    expected = expected_scores(labels, output, metric, classes, test_rows, *bootstrap)
+    expected = expected_scores(labels, output, metric, classes, test_rows, *bootstrap) if test_rows else ()
     return {
         "metric": metric.name,
         "members": {
@@ -48,7 +48,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "optimistic": honest.is_optimistic,  # every row chose hyperparameters
         "blocks": honest.blocks,
         "equal": _display(metric, honest.equal),
-        "leaderboard_band": interval(expected, test_rows),
+        "leaderboard_band": interval(expected, test_rows) if test_rows else None,  # None: no test images
         "expected": expected,
         "small_classes": small_class_warning(labels, classes),
         "test_rows": test_rows,

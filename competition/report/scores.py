@@ -18,7 +18,7 @@ from competition.submission import ledger
 
 def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     """The figures at the top of the page: honest score, score of the choice, expected and actual leaderboard scores."""
-    low, high = scores["leaderboard_band"]
+    band = scores["leaderboard_band"]  # None: no test images
     result = [
         Figure(
             f"{'optimistic' if scores.get('optimistic') else 'honest'} {scores['metric']}",
@@ -32,12 +32,10 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
             main=True,
         ),
         Figure("chosen on", f"{scores['chosen_on']:.4f}", "on the rows it was chosen on: optimistic"),
-        Figure(
-            "expected leaderboard",
-            f"{low:.4f} to {high:.4f}",
-            f"95 % interval, for {scores['test_rows']:,} test rows like the training rows",
-        ),
     ]
+    if band:
+        note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
+        result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
     if row is not None and row.public_score is not None:
         result.append(Figure("public", f"{row.public_score:.5f}", "Kaggle's score, from the ledger"))
     if row is not None and row.private_score is not None:
@@ -72,7 +70,11 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | Non
         "blend/scores.json, blend/chain.json · make predict",
         [
             Charts(
-                [score_chart(points, tuple(scores["leaderboard_band"]), scores["metric"])],
+                [
+                    score_chart(
+                        points, scores["leaderboard_band"] and tuple(scores["leaderboard_band"]), scores["metric"]
+                    )
+                ],
                 "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen. The "
                 "hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it.",
             ),

@@ -81,10 +81,12 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
     ]
     for name, difference in gains.items():
         lines.append(f"  {'over ' + name:<22} {gain(difference)}")
-    low, high = scores["leaderboard_band"]
-    lines.append(
-        f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 % interval, if they are like the training rows)"
-    )
+    if scores["leaderboard_band"]:
+        low, high = scores["leaderboard_band"]
+        lines.append(
+            f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 % interval, if they are like the "
+            "training rows)"
+        )
     lines += [f"  {warning}" for warning in scores.get("small_classes", ())]
     return lines
 

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, first_few
 from competition.data.competition import Competition
 from competition.ensemble.metrics import metric_named
 from competition.submission import ledger
 from competition.submission.format import read_predictions
+
+WITHOUT_SOLUTION = (
+    "its estimate is the honest score (`make report`). To score it here, put the answers into competition.source as "
+    "private/solution.csv with the columns id and label, then `make download grade`"
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class Grade:
 def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
     """Public and private score, as Kaggle would show them.
 
-    solution: CSV with id, label (class number), usage (Public or Private).
+    solution: CSV with id, label (as in the training table, or a class number), and optionally usage (Public or Private;
+    without it, all rows are private).
     book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
     """
@@ -39,7 +45,7 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(book, ledger.Look(competition.name, submission.name, now))
     looks = ledger.looks_at_solution(book, competition.name, earlier_looks)
-    solution_rows = _solution(solution)
+    solution_rows = _solution(solution, competition)
     missing, extra = solution_rows.keys() - predicted.keys(), predicted.keys() - solution_rows.keys()
     if missing or extra or len(predicted) != len(ids):
         raise UserError(
@@ -73,11 +79,22 @@ def _score(
     return metric.display(metric.evaluate(labels, decided, len(competition.classes)))
 
 
-def _solution(path: Path) -> dict[str, tuple[int, str]]:
+def _solution(path: Path, competition: Competition) -> dict[str, tuple[int, str]]:
+    """Id -> (class number, usage)."""
     if not path.is_file():
         raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
-    if not rows or set(rows[0]) != {"id", "label", "usage"}:
-        raise UserError(f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label, usage")
-    return {row["id"]: (int(row["label"]), row["usage"]) for row in rows}
+    if not rows or set(rows[0]) not in ({"id", "label", "usage"}, {"id", "label"}):
+        raise UserError(
+            f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label and, optionally, usage"
+        )
+    numbers = {str(number): number for number in range(len(competition.classes))}
+    numbers |= {value: number for number, value in enumerate(competition.label_values)}
+    unknown = [row["label"] for row in rows if row["label"] not in numbers]
+    if unknown:
+        raise UserError(
+            f"{path}: {len(unknown)} labels are none of the competition's ({first_few(competition.label_values, 3)}): "
+            f"{first_few(unknown, 3)}"
+        )
+    return {row["id"]: (numbers[row["label"]], row.get("usage") or "Private") for row in rows}

@@ -87,7 +87,7 @@ class Row:
     """An entry with its latest state and scores."""
 
     entry: Entry
-    state: str  # "made", or the last event's `what`
+    state: str  # "made" or "cross-validation" (no test images), or the last event's `what`
     ref: str
     public_score: float | None
     private_score: float | None
@@ -169,6 +169,8 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
 
     public_share: share of the test rows that the public score uses.
     """
+    if not entry.test_rows:  # cross-validation without test images
+        return None
     public_rows = entry.test_rows * public_share
     if entry.honest_score is None or entry.standard_error is None or public_rows <= 0:
         return None
@@ -213,7 +215,7 @@ def _row(entry: Entry, events: list[Event]) -> Row:
     refs = [event.ref for event in events if event.ref]
     return Row(
         entry,
-        last.what if last else "made",
+        last.what if last else "made" if entry.test_rows else "cross-validation",
         refs[-1] if refs else "",
         public[-1] if public else None,
         private[-1] if private else None,

@@ -435,6 +435,10 @@ def test_a_member_with_predictions_is_an_external_member(tmp_path: Path) -> None
 def test_test_predictions_may_be_one_file_per_fold_model(tmp_path: Path) -> None:
     params = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER.replace("b.csv", "[b.csv, c.csv]")))
     assert params.foreign["torch"].test == ("b.csv", "c.csv")
+    none = load_params(
+        recipe(tmp_path, WITH_EXTERNAL_MEMBER.replace(", test: b.csv", ""))
+    )  # a competition without test images
+    assert none.foreign["torch"].test == ()
 
 
 TEACHERS = WITH_EXTERNAL_MEMBER + TRAINED_MEMBER.replace("weights: none}", "weights: none, teacher: [own]}")
@@ -457,7 +461,7 @@ def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, p
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("a.csv, test: b.csv}", "a.csv}", "recipe.yaml line 4: members.torch.predictions.test: missing"),
+        ("oof: a.csv, test", "test", "recipe.yaml line 4: members.torch.predictions.oof: missing"),
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
         ("oof: a.csv", "oof: 5", "members.torch.predictions.oof: 5 was found"),
         ("{oof: a.csv, test: b.csv}", "a.csv", "members.torch.predictions: a text was found; a block of keys"),

@@ -11,8 +11,10 @@ import pytest
 import tensorflow  # noqa: F401  (imported early: records load it on first use, after tests/conftest.py has configured the devices)
 from PIL import Image
 
+from competition.data.adapters import folder
 from competition.data.competition import Row, Settings
 
+IMAGE_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
 PLAIN = Settings(
     name="small", adapter="digits", slug="", source="", image_size=0, validation="pool", id_column="", label_column="",
     metric="", predicts="", miniature=0, seed=42,
@@ -82,3 +84,34 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw = tmp_path_factory.mktemp("digits")
     ADAPTERS["digits"].download(raw, PLAIN, no_network)
     return raw
+
+
+@pytest.fixture
+def make_source(tmp_path, helpers):
+    """make_source(tables, images) -> a source directory."""
+
+    def write_source(tables, images, name="source"):
+        source = tmp_path / name
+        for number, path in enumerate(images):
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            data = helpers.encode_image(helpers.synthetic_image(number), IMAGE_FORMATS[Path(path).suffix.lower()])
+            (source / path).write_bytes(data)
+        for table, text in tables.items():
+            (source / table).write_text(text, encoding="utf-8")
+        return source
+
+    return write_source
+
+
+@pytest.fixture
+def read(tmp_path, make_settings, helpers):
+    """read(source, **changes) -> (competition, rows): download into a raw folder, then read it like `make prepare`."""
+
+    def read_source(source, **changes):
+        raw = tmp_path / "raw"
+        raw.mkdir()
+        settings = make_settings(adapter="folder", source=str(source), **changes)
+        folder.download(raw, settings, helpers.no_network)
+        return folder.describe(raw, settings), list(folder.rows(raw, settings))
+
+    return read_source

@@ -114,6 +114,23 @@ def test_grading_without_a_solution_is_an_error(solution_folder):
         )
 
 
+def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tmp_path):
+    """Labels 1 and 7 are classes 0 and 1: a text that is a label is never taken for a class number."""
+    of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "id", ("label",), ("1", "7"))
+    (tmp_path / "solution.csv").write_text("id,label\nx,1\ny,7\nz,0\n")
+    path = submission(tmp_path / "a.csv", {"x": "1", "y": "1", "z": "1"})
+    graded = grade(path, tmp_path / "solution.csv", of, tmp_path / "ledger.jsonl", tmp_path / "looks.json")
+    assert (graded.public_rows, graded.private_rows) == (0, 3)
+    assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
+
+
+def test_a_solution_with_an_unknown_label_is_an_error(world):
+    (world / "solution.csv").write_text("id,label\nx,tulip\n")
+    with pytest.raises(UserError, match=r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"):
+        guess = submission(world / "a.csv", {"x": 0})
+        grade(guess, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+
+
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
     a = submission(tmp_path / "a.csv", {"x": 0, "y": 0, "z": 1, "w": 2})
     b = submission(tmp_path / "b.csv", {"w": 2, "z": 1, "y": 1, "x": 1})

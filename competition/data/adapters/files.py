@@ -1,13 +1,23 @@
 """Image files in a folder by id. Ids are looked up among the existing files and never used as paths."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
 from competition.data.competition import Part, Row
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"}
+UNREAD_SUFFIXES = {".heic", ".heif", ".tif", ".tiff", ".avif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
+
+
+def unread_images_note(folder: Path) -> list[str]:
+    """One sentence if the folder has images in formats that are not read, such as HEIC of telephones."""
+    suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in UNREAD_SUFFIXES]
+    if not suffixes:
+        return []
+    kinds = ", ".join(sorted(set(suffixes)))
+    return [f"{len(suffixes):,} images ({kinds}) are not read: convert them to JPEG or PNG to use them"]
 
 
 def image_paths(folder: Path) -> list[str]:
@@ -48,13 +58,35 @@ class ImageFiles:
             folded = {name.casefold() for name in self._by_name}
             near = [row_id for row_id in missing if row_id.casefold() in folded]
             hint = f"; {len(near):,} of them differ from a file name only in letter case" if near else ""
-            raise UserError(f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}")
+            raise UserError(
+                f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}; add the files, or "
+                "remove their rows from the table"
+            )
         if ambiguous:
             files = first_few(self._by_name[ambiguous[0]], 2)
             raise UserError(
                 f"{len(ambiguous):,} {part} ids match more than one file, {first_few(ambiguous, 3)} (e.g. {files})"
             )
         return path_of
+
+    def known_share(self, names: Iterable[str]) -> float:
+        """Share of the names, 0 to 1, that are names of image files; 0 for no names."""
+        known = [name in self._by_name for name in names]
+        return sum(known) / len(known) if known else 0.0
+
+    def unlisted_test_ids(self, train_ids: Iterable[str]) -> list[str]:
+        """Ids of the images in a folder named test..., written like `train_ids`; by their paths where that is ambiguous.
+
+        For tables of training labels without a table of test ids.
+        """
+        train = self.find(train_ids, "train")
+        listed = set(train.values())
+        paths = [path for path in self.paths if path not in listed and _in_part(path, "test")]
+        for form in FORMS:
+            if all(form(path) == row_id for row_id, path in train.items()):
+                ids = [form(path) for path in paths]
+                return ids if len({*ids, *train}) == len(ids) + len(train) else paths
+        return paths
 
     def rows(self, ids: list[str], labels: list[int], part: Part, groups: list[str] | None = None) -> Iterator[Row]:
         """Yield one row per id, in order."""
@@ -64,10 +96,28 @@ class ImageFiles:
             yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes(), group)
 
 
+def _inside(path: str) -> str:
+    """The path within the part: without its first folder."""
+    return "/".join(PurePosixPath(path).parts[1:]) or path
+
+
+def _stem(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))
+
+
+# The names by which tables may refer to a file: path, path within the part, file name, each with and without its suffix.
+FORMS: tuple[Callable[[str], str], ...] = (
+    lambda path: PurePosixPath(path).name,
+    lambda path: _stem(PurePosixPath(path).name),
+    lambda path: path,
+    _stem,
+    _inside,
+    lambda path: _stem(_inside(path)),
+)
+
+
 def _names(path: str) -> set[str]:
-    parts = PurePosixPath(path).parts
-    names = {path, "/".join(parts[1:] or parts), parts[-1]}
-    return names | {str(PurePosixPath(name).with_suffix("")) for name in names}
+    return {form(path) for form in FORMS}
 
 
 def _in_part(path: str, part: str) -> bool:

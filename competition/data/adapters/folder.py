@@ -1,22 +1,30 @@
 """Adapter for any images with tables or class folders, in a zip or a directory. Detects what is not configured, and reports it.
 
 With tables:         train.csv, test.csv, sample_submission.csv (classes.csv if labels have names), images anywhere.
+                     Without test.csv the images in a folder test.../ are the test images.
 With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
+Without test images there is cross-validation only: everything but a submission.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import pandas as pd
 
 from competition.config.errors import UserError, first_few
-from competition.data.adapters.files import ImageFiles, image_paths
+from competition.data.adapters.columns import find_id_column, find_labels
+from competition.data.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_images_note
 from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
 from competition.data.competition import Competition, Row, Settings
 
 SAMPLE = "sample_submission.csv"
+OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
+VALIDATION_FOLDERS = ("val", "valid", "validation")
+NO_TEST_NOTE = (
+    "there are no test images: cross-validation only, with honest scores and a report but without a submission"
+)
 # scikit-learn's default, which most graders use; it differs from macro_f1 if a class has no test row.
 LABEL_METRIC = "macro_f1_present"
 
@@ -48,7 +56,9 @@ def describe(raw: Path, settings: Settings) -> Competition:
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     layout, files = _layout(raw, settings), ImageFiles(raw)
     ids, labels, groups = layout.train
-    yield from files.rows(ids, labels, "train", groups)
+    for row in files.rows(ids, labels, "train", groups):
+        apart = settings.validation == "apart" and PurePosixPath(row.shard).parts[0] in VALIDATION_FOLDERS
+        yield replace(row, part="val") if apart else row
     yield from files.rows(layout.test, [-1] * len(layout.test), "test")
 
 
@@ -93,6 +103,8 @@ def _flatten(raw: Path) -> None:
     """Move the files up if everything is in a single folder, as in many zip files."""
     entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
     if len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test"):
+        if all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()):
+            return  # the folder of a single class, which is refused later
         lifted = raw / ".lifted"
         entries[0].rename(lifted)
         for path in lifted.iterdir():
@@ -101,42 +113,67 @@ def _flatten(raw: Path) -> None:
 
 
 def _layout(raw: Path, settings: Settings) -> Layout:
-    return _from_tables(raw, settings) if (raw / "train.csv").exists() else _from_class_folders(raw, settings)
+    files = ImageFiles(raw)
+    table = _table_of_labels(raw, files)
+    layout = _from_table(raw, table, files, settings) if table else _from_class_folders(raw, settings)
+    notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_images_note(raw)]
+    competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
+    return replace(layout, competition=competition)
 
 
-def _from_tables(raw: Path, settings: Settings) -> Layout:
-    train = read_csv(raw / "train.csv")
+def _table_of_labels(raw: Path, files: ImageFiles) -> str:
+    """train.csv, or the only other table with a column of names of image files; "" = none, so class folders."""
+    if (raw / "train.csv").exists():
+        return "train.csv"
+    tables = sorted(path.name for path in raw.glob("*.csv") if path.name not in OTHER_TABLES)
+    naming = [
+        name for name in tables if any(files.known_share(column) > 0.5 for _, column in read_csv(raw / name).items())
+    ]
+    if len(naming) > 1:
+        raise UserError(
+            f"{first_few(naming)} all name images; rename the one with the training labels to train.csv, and the one "
+            "with the test ids, if any, to test.csv"
+        )
+    return naming[0] if naming else ""
+
+
+def _from_table(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
+    train = read_csv(raw / name)
     sample = read_csv(raw / SAMPLE) if (raw / SAMPLE).exists() else None
     test = read_csv(raw / "test.csv") if (raw / "test.csv").exists() else sample
-    if test is None:
-        raise UserError(
-            "neither test.csv nor sample_submission.csv was found next to train.csv; one of them must list the test ids"
-        )
     groups = _groups(train, settings.group_column)
-    train, test = (table.drop(columns=settings.group_column, errors="ignore") for table in (train, test))
-    id_column = _id_column(train.columns.tolist(), test.columns.tolist(), settings.id_column)
+    train = train.drop(columns=settings.group_column, errors="ignore")
+    id_column = find_id_column(train, test, settings.id_column, files, name)
+    if test is None:
+        test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
     targets = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
-    label_columns = _label_columns(train.columns.tolist(), id_column, targets, settings.label_column)
-    notes = [f"ids are in column {id_column!r}, labels in {first_few(label_columns)} of train.csv"]
+    test_columns = [] if test is sample else test.columns.tolist()
+    found = find_labels(train, id_column, test_columns, targets, settings.label_column, name)
+    label_columns = found.columns
+    notes = [f"ids are in column {id_column!r}, labels in {first_few(label_columns)} of {name}"]
+    notes += [f"class names are in column {found.named_by!r}"] if found.named_by else []
+    unused = [column for column in train if column not in (id_column, *label_columns, found.named_by)]
+    notes += [f"columns {first_few(unused)} of {name} are not used"] if unused else []
 
     if len(label_columns) > 1:
         values, names = label_columns, label_columns
-        labels = one_hot_labels(train, label_columns, id_column, "train.csv")
+        labels = one_hot_labels(train, label_columns, id_column, name)
     else:
         column = train[label_columns[0]]
         bare = train[id_column][column == ""]
         if len(bare):
             raise UserError(
-                f"train.csv: {len(bare):,} rows have no {label_columns[0]}, {first_few(bare)}; every row needs one"
+                f"{name}: {len(bare):,} rows have no {label_columns[0]}, {first_few(bare)}; every row needs one"
             )
         listed = read_csv(raw / "classes.csv") if (raw / "classes.csv").exists() else None
-        name_of = {} if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
-        if name_of:
+        name_of = dict(found.names) if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
+        if listed is not None:
             notes.append(f"{len(name_of)} class names come from classes.csv")
         # With one column per class, the classes must have the order of the submission's columns.
-        values = targets if len(targets) > 1 else list(name_of) or in_natural_order(sorted(set(column)))
+        listed_values = [] if listed is None else list(name_of)
+        values = targets if len(targets) > 1 else listed_values or in_natural_order(sorted(set(column)))
         names = [name_of.get(value, value) for value in values]
-        labels = class_labels(column, values, "train.csv")
+        labels = class_labels(column, values, name)
 
     one_per_class = len(targets) > 1 or (not targets and len(label_columns) > 1)
     predicts = settings.predicts or ("probabilities" if one_per_class else "label")
@@ -161,49 +198,18 @@ def _groups(train: pd.DataFrame, column: str) -> list[str]:
     return list(train[column]) if column else [""] * len(train)
 
 
-def _id_column(train: list[str], test: list[str], configured: str) -> str:
-    if configured:
-        for name, columns in (("train.csv", train), ("test.csv", test)):
-            if configured not in columns:
-                raise UserError(
-                    f"competition.id_column: {name} has no column {configured!r}, it has {first_few(columns)}"
-                )
-        return configured
-    shared = [name for name in test if name in train]
-    if not shared:
-        raise UserError(
-            f"train.csv ({first_few(train)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
-        )
-    return shared[0]
-
-
-def _label_columns(train: list[str], id_column: str, targets: list[str], wanted: str) -> list[str]:
-    if wanted:
-        if wanted not in train:
-            raise UserError(f"competition.label_column: train.csv has no column {wanted!r}, it has {first_few(train)}")
-        return [wanted]
-    if targets and all(name in train for name in targets):
-        return targets
-    others = [name for name in train if name != id_column]
-    if len(others) == 1 or (others and not targets):
-        return others
-    raise UserError(
-        f"train.csv has columns {first_few(others, 8)}: set competition.label_column to the one that is the label"
-    )
-
-
 def _from_class_folders(raw: Path, settings: Settings) -> Layout:
     inside = [PurePosixPath(path) for path in image_paths(raw)]
     top = {path.parts[0] for path in inside if len(path.parts) > 1}
     if not inside:
-        raise UserError("neither train.csv nor any image was found in competition.source")
-    test = [str(path) for path in inside if path.parts[0] == "test"]
-    train = [path for path in inside if (path.parts[0] == "train" if "train" in top else path.parts[0] != "test")]
-    if not test:
         raise UserError(
-            f"class folders {first_few(sorted(top))} were found but no images under test/; "
-            "put the images to be predicted there, or give train.csv and test.csv"
+            "neither a table nor a JPEG, PNG, WEBP, BMP or GIF image was found in competition.source; it should hold one "
+            "folder of images per class, or images and a train.csv with ids and labels"
+            + "".join(f"; {note}" for note in unread_images_note(raw))
         )
+    test = [str(path) for path in inside if path.parts[0] == "test"]
+    parts = ("train", *VALIDATION_FOLDERS)
+    train = [path for path in inside if (path.parts[0] in parts if "train" in top else path.parts[0] != "test")]
     loose = [str(path) for path in train if len(path.parts) < (3 if "train" in top else 2)]
     if loose:
         raise UserError(
@@ -214,6 +220,8 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
             f"prepare.group_column: {settings.group_column!r} was asked for, but class folders have no train.csv to "
             "hold it; add a train.csv, or set prepare.group_by=embedding"
         )
+    ignored = len(inside) - len(train) - len(test)
+    unused = [f"{ignored:,} images outside train/, val/ and test/ are ignored"] if ignored else []
     folder_of = {str(path): path.parent.name for path in train}
     names = in_natural_order(sorted(set(folder_of.values())))
     competition = Competition(
@@ -227,7 +235,7 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
         if settings.predicts == "probabilities"
         else (settings.label_column or "label",),
         label_values=tuple(names),
-        notes=(f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files",),
+        notes=(f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files", *unused),
     )
     number = {name: n for n, name in enumerate(names)}
     labels = [number[name] for name in folder_of.values()]

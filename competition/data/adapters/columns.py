@@ -1,0 +1,112 @@
+"""Which columns of a table of labels hold the ids, the labels and the class names. What is not certain is an error."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from competition.config.errors import UserError, first_few
+from competition.data.adapters.files import ImageFiles
+
+# A column with one of these names is the label if the values of the table leave several possibilities.
+LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """columns: the label's, or one per class.  names: label value -> class name, {} = the values are the names."""
+
+    columns: list[str]
+    names: Mapping[str, str] = field(default_factory=dict)
+    named_by: str = ""  # the column of the class names, if any
+
+
+def find_id_column(
+    table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str = "train.csv"
+) -> str:
+    """The column of ids: a column of both tables, if there are several the first whose values are names of image files."""
+    tables = {name: table} if test is None else {name: table, "test.csv": test}
+    if configured:
+        for table_name, content in tables.items():
+            if configured not in content:
+                raise UserError(
+                    f"competition.id_column: {table_name} has no column {configured!r}, it has {first_few(_names(content))}"
+                )
+        return configured
+    shared = _names(table) if test is None else [column for column in _names(test) if column in table]
+    if not shared and test is not None:
+        raise UserError(
+            f"{name} ({first_few(_names(table))}) and test.csv ({first_few(_names(test))}) share no column; "
+            "set competition.id_column"
+        )
+    naming = [column for column in shared if files.known_share(list(table[column])) == 1]
+    return (naming or shared)[0]
+
+
+def find_labels(
+    table: pd.DataFrame, id_column: str, test: Sequence[str], targets: Sequence[str], wanted: str, name: str
+) -> Labels:
+    """The label columns of `table`.
+
+    test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
+    wanted: competition.label_column, "" = not set.
+    Raises UserError that asks for competition.label_column if it is not certain.
+    """
+    if wanted:
+        if wanted not in table:
+            raise UserError(
+                f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(_names(table))}"
+            )
+        return _with_names(table, wanted, [column for column in _names(table) if column not in (id_column, wanted)])
+    if targets and all(column in table for column in targets):
+        others = [column for column in _names(table) if column not in (id_column, *targets)]
+        return _with_names(table, targets[0], others) if len(targets) == 1 else Labels(list(targets))
+    others = [column for column in _names(table) if column != id_column and column not in test]
+    if len(others) == 1 or (others and not targets and _are_indicators(table[others])):
+        return Labels(others)
+    if pair := _number_and_name(table, others):
+        return _with_names(table, pair[0], [pair[1]])
+    named = [column for column in others if column.casefold() in LABEL_NAMES]
+    if len(named) == 1 and not _are_all_different(table[named[0]]):
+        return Labels(named)
+    raise UserError(
+        f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
+        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others or ["label"])[0]}"'
+    )
+
+
+def _names(table: pd.DataFrame) -> list[str]:
+    return [str(column) for column in table.columns]
+
+
+def _with_names(table: pd.DataFrame, column: str, others: Sequence[str]) -> Labels:
+    """The label column; its class names from another column if its values are numbers and one column names them."""
+    naming = [other for other in others if _is_named_by(table, column, other)]
+    if len(naming) != 1:
+        return Labels([column])
+    names = dict(zip(table[column], table[naming[0]], strict=True))
+    return Labels([column], names, naming[0])
+
+
+def _number_and_name(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str] | None:
+    """The only pair of columns, numbers and their names, that map one to one; None if there is no or more than one."""
+    pairs = [(a, b) for a in columns for b in columns if a != b and _is_named_by(table, a, b)]
+    return pairs[0] if len(pairs) == 1 else None
+
+
+def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
+    """Return True if `numbers` holds whole numbers that repeat and `names` has one name for each, different for all."""
+    if not table[numbers].str.fullmatch(r"\d+").all() or table[names].str.fullmatch(r"[-+.\d]*").any():
+        return False
+    pairs = table[[numbers, names]].drop_duplicates()
+    one_to_one = not pairs[numbers].duplicated().any() and not pairs[names].duplicated().any()
+    return one_to_one and 2 <= len(pairs) < len(table)
+
+
+def _are_indicators(columns: pd.DataFrame) -> bool:
+    """Return True if every cell is 0 or 1: one column per class."""
+    return bool(columns.isin(["0", "1", "0.0", "1.0"]).all(axis=None))
+
+
+def _are_all_different(values: pd.Series) -> bool:
+    return not values.duplicated().any()

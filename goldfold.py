@@ -1,0 +1,288 @@
+"""goldfold from Python: folds, out-of-fold predictions, scores, fold models, and predictions of new images.
+
+    import goldfold
+
+    g = goldfold.open("photos.yaml")      # after `make download train predict PARAMS=photos.yaml`
+    g.scores()                            # DataFrame: members and blend, with standard errors
+    g.predict(["a.jpg", "b.jpg"])         # DataFrame: class and probabilities, by the blend
+
+This file is an interface: it reads what the stages left under work/ and calls the same functions as they do. It trains
+nothing and writes nothing. TensorFlow is imported when a model is needed. docs/python_api.md describes it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from competition.artifacts.dependencies import fold_model_path, newest_blend
+from competition.artifacts.ensemble_inputs import load_predictions, mean_over_runs, prediction_sources
+from competition.artifacts.manifest import Manifest, read_manifest, to_plain
+from competition.artifacts.runs import Run, blended_runs
+from competition.config.errors import UserError
+from competition.config.params import Params
+from competition.config.params_file import load_params, parse_overrides
+from competition.config.suggestions import did_you_mean
+from competition.data.fold_table import fold_table, unlabelled_table
+from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.outputs import identity_view
+from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.ensemble.settings import validate_params
+from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
+from pipelines.runner import Job, Options
+from pipelines.trainer import start_device
+
+if TYPE_CHECKING:
+    import keras
+
+    from competition.training.device import Device
+    from competition.training.trainer import Images, Trainer
+
+__all__ = ["Project", "UserError", "open"]
+BLEND = "blend"
+
+
+def open(
+    params: str | Path = "params.yaml",
+    overrides: str = "",
+    *,
+    work: str | Path = Options.work,
+    submissions: str | Path = Options.submissions,
+) -> "Project":
+    """Open the results of a parameter file.
+
+    overrides: as in SET, e.g. "train.epochs=3".  work, submissions: folders of results; by default those of the commands.
+    Raises UserError for invalid parameters, and if nothing was prepared yet.
+    """
+    sets = tuple(parse_overrides(overrides))
+    values = validate_params(load_params(Path(params).expanduser(), sets))
+    folder = Path(work).expanduser() / values.competition.name
+    return Project(_QuietJob(values, sets, Options(), folder, Path(submissions).expanduser()))
+
+
+class _QuietJob(Job):
+    def echo(self, line: str) -> None:
+        self.echoed.append(line)
+
+
+class Project:
+    """The results of one parameter file. Create it with `goldfold.open`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._prepared = job.prepared()
+        self._device: Device | None = None
+        self._trainers: dict[str, Trainer] = {}  # by run digest
+
+    def __repr__(self) -> str:
+        members = ", ".join([*self.params.members, *self.params.foreign])
+        return f"<goldfold project {self.params.competition.name}: {len(self.classes)} classes; members {members}>"
+
+    @property
+    def params(self) -> Params:
+        """The validated parameters."""
+        return self._job.params
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names by class number."""
+        return self._prepared.competition.classes
+
+    @property
+    def folds(self) -> pd.DataFrame:
+        """id, label (class name), fold, group and file of every training row, as `make folds` writes them."""
+        return fold_table(self._prepared, self._job.path("raw"))
+
+    @property
+    def test(self) -> pd.DataFrame:
+        """id and file of every test row."""
+        return unlabelled_table(self._prepared, self._job.path("raw"))
+
+    def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
+        """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.
+
+        member: trained here or external; "blend": each row by a blend that was fitted without the row's fold.
+        view: of a member; "" = the untransformed image.
+        """
+        train = self._prepared.part("train").set_index("id")
+        if member == BLEND:
+            ids, probs = load_scores(self._blend_folder() / "honest_oof.npz")
+            answers = pd.read_csv(self._blend_folder() / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+            decided = answers.set_index("id")["label"].loc[ids].to_numpy()
+        else:
+            arguments = (self._job.work, self._only(member), self._prepared)
+            sources = prediction_sources(*arguments, False, self._job.overrides)
+            predictions = load_predictions(*arguments, sources, self._job.overrides).oof[member]
+            ids, probs = predictions.ids, predictions.view(view or identity_view(predictions))
+            decided = probs.argmax(1)
+        names = pd.Series(self.classes)
+        facts = {
+            "fold": train["fold"].loc[ids].to_numpy(),
+            "label": names.loc[train["label"].loc[ids]].to_numpy(),
+            "class": names.loc[decided].to_numpy(),
+        }
+        return self._table(pd.Index(ids, name="id"), facts, probs)
+
+    def scores(self) -> pd.DataFrame:
+        """score, standard_error and weight of each member, of equal weights and of the blend, whose score is the honest one.
+
+        The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
+        """
+        scores = self._blend_scores()
+        weights = Chain.load(self._blend_folder() / "chain.json").blend.weights
+        rows: dict[str, tuple[float, float, float | None]] = {
+            name: (one["score"], one["standard_error"], weights.get(name, 0.0))
+            for name, one in scores["members"].items()
+        }
+        rows["equal weights"] = (scores["equal"]["score"], scores["equal"]["standard_error"], None)
+        rows[BLEND] = (scores["honest"], scores["standard_error"], None)
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=["score", "standard_error", "weight"], dtype=float)
+        keys = ("metric", "chosen_on", "honest_rows", "optimistic")
+        table.attrs.update({key: scores[key] for key in keys})
+        return table
+
+    def load_model(self, member: str, fold: int) -> "keras.Model":
+        """A fold model: images (B, size, size, 3) of 0..255 -> logits (B, C).
+
+        member: with several seeds the model of the first; cnn@1a2b3c4d is a stored run.
+        size: params.members[member].image_size. A softmax of the logits gives probabilities.
+        """
+        run = self._runs(member)[0]
+        arrays = _fold_weights(run, fold)
+        self._open_device()
+        from competition.training.engine import saved_variables
+        from competition.training.model import build
+
+        model = build(_without_download(run).member, len(self.classes))
+        for name, variable in saved_variables(model):
+            variable.assign(arrays[name])
+        return model
+
+    def predict(self, images: NewImage | Sequence[NewImage]) -> pd.DataFrame:
+        """Class and probabilities of new images, which take the way of the test images.
+
+        Decoding, views, mean over the fold models, TTA policy, temperatures, blend and decision rule are those of the
+        submission.  images: a list of paths, encoded bytes, and uint8 arrays (H, W), (H, W, 3) or (H, W, 4); an array
+        (N, H, W, 3); or one path of an image or a folder.
+        Raises UserError if an image cannot be read, if models changed since the blend, and for a blend that needs the
+        predictions of a model that is not here or ranks images against each other.
+        """
+        chain = self._usable_chain()
+        encoded = read_new_images(images)
+        self._open_device()  # before anything that imports Keras
+        members: dict[str, ViewPredictions] = {}
+        decoded_at: dict[int, Images] = {}
+        for name, views in chain.used_views().items():
+            by_run: list[ViewPredictions] = []
+            for run, folds in self._blended_models(name):
+                size = run.member.image_size
+                if size not in decoded_at:
+                    decoded_at[size] = decoded(encoded, size, self.params.prepare.fit)
+                weights = [_fold_weights(run, fold) for fold in folds]
+                trainer = self._trainer(run, decoded_at[size])
+                by_run.append(predict_new_images(trainer, decoded_at[size], weights, views))
+            members[name] = mean_over_runs(by_run)
+        probs, decided = apply_chain(chain, members)
+        facts = {"class": [self.classes[number] for number in decided]}
+        return self._table(pd.Index(encoded.names, name="image"), facts, probs)
+
+    def _table(self, index: pd.Index, facts: dict[str, Any], probs: Any) -> pd.DataFrame:
+        """The facts, then one column per class; a fact whose name is a class is called predicted_..."""
+        named = {f"predicted_{name}" if name in self.classes else name: values for name, values in facts.items()}
+        return pd.concat(
+            [pd.DataFrame(named, index=index), pd.DataFrame(probs, index=index, columns=list(self.classes))], axis=1
+        )
+
+    def _only(self, name: str) -> Params:
+        """The parameters for a blend of this member or stored run alone."""
+        known = {**self.params.members, **self.params.foreign}
+        if name not in known and "@" not in name:
+            raise UserError(f"no member {name!r}{did_you_mean(name, [*known, BLEND])}")
+        return replace(self.params, blend=replace(self.params.blend, members=(name,)))
+
+    def _runs(self, name: str) -> list[Run]:
+        """The runs of a member, one for each of its seeds, or one stored run."""
+        runs = blended_runs(self._job.work, self._prepared, self._only(name), self._job.overrides)
+        if not runs:
+            raise UserError(f"member {name} was trained outside this project: its model is not here")
+        return runs[name]
+
+    def _blend_folder(self) -> Path:
+        """Folder of the newest blend."""
+        folder = newest_blend(self._job.work)
+        if folder is None:
+            raise UserError("no blend was found: `make predict` makes one")
+        return folder
+
+    def _blend_manifest(self) -> Manifest:
+        return self._job.require(self._blend_folder() / "manifest.json", "predict")
+
+    def _blend_scores(self) -> dict[str, Any]:
+        scores: dict[str, Any] = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
+        return scores
+
+    def _blended_models(self, name: str) -> list[tuple[Run, list[int]]]:
+        """The runs of a member of the blend, each with the folds whose models take part."""
+        digests = self._blend_manifest().depends["predictions"][name]
+        return [(run, sorted(map(int, digests[run.digest]))) for run in self._runs(name) if run.digest in digests]
+
+    def _usable_chain(self) -> Chain:
+        """The chain of the blend. Raises UserError if it cannot be applied to new images by the models that are here."""
+        manifest, chain = self._blend_manifest(), Chain.load(self._blend_folder() / "chain.json")
+        external = [name for name in chain.used_views() if name in self.params.foreign]
+        if external:
+            raise UserError(
+                f"the blend uses {', '.join(external)}, whose models are not here, so it cannot predict new images; "
+                "blend without them: remove them from the parameter file and run `make blend`"
+            )
+        if not chain.by_rows:
+            raise UserError(
+                "the blend averages ranks, which compare the test images with each other, so it cannot predict new images; "
+                "set policy.mixing and blend.mixing to mean and run `make blend`"
+            )
+        names = replace(self.params, blend=replace(self.params.blend, members=tuple(chain.used_views())))
+        sources = to_plain(prediction_sources(self._job.work, names, self._prepared, True, self._job.overrides))
+        for name in chain.used_views():
+            if sources.get(name) != manifest.depends["predictions"][name]:
+                raise UserError(
+                    f"the models of {name} with these parameters are not those of the newest blend; `make train predict` "
+                    "makes both"
+                )
+        return chain
+
+    def _open_device(self) -> "Device":
+        if self._device is None:
+            self._device = start_device(self._job)
+        return self._device
+
+    def _trainer(self, run: Run, images: "Images") -> "Trainer":
+        """The compiled network of a run, kept for the next call."""
+        if run.digest not in self._trainers:
+            device = self._open_device()
+            from competition.training.trainer import Trainer
+
+            competition, batch = self._prepared.competition, self.params.predict.batch
+            self._trainers[run.digest] = Trainer(
+                _without_download(run).member, images, len(self.classes), competition.metric, device, batch
+            )
+        return self._trainers[run.digest]
+
+
+def _without_download(run: Run) -> Run:
+    """The run without initial ImageNet weights, which its own weights replace."""
+    return replace(run, member=replace(run.member, weights="none")) if run.member.weights == "imagenet" else run
+
+
+def _fold_weights(run: Run, fold: int) -> dict[str, Any]:
+    """Variable name -> array of a fold model."""
+    path = fold_model_path(run, fold)
+    if read_manifest(path) is None:
+        raise UserError(
+            f"fold {fold} of {run.title} is not trained; `make train MEMBER={run.name} FOLD={fold}` trains it"
+        )
+    from competition.training.checkpoint import load_arrays
+
+    return load_arrays(path.with_name("weights.npz"))

@@ -1,0 +1,220 @@
+"""A user's own images and a user's own predictions, from the folder to the report, as real processes."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from stages import MAIN_JOB, Workspace
+from world import ROOT, pixels_of
+
+from competition.data.images import encode_png
+from competition.ensemble.bootstrap import score_with_error
+from competition.ensemble.metrics import METRICS
+
+CLASSES, EACH, FOLDS = ("blue", "green", "red"), 15, 3
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small, adapter: folder, source: SOURCE}}
+prepare: {{folds: 3}}
+train: {{epochs: 1, batch: 15}}
+members: MEMBERS
+predict: {{batch: 16, views: [identity, flip_lr]}}
+policy: {{rounds: 2}}
+blend: {{rounds: 3, bags: 2}}
+honest: {{resamples: 50}}
+"""
+SLIM = "{slim: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}"
+
+
+def write_images(folder: Path, number: int, first: int = 0) -> list[Path]:
+    """`number` images of each class as <class><n>.png, numbered from `first`; returns their paths, class by class."""
+    labels = np.repeat([2, 1, 0], number)  # the colours of CLASSES are the channels from the last to the first
+    pixels = pixels_of(labels, seed=first)
+    paths = [folder / f"{name}{n}.png" for name in CLASSES for n in range(first, first + number)]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, image in zip(paths, pixels, strict=True):
+        path.write_bytes(encode_png(image))
+    return paths
+
+
+def workspace(folder: Path, members: str) -> Workspace:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = PARAMS.replace("SOURCE", str(folder / "photos")).replace("MEMBERS", members)
+    (folder / "params.yaml").write_text(text)
+    return Workspace(folder)
+
+
+@pytest.fixture(scope="module")
+def cross_validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
+    """Class folders without test images after the whole main job, and what `blend` printed. Not to be changed."""
+    workspace = workspace(tmp_path_factory.mktemp("folders"), SLIM)
+    for path in write_images(workspace.folder / "flat", EACH):
+        target = workspace.folder / "photos" / path.stem.rstrip("0123456789") / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+    return workspace, [workspace.do(stage) for stage in MAIN_JOB][-1]
+
+
+def test_without_test_images_the_result_is_an_honest_score_and_no_submission(cross_validated) -> None:
+    workspace, output = cross_validated
+    assert "no submission is written, because there are no test images" in output
+    assert "expected on" not in output and "honest" in output
+    assert not list(workspace.submissions.glob("*.csv")) and not (workspace.blend / "submission.csv").exists()
+    scores = json.loads((workspace.blend / "scores.json").read_text())
+    assert (scores["honest_rows"], scores["test_rows"], scores["leaderboard_band"]) == (45, 0, None)
+    answers = pd.read_csv(workspace.blend / "honest_oof.csv")
+    labels = answers["id"].str.split("/").str[0].map(CLASSES.index).to_numpy()
+    metric = METRICS["macro_f1_present"]
+    assert scores["honest"] == score_with_error(labels, answers["label"].to_numpy(), metric, 3, 50, 0).value
+
+
+def test_without_test_images_every_later_command_copes(cross_validated) -> None:
+    workspace, _ = cross_validated
+    assert "blend: current" in workspace.do("blend")
+    for stage in ("submit", "grade"):
+        assert "has no test images, so there is no submission" in workspace.refused(stage)
+    assert "cross-validation" in workspace.do("submissions")
+    assert "is not on Kaggle (competition.slug is empty); `make submissions`" in workspace.do("leaderboard")
+    assert "45 out-of-fold rows" in workspace.do("table")
+    assert "0 rows in" in workspace.do("folds")
+    workspace.do("report")
+    page = (workspace.work / "report.html").read_text(encoding="utf-8")
+    assert "no test images: cross-validation only" in page and "expected leaderboard" not in page
+    (first,) = (folder.name for folder in (workspace.work / "blends").iterdir())
+    compared = workspace.do("compare", f"--a={first[:6]}", f"--b={first}")
+    assert "0 rows changed" in compared
+
+
+# Each example of docs/external_predictions.md after its training part: name, what the training part leaves.
+DOC = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n# (Begin|Save) \(tested\)(.*?)```", DOC, re.DOTALL)
+MEMBERS = dict(re.findall(r"```yaml\nmembers:\n  (\w+):\s+\{?predictions: \{(.*?)\}\}?\n```", DOC))
+
+
+def left_by_training(name: str, folds: pd.DataFrame, test: pd.DataFrame, classes: list[str]) -> dict[str, object]:
+    """The variables of an example's first part: arrays and tables of the shapes and types that its framework gives."""
+    rng = np.random.default_rng(len(name))
+    numbers = range(FOLDS)
+
+    def logits(rows: pd.DataFrame) -> np.ndarray:
+        truth = [classes.index(str(row).rstrip("0123456789")) for row in rows["id"]]
+        return (rng.normal(size=(len(rows), len(classes))) + 3 * np.eye(len(classes))[truth]).astype(np.float32)
+
+    def probs(rows: pd.DataFrame) -> np.ndarray:
+        exponentials = np.exp(logits(rows))
+        return exponentials / exponentials.sum(1, keepdims=True)
+
+    held_out = [folds[folds["fold"] == fold] for fold in numbers]
+    if name == "torch":
+        return {"oof_logits": logits(folds), "test_logits": [logits(test) for _ in numbers]}
+    if name == "timm":
+        return {"oof_probs": probs(folds), "test_probs": [probs(test) for _ in numbers]}
+    if name == "fastai":
+        parts = [(part["id"], classes[::-1], probs(part)[:, ::-1]) for part in held_out]
+        return {"oof_parts": parts, "test_parts": [(classes[::-1], probs(test)[:, ::-1]) for _ in numbers]}
+    assert name == "autogluon"
+
+    def table(rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame(probs(rows), rows.index, classes)
+
+    return {"oof_tables": [table(part) for part in held_out], "test_tables": [table(test) for _ in numbers]}
+
+
+@pytest.fixture(scope="module")
+def external(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
+    """A table and a test folder, four members by the examples of the documentation, none trained here; and the digest."""
+    workspace = workspace(folder := tmp_path_factory.mktemp("external"), "MEMBERS")
+    members = ""
+    for name, files in MEMBERS.items():
+        absolute = re.sub(r"[a-z_0-9]+[.](npz|csv)", lambda file: f"{folder}/{file[0]}", files)
+        members += f"\n  {name}: {{predictions: {{{absolute}}}}}"
+    text = workspace.params.read_text().replace("MEMBERS", members)
+    workspace.params.write_text(text.replace(", folds: DIGEST", ""))  # the digest is known after `make folds`
+    train = write_images(workspace.folder / "photos" / "train", EACH)
+    write_images(workspace.folder / "photos" / "test", 7, first=100)
+    rows = [f"{path.stem},{path.stem.rstrip('0123456789')}" for path in train]
+    (workspace.folder / "photos" / "train.csv").write_text("\n".join(["id,label", *rows, ""]))
+    for stage in ("download", "prepare"):
+        workspace.do(stage)
+    digest = workspace.do("folds").split()[-1]
+    (begin,) = (code for kind, code in BLOCKS if kind == "Begin")
+    saves = [code for kind, code in BLOCKS if kind == "Save"]
+    before = Path.cwd()
+    os.chdir(workspace.folder)
+    try:
+        for name, save in zip(MEMBERS, saves, strict=True):
+            variables: dict[str, object] = {}
+            exec("#" + begin.replace("work/photos", "work/small"), variables)
+            arrays = left_by_training(name, variables["folds"], variables["test"], variables["classes"])
+            exec("#" + save, {**variables, **arrays})
+    finally:
+        os.chdir(before)
+    workspace.params.write_text(text.replace("DIGEST", digest))
+    return workspace, digest
+
+
+def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here(external) -> None:
+    workspace, _ = external
+    for stage in ("train", "predict"):
+        workspace.do(stage)
+    output = workspace.do("blend")
+    assert list(MEMBERS) == ["torch", "timm", "fastai", "autogluon"]
+    assert "folds unknown" not in output and "other folds than ours" not in output and "not out-of-fold" not in output
+    scores = json.loads((workspace.blend / "scores.json").read_text())
+    assert set(scores["members"]) == set(MEMBERS) and all(one["score"] > 0.7 for one in scores["members"].values())
+    (submission,) = workspace.submissions.glob("*.csv")
+    answers = pd.read_csv(submission)
+    truth = answers["id"].str.replace(r"\d+$", "", regex=True)
+    assert len(answers) == 21 and (answers["label"] == truth).mean() > 0.9
+    workspace.do("report")
+
+
+def test_the_test_predictions_of_each_fold_model_are_read_from_one_file_or_from_several(external) -> None:
+    """torch has one file with three fold models, timm three files; both are needed for the sharper leak check."""
+    workspace, _ = external
+    workspace.do("blend")
+    sources = json.loads((workspace.blend / "manifest.json").read_text())["depends"]["predictions"]
+    assert {name: len(source["test"].split(",")) for name, source in sources.items()} == {
+        "torch": 1, "timm": 3, "fastai": 1, "autogluon": 3,
+    }  # fmt: skip
+
+
+def test_members_without_test_predictions_are_refused_where_there_are_test_images(external) -> None:
+    workspace, _ = external
+    refused = workspace.refused(
+        "blend", sets=f"'members={{torch: {{predictions: {{oof: {workspace.folder}/torch_oof.npz}}}}}}'"
+    )
+    assert (
+        "members.torch.predictions.test: missing; expected a CSV or npz of predictions of the 21 test images" in refused
+    )
+
+
+def test_a_local_competition_without_a_solution_says_what_to_do_and_is_graded_once_it_has_one(external) -> None:
+    workspace, _ = external
+    workspace.do("blend")
+    advice = "put the answers into competition.source as private/solution.csv with the columns id and label"
+    output = workspace.do("submit")
+    assert "not on Kaggle (competition.slug is empty), nothing was sent" in output and advice in output
+    refused = workspace.refused("grade")
+    assert advice in refused and "make submit" not in refused
+    names = [f"{name}{n}" for name in CLASSES for n in range(100, 107)]
+    solution = workspace.folder / "photos" / "private" / "solution.csv"
+    solution.parent.mkdir()
+    solution.write_text("\n".join(["id,label", *(f"{name},{name.rstrip('0123456789')}" for name in names), ""]))
+    workspace.do("download")
+    assert re.search(r"grade: \w+\.csv: private (0\.9\d+|1\.0000) \(21 rows\)", workspace.do("grade"))
+    assert "`make grade` scores it against its private solution" in workspace.do("submit")
+
+
+def test_without_test_images_external_predictions_need_none_of_their_own(cross_validated, tmp_path) -> None:
+    workspace = cross_validated[0].copy_to(tmp_path / "copy")
+    train = pd.read_csv(workspace.work / "data" / "index.csv", dtype={"id": str})
+    probs = np.full((45, 3), 0.1)
+    probs[np.arange(45), train["label"]] = 0.8
+    pd.DataFrame(probs, columns=CLASSES).assign(id=train["id"]).to_csv(tmp_path / "oof.csv", index=False)
+    output = workspace.do("blend", sets=f"members.torch.predictions.oof={tmp_path}/oof.csv")
+    assert "torch" in output and "no submission is written" in output

@@ -1,0 +1,67 @@
+"""docs/notebooks/goldfold.ipynb runs from its first cell to its last, and says where it runs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world import ROOT
+
+NOTEBOOK = json.loads((ROOT / "docs" / "notebooks" / "goldfold.ipynb").read_text(encoding="utf-8"))
+CELLS = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+# Runs the cells of standard input as a kernel does: one after the other, in one namespace; shows the value of a last line.
+KERNEL = """
+import ast, json, sys
+scope = {"__name__": "__main__"}
+for number, source in enumerate(json.load(sys.stdin)):
+    tree = ast.parse(source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, f"cell {number}", "exec"), scope)
+    if last is not None:
+        print(eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), scope), flush=True)
+"""
+
+
+def run(cells: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("KAGGLE_", "COLAB_"))}
+    return subprocess.run(
+        [sys.executable, "-c", KERNEL],
+        input=json.dumps(cells),
+        cwd=folder,
+        env={**variables, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.timeout(900)
+def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path: Path) -> None:
+    ran = run(CELLS, tmp_path)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+    assert "This is another machine" in ran.stdout and "all packages are here" in ran.stdout
+    (private,) = [line for line in ran.stdout.splitlines() if line.startswith("grade: ") and "private 0." in line]
+    assert float(private.split("private ")[1].split()[0]) > 0.5  # chance is 0.1
+    table = ran.stdout.partition("class")[2]
+    assert "truth" in table
+    assert (tmp_path / "goldfold-notebook" / "submission.csv").read_text().startswith("id,label\n")
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [("KAGGLE_KERNEL_RUN_TYPE", "This is Kaggle"), ("COLAB_RELEASE_TAG", "This is Colab")],
+)
+def test_it_says_what_differs_on_kaggle_and_on_colab(tmp_path: Path, variable: str, says: str) -> None:
+    ran = run(CELLS[:1], tmp_path, **{variable: "x"})
+    assert ran.returncode == 0 and says in ran.stdout and len(ran.stdout.splitlines()) >= 3
+
+
+def test_without_the_project_it_says_what_to_do(tmp_path: Path) -> None:
+    ran = run(CELLS[:2], tmp_path, PYTHONPATH="")
+    assert ran.returncode != 0 and "attach it as a dataset, or set `repository` above" in ran.stderr
+
+
+def test_it_is_stored_without_outputs() -> None:
+    assert all(not cell.get("outputs") for cell in NOTEBOOK["cells"])

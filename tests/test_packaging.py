@@ -1,0 +1,72 @@
+"""What is installed where, and the files a stranger looks for first."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from world import ROOT
+
+from competition.config.params_file import load_params
+from competition.config.yaml_text import read_yaml
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+(\s*;.*)?")
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "package"),
+    [
+        ("linux", "x86_64", "tensorflow-cpu"),
+        ("linux", "aarch64", "tensorflow"),
+        ("darwin", "arm64", "tensorflow"),
+        ("win32", "AMD64", "tensorflow-cpu"),
+    ],
+)
+def test_the_extra_cpu_is_one_tensorflow_on_every_platform(platform: str, machine: str, package: str) -> None:
+    extra = [Requirement(text) for text in PROJECT["project"]["optional-dependencies"]["cpu"]]
+    environment = {"sys_platform": platform, "platform_machine": machine}
+    assert [one.name for one in extra if one.marker is None or one.marker.evaluate(environment)] == [package]
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-oldest.txt"])
+def test_constraints_are_names_and_versions_only_and_pin_every_tensorflow_alike(name: str) -> None:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
+    assert all(PINNED.fullmatch(line) for line in lines)
+    versions = dict(line.lower().replace("_", "-").split("==") for line in lines)
+    assert versions["tensorflow"] == versions["tensorflow-cpu"]
+
+
+def test_licence_and_citation_agree_with_the_project() -> None:
+    citation = read_yaml(ROOT / "CITATION.cff")
+    assert citation["license"] == PROJECT["project"]["license"] == "Apache-2.0"
+    assert citation["version"] == PROJECT["project"]["version"]
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert f"## {PROJECT['project']['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_parameter_file_of_the_readme_needs_nothing_but_the_source(tmp_path: Path) -> None:
+    (text,) = re.findall(r"printf '(.*?)' > photos.yaml", (ROOT / "README.md").read_text(encoding="utf-8"))
+    path = tmp_path / "photos.yaml"
+    path.write_text(text.replace("\\n", "\n").replace("recipes/", f"{ROOT}/recipes/"))
+    params = load_params(path)
+    assert (params.competition.adapter, params.competition.name) == ("folder", "photos")
+    assert params.competition.source == "/home/me/photos" and list(params.members) == ["mobilenet"]
+
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "page", ["python_api.md", "external_predictions.md", "installation.md", "notebooks/goldfold.ipynb"]
+)
+def test_the_pages_for_users_are_linked_from_the_readme(page: str) -> None:
+    assert f"(docs/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,171 @@
+"""`import goldfold` as a notebook uses it: in a process of its own, on the finished world."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from stages import Workspace
+from world import ROOT
+
+import goldfold
+from competition.config.errors import UserError
+from competition.data.prepared import load_prepared
+from competition.ensemble.predictions import ViewPredictions, load_scores
+
+
+def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
+    return goldfold.open(workspace.params, overrides, work=workspace.folder / "work", submissions=workspace.submissions)
+
+
+def in_a_process(workspace: Workspace, code: str) -> dict[str, object]:
+    """Run `code`, in which `g` is the project and `result` is to be set, and return the result."""
+    head = f"import goldfold, json, sys\ng = goldfold.open({str(workspace.params)!r}, work={str(workspace.folder / 'work')!r})\n"
+    script = head + textwrap.dedent(code) + "\nprint(json.dumps(result))"
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    result: dict[str, object] = json.loads(ran.stdout.splitlines()[-1])
+    return result
+
+
+def test_folds_and_out_of_fold_predictions_are_those_of_the_files(finished: Workspace) -> None:
+    g, prepared = opened(finished), load_prepared(finished.work / "data")
+    train = prepared.part("train")
+    assert g.classes == prepared.competition.classes and len(g.test) == 450
+    assert g.folds["id"].tolist() == train["id"].tolist() and g.folds["fold"].tolist() == train["fold"].tolist()
+    assert g.folds["label"].tolist() == [g.classes[label] for label in train["label"]]
+    oof = g.oof("slim")
+    assert oof.index.tolist() == train["id"].tolist() and list(oof.columns) == ["fold", "label", "class", *g.classes]
+    stored = ViewPredictions.load(finished.views("slim", 1) / "oof.npz")
+    assert np.array_equal(oof.loc[stored.ids, list(g.classes)].to_numpy(), stored.view("identity"))
+    assert (oof["fold"].loc[stored.ids] == 1).all()
+    assert np.array_equal(g.oof("slim", "shift_up").loc[stored.ids, list(g.classes)], stored.view("shift_up"))
+
+
+def test_the_scores_of_the_blend_are_honest_and_so_are_its_out_of_fold_decisions(finished: Workspace) -> None:
+    g, scores = opened(finished), json.loads((finished.blend / "scores.json").read_text())
+    table = g.scores()
+    assert table.index.tolist() == ["slim", "wide", "equal weights", "blend"]
+    assert (
+        table.loc["blend", "score"] == scores["honest"]
+        and table.loc["slim", "score"] == scores["members"]["slim"]["score"]
+    )
+    assert (table["standard_error"] > 0).all() and table.attrs["metric"] == "macro_f1"
+    answers = pd.read_csv(finished.blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+    assert g.oof()["class"].tolist() == [g.classes[label] for label in answers["label"]]
+
+
+def test_nothing_of_this_imports_tensorflow(finished: Workspace) -> None:
+    loaded = in_a_process(
+        finished,
+        """
+        g.folds, g.test, g.scores(), g.oof("slim"), g.oof(), repr(g)
+        result = sorted({"tensorflow", "keras", "jax"} & sys.modules.keys())
+        """,
+    )
+    assert loaded == []
+
+
+STRONG = "policy.method=mean blend.methods=[equal] blend.calibrations=[temperature] decision.rules=[prior]"
+
+
+@pytest.fixture(scope="module")
+def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, object]]:
+    """A blend with every step of the chain at work (views, members, temperatures, a prior), and what the interface gave."""
+    workspace = finished.copy_to(tmp_path_factory.mktemp("api"))
+    workspace.do("blend", sets=STRONG)
+    code = """
+        import numpy as np
+        from competition.data import records
+        from competition.data.images import decode
+        from competition.data.prepared import load_prepared
+        prepared = load_prepared(g._job.path("data"))
+        test = {name: data for name, _, data in records.read(prepared.records("test"))}
+        ids = sorted(test)[:90]
+        table = g.predict([test[name] for name in ids])
+
+        model, oof = g.load_model("slim", fold=2), g.oof("slim").query("fold == 2")[:50]
+        train = {name: data for name, _, data in records.read(prepared.records("train"))}
+        pixels = np.stack([decode(train[name], 16, "squash") for name in oof.index])
+        logits = np.asarray(model(pixels.astype("float32"), training=False))
+        probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        result = {"ids": ids, "class": table["class"].tolist(), "probs": table[list(g.classes)].to_numpy().tolist(),
+                  "shapes": [list(model.input_shape), list(model.output_shape)],
+                  "difference": float(np.abs(probs - oof[list(g.classes)].to_numpy()).max())}
+    """
+    return workspace, in_a_process(workspace, code)
+
+
+def test_new_images_get_the_predictions_that_they_got_as_test_images(predicted) -> None:
+    workspace, result = predicted
+    chain = json.loads((workspace.blend / "chain.json").read_text())
+    assert [len(views) for views in chain["policies"].values()] == [2, 2]
+    assert len(set(chain["temperatures"].values())) == 2 and chain["decision"]["rule"] == "prior"
+    ids = np.array(result["ids"])
+    _, probs = load_scores(workspace.blend / "test.npz", ids)
+    assert np.abs(probs - np.array(result["probs"])).max() < 2e-3  # float16, and other batches
+    newest = max(workspace.submissions.glob("*.csv"), key=lambda file: file.stat().st_mtime_ns)
+    written = pd.read_csv(newest, dtype=str).set_index("id")["label"].loc[ids].astype(int)
+    numbers = {name: number for number, name in enumerate(load_prepared(workspace.work / "data").competition.classes)}
+    assert [numbers[name] for name in result["class"]] == written.tolist()
+
+
+def test_a_loaded_model_gives_the_out_of_fold_predictions_of_its_fold(predicted) -> None:
+    """From decoded pixels of 0 to 255 to a softmax of the logits."""
+    _, result = predicted
+    assert result["shapes"] == [[None, 16, 16, 3], [None, 10]]
+    assert result["difference"] < 2e-3  # float16
+
+
+@pytest.mark.parametrize(
+    ("sets", "overrides", "message"),
+    [
+        ("blend.mixing=rank", "", "the blend averages ranks, which compare the test images with each other"),
+        ("", "train.learning_rate=0.001", "the models of slim with these parameters are not those of the newest blend"),
+    ],
+)
+def test_a_blend_that_cannot_predict_new_images_says_why(
+    finished: Workspace, tmp_path: Path, sets: str, overrides: str, message: str
+) -> None:
+    workspace = finished.copy_to(tmp_path)
+    workspace.do("blend", sets=sets)
+    with pytest.raises(UserError, match=message):
+        opened(workspace, overrides).predict([np.zeros((8, 8, 3), np.uint8)])
+
+
+def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: Workspace, tmp_path: Path) -> None:
+    g = opened(finished)
+    for ask in (lambda: g.oof("slin"), lambda: g.load_model("slin", 0)):
+        with pytest.raises(UserError, match="no member 'slin'; did you mean 'slim'"):
+            ask()
+    with pytest.raises(UserError, match="fold 7 of slim is not trained; `make train MEMBER=slim FOLD=7`"):
+        g.load_model("slim", fold=7)
+    with pytest.raises(UserError, match="needs the results of `make download`"):
+        goldfold.open(finished.params, work=tmp_path)
+
+
+def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path) -> None:
+    """Every Python block of docs/python_api.md, in order, as one program."""
+    text = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"mobilenet"', '"slim"')
+    code = code.replace('.yaml")', f'.yaml", work={str(finished.folder / "work")!r})')
+    for name in ("a.jpg", "b.jpg"):
+        from competition.data.images import encode_png
+
+        (tmp_path / name).write_bytes(encode_png(np.full((20, 20, 3), 99, np.uint8)))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**_environment()}
+    )
+    assert len(blocks) >= 4 and ran.returncode == 0, ran.stderr
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
