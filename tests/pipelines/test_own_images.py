@@ -41,7 +41,7 @@ def write_images(folder: Path, number: int, first: int = 0) -> list[Path]:
     return paths
 
 
-def workspace(folder: Path, members: str) -> Workspace:
+def photo_workspace(folder: Path, members: str) -> Workspace:
     folder.mkdir(parents=True, exist_ok=True)
     text = PARAMS.replace("SOURCE", str(folder / "photos")).replace("MEMBERS", members)
     (folder / "params.yaml").write_text(text)
@@ -51,7 +51,7 @@ def workspace(folder: Path, members: str) -> Workspace:
 @pytest.fixture(scope="module")
 def cross_validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
     """Class folders without test images after the whole main job, and what `blend` printed. Not to be changed."""
-    workspace = workspace(tmp_path_factory.mktemp("folders"), SLIM)
+    workspace = photo_workspace(tmp_path_factory.mktemp("folders"), SLIM)
     for path in write_images(workspace.folder / "flat", EACH):
         target = workspace.folder / "photos" / path.stem.rstrip("0123456789") / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def left_by_training(name: str, folds: pd.DataFrame, test: pd.DataFrame, classes
 @pytest.fixture(scope="module")
 def external(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
     """A table and a test folder, four members by the examples of the documentation, none trained here; and the digest."""
-    workspace = workspace(folder := tmp_path_factory.mktemp("external"), "MEMBERS")
+    workspace = photo_workspace(folder := tmp_path_factory.mktemp("external"), "MEMBERS")
     members = ""
     for name, files in MEMBERS.items():
         absolute = re.sub(r"[a-z_0-9]+[.](npz|csv)", lambda file: f"{folder}/{file[0]}", files)
