@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.dependencies import tuning_trials
+from competition.artifacts.dependencies import plugins_entry, tuning_trials
 from competition.artifacts.ensemble_inputs import (
     EnsembleInputs,
     load_predictions,
@@ -22,6 +22,7 @@ from competition.artifacts.ensemble_inputs import (
 from competition.artifacts.manifest import digest_of, write_json
 from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared, load_prepared
+from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
@@ -74,6 +75,7 @@ def run(job: Job) -> None:
     blocks = {block: getattr(params, block) for block in ("policy", "blend", "decision", "honest")}
     depends = {"predictions": sources, "data": prepared.digest, "seeds": spreads, **blocks}
     depends["caveats"] = digests(job.path("data"))
+    depends |= plugins_entry(METRICS=(prepared.competition.metric,))
     if params.policy.seconds_limit:  # nothing else depends on inference times
         depends["seconds"] = view_seconds(job.work, params, params.members)
         for name in sorted(sources.keys() - depends["seconds"].keys()):
@@ -125,6 +127,8 @@ def fit(
     """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
     params, metric = job.params, metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name), inputs.oof
+    for warning in slow_metric_warning(metric, inputs.labels, next(iter(oof.values())).view("identity")):
+        job.echo(f"blend: {warning}")
     with progress_bar(None, "blend: fitting") as bar:
         honest = fit_and_score_chain(
             oof,

@@ -1,7 +1,7 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
 from competition.config.errors import UserError
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.data.prepared import load_prepared
 from competition.submission import grading, ledger
 from pipelines.cli import main
@@ -11,7 +11,7 @@ from pipelines.runner import Job, newest_submission
 def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
     job.require(job.path("data", "manifest.json"), "download")
-    solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
+    solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
     if solution is None or not solution.exists():
         raise UserError(
             f"{job.params.competition.name} has no local private solution; `make submit` scores the submission on Kaggle"

@@ -16,7 +16,7 @@ from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import in_training_order
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared, load_prepared
 from competition.kaggle import submit
@@ -216,7 +216,9 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         }
         if submits
         else {},
-        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8")),
+        needs=packing.requirements(
+            (ROOT / "pyproject.toml").read_text(encoding="utf-8"), [job.params.members[name] for name in missing]
+        ),
         environment={},
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
@@ -236,7 +238,7 @@ def write_index(job: Job, prepared: Prepared) -> Path:
 def marker_file(job: Job) -> str:
     """Name of a top-level raw file, by which the kernel finds the folder where Kaggle mounts them."""
     raw = job.path("raw")
-    return ADAPTERS[job.params.competition.adapter].sample(raw).relative_to(raw).parts[0]
+    return adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
 
 
 def show_quota(job: Job, client: Client) -> None:

@@ -4,14 +4,22 @@ Every stage takes both from here, so that no two stages disagree about what is c
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import Manifest, changed_keys, files_intact, read_manifest, sha256, to_plain
+from competition.artifacts.manifest import (
+    Manifest,
+    changed_keys,
+    files_intact,
+    path_digest,
+    read_manifest,
+    to_plain,
+)
 from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.params_file import Override
+from competition.config.plugins import plugin_digest
 from competition.data.prepared import Prepared, data_digest
 from competition.training.tuning import with_values
 
@@ -111,12 +119,27 @@ def folds_used_in_tuning(params: Params) -> list[int]:
 def _study_subject(data: str, params: Params, name: str) -> dict[str, Any]:
     """The data and the member for which tuned values are valid.  data: digest."""
     member = params.members[name]
-    return {"data": data, "fit": params.prepare.fit, "member": member, "weights": _weights_file_digest(member)}
+    subject = {"data": data, "fit": params.prepare.fit, "member": member, "weights": _weights_file_digest(member)}
+    return {**subject, **member_plugins(member)}
 
 
 def _weights_file_digest(member: Member) -> str:
-    """Digest of the file of initial weights; "" if member.weights is not a local file."""
-    return sha256(Path(member.weights)) if Path(member.weights).is_file() else ""
+    """Digest of the file or folder of initial weights; "" if member.weights is neither on this machine."""
+    return path_digest(Path(member.weights))
+
+
+def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
+
+    names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
+    """
+    digests = {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+    return {"plugins": digests} if digests else {}
+
+
+def member_plugins(member: Member) -> dict[str, dict[str, str]]:
+    """The user's code that a member is built and trained with."""
+    return plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment)
 
 
 def fold_model_dependencies(
@@ -152,6 +175,7 @@ def fold_model_dependencies(
             for teacher, models in manifests.items()
         },
         "tuned_folds": sorted({*member.tuned_folds, *teacher_folds}),
+        **member_plugins(member),
     }
 
 
@@ -180,6 +204,7 @@ def views_dependencies(work: Path, prepared: Prepared, params: Params, name: str
         "views": params.predict.views,
         "model": manifest.files["weights.npz"] if manifest else "none",
         "tuned_folds": manifest.depends.get("tuned_folds", []) if manifest else [],
+        **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
     }
 
 
