@@ -29,7 +29,7 @@ class Augmentation:
     erase: float  # probability of random erasing
     mixup: float  # alpha of Beta(alpha, alpha); 0 = off
     cutmix: float  # alpha, as for mixup; if both are on, each batch uses one of them, drawn at random
-    named: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before all others
+    augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before all others
 
 
 def augment(

@@ -61,7 +61,7 @@ class TrainingBatches:
         self._batch = batch
         self._cursor: _Cursor | None = None
         height, width = pixels.shape[1:3]
-        augment_on_host = on_host(dict(augmentation.named))
+        augment_on_host = on_host(dict(augmentation.augment))
 
         def load_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             assert self._cursor is not None, "start() must be called first"

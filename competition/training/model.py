@@ -52,7 +52,8 @@ def build(member: Member, classes: int) -> keras.Model:
     finally:
         keras.config.set_dtype_policy(previous_policy)
     model = keras.Model(inputs, logits, name=re.sub(r"\W", "_", member.architecture.lower()))
-    layers = _all_layers(model)
+    # An augmentation before the network must not change its initial weights, which depend on the layers' positions.
+    layers = [layer for layer in _all_layers(model) if not isinstance(layer, DeviceAugmentation)]
     draw_initial_weights(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
     for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):

@@ -3,12 +3,12 @@
 Nothing is unpickled: a .keras file is JSON and HDF5, loaded in safe mode; so is a preset.
 """
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from competition.config.errors import UserError
 from competition.storage import bucket
@@ -21,6 +21,7 @@ NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pi
     "bgr": (1.0, [-103.939, -116.779, -123.68]),
 }
 HEADS = ("predictions", "logits", "head", "classifier", "probs")  # names of last layers that give classes
+ALWAYS_CLASS_TOKEN = ("DeiT", "DINO")  # backbones of KerasHub whose first token stands for the image
 INSTALL = "python -m pip install 'keras-hub>=0.21'"
 
 
@@ -53,7 +54,8 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
     features = model(images)
     if len(features.shape) != 3:
         return features
-    return features[:, 0] if getattr(model, "use_class_token", False) else features
+    has_class_token = getattr(model, "use_class_token", type(model).__name__.startswith(ALWAYS_CLASS_TOKEN))
+    return features[:, 0] if has_class_token else features
 
 
 def _keras_file(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:
@@ -106,28 +108,26 @@ def _preset(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:
     """The backbone of a KerasHub preset and the normalisation of its image converter."""
     keras_hub = _keras_hub(path)
     try:
-        model = keras_hub.models.Backbone.from_preset(path)
+        options = {"drop_path": 0.0} if b"SwinTransformerBackbone" in bucket.read_bytes(f"{path}/config.json") else {}
+        model = keras_hub.models.Backbone.from_preset(path, **options)  # the drop path of its Swin fails in training
     except (ValueError, TypeError, OSError, KeyError) as error:
         raise UserError(f"weights {path!r}: {' '.join(str(error).split())[:300]}; expected a KerasHub preset") from None
     if len(model.inputs) != 1 or len(model.inputs[0].shape) != 4 or isinstance(model.output, dict):
         raise UserError(f"weights {path!r}: {type(model).__name__} is no backbone of images")
-    return model, _converter_normalisation(keras_hub, path) if normalise == "auto" else NORMALISATIONS[normalise]
+    return model, _converter_normalisation(path) if normalise == "auto" else NORMALISATIONS[normalise]
 
 
-def _converter_normalisation(keras_hub: Any, path: str) -> tuple[Any, Any]:
-    """Scale and offset of the preset's image converter."""
-    converter_class = keras_hub.layers.ImageConverter
+def _converter_normalisation(path: str) -> tuple[Any, Any]:
+    """Scale and offset in the preset's image_converter.json, of which the object itself would need tensorflow-text."""
+    file = f"{path.rstrip('/')}/image_converter.json"
     try:
-        converter = converter_class.from_preset(path)
-        if type(converter).call is not converter_class.call:
-            raise ValueError(f"{type(converter).__name__} does more than scale the pixels")
-    except (ValueError, TypeError, OSError, KeyError) as error:
+        if "://" not in file and not Path(file).is_file():
+            raise ValueError("there is no image_converter.json")
+        config = json.loads(bucket.read_bytes(file))["config"]
+    except (UserError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"weights {path!r}: the preset states no normalisation ({' '.join(str(error).split())[:200]}); state "
-            f"`normalise: ...` of the member, one of {', '.join(NORMALISATIONS)}"
+            f"weights {path!r}: the preset states no normalisation ({str(error)[:200]}); state `normalise: ...` of the "
+            f"member, one of {', '.join(NORMALISATIONS)}"
         ) from None
-    scale, offset = (
-        np.asarray(default if value is None else value, float).tolist()
-        for value, default in ((converter.scale, 1.0), (converter.offset, 0.0))
-    )
-    return scale, offset
+    scale, offset = config.get("scale"), config.get("offset")
+    return (1.0 if scale is None else scale), (0.0 if offset is None else offset)

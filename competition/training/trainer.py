@@ -263,8 +263,8 @@ def model_number(fold: ExcludedFolds) -> int:
 
 def augmentation_of(train: Train) -> Augmentation:
     """The augmentation parameters among the training parameters."""
-    numbers = {field.name: getattr(train, field.name) for field in fields(Augmentation) if field.name != "named"}
-    return Augmentation(**numbers, named=tuple(train.augment.items()))
+    options = {field.name: getattr(train, field.name) for field in fields(Augmentation)}
+    return Augmentation(**{**options, "augment": tuple(train.augment.items())})
 
 
 def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
