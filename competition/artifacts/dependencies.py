@@ -107,6 +107,7 @@ def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[s
         "trained_on": tune.trained_on,
         "seed": tune.seed,
         "trials": tune.trials,
+        **({"metric": metric} if (metric := plugin_digest("METRICS", [prepared.competition.metric])) else {}),
     }
 
 
@@ -137,9 +138,9 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
     return {"plugins": digests} if digests else {}
 
 
-def member_plugins(member: Member) -> dict[str, dict[str, str]]:
-    """The user's code that a member is built and trained with."""
-    return plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment)
+def member_plugins(member: Member, metric: str = "") -> dict[str, dict[str, str]]:
+    """The user's code that a member is built and trained with.  metric: the one that chooses the epoch; "" = none."""
+    return plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment, METRICS=(metric,))
 
 
 def fold_model_dependencies(
@@ -175,7 +176,7 @@ def fold_model_dependencies(
             for teacher, models in manifests.items()
         },
         "tuned_folds": sorted({*member.tuned_folds, *teacher_folds}),
-        **member_plugins(member),
+        **member_plugins(member, prepared.competition.metric if member.train.patience else ""),
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
-from competition.ensemble.user_metric import score_rows
+from competition.ensemble.user_metric import Function, score_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +239,21 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def metric_of_rows(name: str, value: Function | LowerIsBetter) -> Metric:
+    """A metric that is one function of labels (N,) int and probabilities (N, C), without weights.
+
+    value: greater is better, unless it is wrapped in LowerIsBetter.
+    """
+    function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
+    score = partial(score_rows, f"METRICS[{name!r}]", function, active(), sign)
+    return Metric(name, sign, None, score, best=None, by_rows=True)
+
+
 def metric_named(name: str) -> Metric:
     """The metric of this name, the project's or the user's. Raises UserError for an unknown name."""
     value = plugin_named("METRICS", name, METRICS)
     if value is not None:
-        function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
-        score = partial(score_rows, f"METRICS[{name!r}]", function, active(), sign)
-        return Metric(name, sign, None, score, best=None, by_rows=True)
+        return metric_of_rows(name, value)
     if name not in METRICS:
         raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *active().metrics])}")
     return METRICS[name]

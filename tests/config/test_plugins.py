@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from world import ROOT
 
+from competition.config import validation
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugin_digest import definition_digest
 from competition.config.plugins import NO_PLUGINS, activate, active, load_plugins, plugin_digest
-from competition.data.adapters import adapter_named
+from competition.data.adapters import ADAPTERS, adapter_named
 from competition.data.augmentations import check_augmentations
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
@@ -149,8 +151,6 @@ def test_the_projects_own_names_cannot_be_replaced(code: str, use: object, tmp_p
 def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) -> None:
     code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing, 'small': lambda images: images[1:]}\n"
     activate(load_plugins(plugins_file(tmp_path, code)))
-    import numpy as np
-
     failing, small = get_views(["failing", "small"])
     with pytest.raises(UserError, match=r"mine\.py line 2: VIEWS\['failing'\]: AttributeError: .*'nothing'"):
         failing(np.zeros((2, 4, 4, 3), np.float32))
@@ -158,6 +158,10 @@ def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) ->
         UserError, match=r"expected images of the same shape and dtype, \(2, 4, 4, 3\) float32; received"
     ):
         small(np.zeros((2, 4, 4, 3), np.float32))
+
+
+def test_the_parameters_accept_the_names_of_all_adapters() -> None:
+    assert set(validation.ADAPTERS) == set(ADAPTERS)
 
 
 def test_an_adapter_may_leave_out_its_solution_and_reports_errors_of_single_rows(tmp_path: Path) -> None:
