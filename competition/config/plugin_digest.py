@@ -23,15 +23,13 @@ def definition_digest(source: str, kind: str, name: str) -> str:
         for each in defined:
             defined_by.setdefault(each, []).append(number)
         anonymous += [number] if not defined else []
-    entry, whole = _entry(statements, kind, name), defined_by.get(kind, [])
-    pending = [] if entry is not None else list(whole)
+    entry = _entry(statements, kind, name)
+    names = _used_names(entry) if entry is not None else {kind}
+    pending = [*anonymous, *(number for each in names for number in defined_by.get(each, []))]
     used: set[int] = set()
-    names = _used_names(entry) if entry is not None else set()
-    pending += [*anonymous, *(number for each in names for number in defined_by.get(each, []))]
     while pending:
         number = pending.pop()
-        # The dictionaries list everything; a definition that only shares one with this entry is not reached through it.
-        if number in used or (entry is not None and number in whole):
+        if number in used:
             continue
         used.add(number)
         pending += [other for each in _used_names(statements[number]) for other in defined_by.get(each, [])]

@@ -218,6 +218,14 @@ def test_a_dictionary_in_another_form_counts_with_all_that_it_names(form: str) -
     assert len(digests) == 2
 
 
+def test_a_function_that_reads_a_dictionary_depends_on_all_of_it() -> None:
+    code = changed(("/ 4", "/ 4 + METRICS['other'](labels, probs)"))
+    digests = {
+        definition_digest(text, "METRICS", "halved") for text in (code, code.replace("return 0.0", "return 1.0"))
+    }
+    assert len(digests) == 2
+
+
 def test_only_names_of_the_file_have_a_digest(tmp_path: Path) -> None:
     activate(load_plugins(plugins_file(tmp_path, METRIC)))
     assert list(plugin_digest("METRICS", ["accuracy", "halved"])) == ["halved"]
