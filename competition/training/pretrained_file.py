@@ -22,7 +22,7 @@ NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pi
 }
 HEADS = ("predictions", "logits", "head", "classifier", "probs")  # names of last layers that give classes
 ALWAYS_CLASS_TOKEN = ("DeiT", "DINO")  # backbones of KerasHub whose first token stands for the image
-INSTALL = "python -m pip install 'keras-hub>=0.21'"
+INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
 
 
 def backbone_from_file(images: Any, weights: str, normalise: str, precision: str) -> Any:
@@ -100,7 +100,9 @@ def _keras_hub(path: str) -> Any:
     try:
         import keras_hub
     except ImportError as error:
-        raise UserError(f"weights {path!r} need the package keras-hub ({error}); install it with `{INSTALL}`") from None
+        raise UserError(
+            f"weights {path!r} need the package keras-hub ({error}); install it with `{INSTALL}` (docs/plugins.md)"
+        ) from None
     return keras_hub
 
 

@@ -47,6 +47,11 @@ def features(image_size: int, classes: int, side: int = 0, output: str = "map", 
     return keras.Model(inputs, x)
 
 
+def softmax_named_logits(image_size: int, classes: int) -> keras.Model:
+    model = features(image_size, classes, 0, "vector")
+    return keras.Model(model.inputs, keras.layers.Dense(classes, "softmax", name="logits")(model.outputs[0]))
+
+
 @pytest.mark.parametrize("output", ["map", "tokens", "vector"])
 def test_features_of_any_rank_get_the_last_layer(output: str) -> None:
     model = build(member_of(lambda image_size, classes: features(image_size, classes, output=output)), CLASSES)
@@ -93,6 +98,7 @@ def test_weights_of_the_small_cnn_are_loaded_too(tmp_path: Path) -> None:
     ("builder", "message"),
     [
         (lambda image_size, classes: 1 / 0, "ZeroDivisionError: division by zero"),
+        (softmax_named_logits, "its layer 'logits' must be a Dense layer without activation"),
         (lambda image_size, classes: 3, r"a keras\.Model with one input and one output was expected; int was found"),
         (lambda image_size, classes: features(image_size, classes, 16), r"its input is \(16, 16, 3\); expected .*\(8, 8, 3\)"),
         (lambda image_size, classes: features(image_size, 7, 0, "logits", "logits"), r"'logits' gives \(7,\); expected \(3,\)"),

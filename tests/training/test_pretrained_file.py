@@ -1,6 +1,7 @@
 """A network read from a .keras file or a KerasHub preset gives its own features, with its own normalisation."""
 
 import json
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from competition.config.params import Member
 from competition.training.model import build
 from competition.training.probe import pooled_features
 
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
 ROWS = np.arange(4)
 
@@ -169,3 +171,20 @@ def test_a_keras_file_with_layers_of_keras_hub_is_loaded(preset: Path, hub: Modu
     path = saved(keras.Model(inputs, backbone(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))[:, 0]), tmp_path)
     assert b"keras_hub" in zipfile.ZipFile(path).read("config.json")
     np.testing.assert_allclose(features_of(member_of(path)), features_of(member_of(preset)), atol=1e-5)
+
+
+def test_a_keras_file_of_imagenet_weights_gives_the_features_of_the_same_architecture(tmp_path: Path) -> None:
+    folder = Path(os.environ.get("GOLDFOLD_DATA") or ROOT.parent / "shared" / "data") / "weights"
+    weights = folder / "mobilenet_v2_0.35_224_notop.weights.h5"
+    if not weights.is_file():
+        pytest.skip("no ImageNet weights: set GOLDFOLD_DATA to the folder that holds weights/")
+    shape = {"include_top": False, "input_shape": (96, 96, 3), "alpha": 0.35}
+    path = saved(keras.applications.MobileNetV2(weights=str(weights), **shape), tmp_path)
+    images = np.random.default_rng(1).integers(0, 256, (2, 96, 96, 3)).astype(np.uint8)
+    own = replace(member_of(weights, size=96), architecture="MobileNetV2", alpha=0.35)
+    features, expected = (
+        pooled_features(build(member, 3), images, np.arange(2), 2)
+        for member in (member_of(path, "-1..1", size=96), own)
+    )
+    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
+    assert expected.std() > 0.1
