@@ -21,9 +21,10 @@ from competition.artifacts.ensemble_inputs import (
     view_seconds,
 )
 from competition.artifacts.manifest import digest_of, sha256, write_json
-from competition.artifacts.studies import tuning_trials
+from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
 from competition.data.prepared import Prepared
+from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
@@ -80,6 +81,7 @@ def run(job: Job) -> None:
         **blend_blocks(params),
         "caveats": digests(job.path("data")),
     }
+    depends |= plugins_entry(METRICS=(prepared.competition.metric,))
     if params.policy.seconds_limit:  # nothing else depends on inference times
         depends["seconds"] = view_seconds(job.work, params, prepared, job.overrides)
         for name in sorted(sources.keys() - depends["seconds"].keys()):
@@ -141,6 +143,8 @@ def fit(
     """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
     params, metric = job.params, metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name), inputs.oof
+    for warning in slow_metric_warning(metric, inputs.labels, next(iter(oof.values())).view("identity")):
+        job.echo(f"blend: {warning}")
     with progress_bar(None, "blend: fitting") as bar:
         honest = fit_and_score_chain(
             oof,

@@ -7,9 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from competition.artifacts.dependencies import plugins_entry
 from competition.artifacts.manifest import digest_of
 from competition.config.errors import UserError
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.data.competition import Settings
 from competition.kaggle import download, partial
 from competition.storage import locations as storage
@@ -27,6 +28,7 @@ def run(job: Job) -> None:
     prepare = job.params.prepare
     settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
     depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
+    depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
 
 
@@ -50,7 +52,7 @@ def download_all(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[
         shutil.rmtree(stale, ignore_errors=True)
     (unfinished / "raw").mkdir(parents=True)
     try:
-        ADAPTERS[settings.adapter].download(unfinished / "raw", settings, fetch)
+        adapter_named(settings.adapter).download(unfinished / "raw", settings, fetch)
         shutil.rmtree(raw, ignore_errors=True)
         (unfinished / "raw").rename(raw)
     finally:

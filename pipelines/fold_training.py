@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Train
+from competition.config.plugins import active
 from pipelines.runner import Job, display_path
 
 if TYPE_CHECKING:
     from competition.training.input_stall import InputStallDetector
-    from competition.training.loop import Trained
+    from competition.training.loop import Epoch, Trained
     from competition.training.trainer import Trainer
 
 SIGTERM_EXIT = 143
@@ -42,7 +43,8 @@ def train_fold(
     try:
         with sigterm_requested() as stop:
             watch = isinstance(fold, int)  # the score of a nested teacher is not shown
-            trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector)
+            on_epoch = epoch_callbacks(trainer.name, fold, train.epochs)
+            trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:
         job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
         raise SystemExit(SIGTERM_EXIT) from None
@@ -57,6 +59,18 @@ def train_fold(
     held_out = trainer.kept_score(fold, trained)
     scored = {"held_out": held_out, "metric": trainer.metric.name}
     return files, {**scored, "epoch": kept.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
+
+
+def epoch_callbacks(member: str, fold: ExcludedFolds, epochs: int) -> Callable[["Epoch"], None]:
+    """A function that calls the user's CALLBACKS with the values of an epoch."""
+    plugins = active()
+
+    def call_all(epoch: "Epoch") -> None:
+        values = {"member": member, "fold": fold, "epochs": epochs, **asdict(epoch)}
+        for name, callback in plugins.callbacks.items():
+            plugins.call(f"CALLBACKS[{name!r}]", callback, dict(values))
+
+    return call_all
 
 
 @contextmanager

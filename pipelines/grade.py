@@ -1,7 +1,7 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
 from competition.config.errors import UserError
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.submission import grading, ledger
 from pipelines.cli import main
 from pipelines.runner import Job, newest_submission, require_test_images
@@ -11,7 +11,7 @@ def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
     prepared = job.prepared()
     require_test_images(job, prepared)
-    solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
+    solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
     if solution is None or not solution.exists():
         advice = (
             "`make submit` scores the submission on Kaggle" if prepared.competition.slug else grading.WITHOUT_SOLUTION

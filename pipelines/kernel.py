@@ -16,7 +16,7 @@ from competition.artifacts.studies import member_with_tuned_values
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import in_training_order
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared
 from competition.kaggle import submit
@@ -220,7 +220,9 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         }
         if submits
         else {},
-        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8")),
+        needs=packing.requirements(
+            (ROOT / "pyproject.toml").read_text(encoding="utf-8"), [job.params.members[name] for name in missing]
+        ),
         environment={},
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
@@ -240,7 +242,7 @@ def write_index(job: Job, prepared: Prepared) -> Path:
 def marker_file(job: Job) -> str:
     """Name of a top-level raw file, by which the kernel finds the folder where Kaggle mounts them."""
     raw = job.path("raw")
-    return ADAPTERS[job.params.competition.adapter].sample(raw).relative_to(raw).parts[0]
+    return adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
 
 
 def show_quota(job: Job, client: Client) -> None:

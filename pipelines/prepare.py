@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.dependencies import plugins_entry
 from competition.artifacts.manifest import atomic_write, sha256, write_json
 from competition.config.errors import UserError, first_few
 from competition.data import caveats, duplicates, embedding, folds, images, index, leaks, records, series, shift
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.data.adapters.folder import external_rows
 from competition.data.competition import Competition, Row, Settings
 from competition.ensemble.rare_classes import small_class_warning
@@ -38,7 +39,13 @@ def run(job: Job) -> None:
     job.cached(
         "prepare",
         job.path("data", "manifest.json"),
-        {"raw": raw.files, "prepare": params, "competition": settings, **like_digest(job)},
+        {
+            "raw": raw.files,
+            "prepare": params,
+            "competition": settings,
+            **like_digest(job),
+            **plugins_entry(ADAPTERS=(settings.adapter,)),
+        },
         lambda: prepare(job, settings),
     )
 
@@ -50,7 +57,7 @@ def like_digest(job: Job) -> dict[str, str]:
 def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
     start_tensorflow(job)
     data, params = job.path("data"), job.params.prepare
-    competition = ADAPTERS[settings.adapter].describe(job.path("raw"), settings)
+    competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
     for note in competition.notes:
         job.echo(f"prepare: {note}")
     table, tables, descriptors = build_index(job, settings, competition)
@@ -63,7 +70,7 @@ def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, 
     write_json(data / "shift.json", caveats.facts_of(difference))
     index.save(table, data / "index.csv")
     competition.save(data / "competition.json")
-    shutil.copyfile(ADAPTERS[settings.adapter].sample(job.path("raw")), data / "sample_submission.csv")
+    shutil.copyfile(adapter_named(settings.adapter).sample(job.path("raw")), data / "sample_submission.csv")
     shutil.rmtree(data / "records", ignore_errors=True)
     sheets = {"series.png": caveats.series_tiles(tables["series.csv"], table)}
     if difference and difference.differs:
@@ -125,7 +132,7 @@ def descriptors_of(descriptors: pd.DataFrame, table: pd.DataFrame) -> np.ndarray
 
 def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator[Row]:
     """Yield the rows of the competition, then those of the external folders."""
-    yield from ADAPTERS[settings.adapter].rows(job.path("raw"), settings)
+    yield from adapter_named(settings.adapter).rows(job.path("raw"), settings)
     for name, folder in job.params.prepare.external.items():
         rows, _ = external_rows(external_folder(name, folder), competition)
         yield from (replace(row, id=f"external/{name}/{row.shard}") for row in rows)

@@ -18,6 +18,7 @@ from competition.artifacts.replacement import finish_replacements
 from competition.config.errors import UserError
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
+from competition.data.augmentations import check_augmentations
 from competition.data.cache import CacheBudget
 from competition.data.prepared import Prepared
 from competition.ensemble.settings import validate_params
@@ -283,6 +284,7 @@ def run_stage(module: str, options: Options) -> None:
         stage = importlib.import_module(module)
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
+        check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name
         work.mkdir(parents=True, exist_ok=True)
         job = Job(params, overrides, options, work, options.submissions)

@@ -7,7 +7,7 @@ from filelock import FileLock, Timeout
 
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
-from competition.data.adapters import ADAPTERS
+from competition.data.adapters import adapter_named
 from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
@@ -35,7 +35,7 @@ def run(job: Job) -> None:
     job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
     job.echo(f"submit: {expected_score(entry)}")
     if not prepared.competition.slug:
-        solution = ADAPTERS[job.params.competition.adapter].solution(job.path("raw"))
+        solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
         has_solution = solution is not None and solution.exists()
         way = "`make grade` scores it against its private solution" if has_solution else WITHOUT_SOLUTION
         job.echo(f"submit: this competition is not on Kaggle (competition.slug is empty), nothing was sent; {way}")

@@ -64,4 +64,6 @@ def open_trainer(
 
     images = select(read_images(job, prepared, member, parts or training_parts(member), title))
     competition, batch = prepared.competition, job.params.predict.batch
-    return Trainer(member, images, len(competition.classes), competition.metric, device, batch, soft_labels, alive)
+    return Trainer(
+        member, images, len(competition.classes), competition.metric, device, batch, soft_labels, alive, title
+    )

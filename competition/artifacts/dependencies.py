@@ -11,7 +11,7 @@ from typing import Any
 
 from competition.artifacts.manifest import Manifest, atomic_write, digest_of, is_current, read_manifest
 from competition.artifacts.runs import Run
-from competition.artifacts.studies import DIGITS
+from competition.artifacts.studies import DIGITS, plugins_entry
 from competition.config.params import ExcludedFolds, Member, Params
 
 
@@ -95,6 +95,7 @@ def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:
         "views": params.predict.views,
         "model": weights_digest(run, fold) or "none",
         "tuned_folds": run.depends["tuned_folds"],
+        **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
     }
 
 

@@ -48,6 +48,15 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def path_digest(path: Path) -> str:
+    """Digest of a file, or of the names and contents of all files in a folder; "" if there is neither."""
+    if path.is_dir():
+        return digest_of(
+            {file.relative_to(path).as_posix(): sha256(file) for file in path.rglob("*") if file.is_file()}
+        )
+    return sha256(path) if path.is_file() else ""
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path with the same suffix; rename it to `path` on success, delete it on an exception."""

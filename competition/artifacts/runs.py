@@ -18,6 +18,7 @@ from competition.artifacts.studies import DIGITS, member_with_tuned_values, stud
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.params_file import Override
+from competition.config.plugins import plugin_digest
 from competition.data.prepared import Prepared
 
 RUN_FILE = "run.json"
@@ -78,6 +79,7 @@ def run_with(
     }
     if member.train.patience:  # the metric chooses the epoch
         depends["metric"] = prepared.competition.metric
+        depends["metric_code"] = plugin_digest("METRICS", [prepared.competition.metric])
     digest = digest_of(depends)
     folder = run_folder(work, name, digest)
     title = f"{name} seed {train.seed}" if several else name

@@ -4,15 +4,16 @@ A study is stored under the digest of what it depends on, so that other data, me
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from competition.artifacts.code_digest import code_digest
-from competition.artifacts.manifest import Manifest, changed_keys, digest_of, files_intact, read_manifest, sha256
+from competition.artifacts.manifest import Manifest, changed_keys, digest_of, files_intact, path_digest, read_manifest
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override
+from competition.config.plugins import plugin_digest
 from competition.data.prepared import Prepared
 from competition.training.tuning import with_values
 
@@ -26,12 +27,22 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
         "fit": params.prepare.fit,
         "member": stated_keys(replace(member, seeds=1)),
         "weights": weights_file_digest(member),
+        **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
     }
 
 
 def weights_file_digest(member: Member) -> str:
-    """Digest of the file of initial weights; "" if member.weights is not a local file."""
-    return sha256(Path(member.weights)) if Path(member.weights).is_file() else ""
+    """Digest of the file or folder of initial weights; "" if member.weights is neither on this machine."""
+    return path_digest(Path(member.weights))
+
+
+def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
+
+    names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
+    """
+    digests = {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+    return {"plugins": digests} if digests else {}
 
 
 def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[str, Any]:
@@ -45,6 +56,7 @@ def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[s
         "seed": tune.seed,
         "trials": tune.trials,
         "metric": prepared.competition.metric,
+        "metric_code": plugin_digest("METRICS", [prepared.competition.metric]),
         "code": code_digest(),
     }
 

@@ -33,7 +33,7 @@ class Block:
 @dataclass(frozen=True)
 class CompetitionParams(Block):
     name: Name
-    adapter: Literal["digits", "flowers", "plants", "folder"]
+    adapter: str  # a name in ADAPTERS, or in those of the plugins
     slug: str
     source: str
     image_size: Count
@@ -125,6 +125,7 @@ class Train(Block):
     epsilon: AboveZero
     freeze_epochs: Count
     layer_decay: Annotated[float, Field(gt=0, le=1)]
+    augment: dict[str, Finite]  # name in AUGMENTATIONS -> strength
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ class Member(Block):
     teacher: tuple[str, ...] = ()
     teacher_weight: Share = 0.3
     teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
+    normalise: Literal["auto", "none", "0..1", "-1..1", "imagenet", "bgr"] = "auto"  # of the pixels, before the network
     tuned_folds: tuple[Count, ...] = ()  # folds whose held-out rows chose its hyperparameters, besides tune.folds
     seeds: Annotated[int, Field(ge=1, le=100)] = (
         1  # it is trained with train.seed, train.seed + 1, ...; averaged as one member
@@ -258,6 +260,7 @@ class StorageParams(Block):
 
 @dataclass(frozen=True)
 class Params(Block):
+    plugins: str  # path of the user's own code; "" = none
     competition: CompetitionParams
     prepare: Prepare
     device: DeviceParams

@@ -10,6 +10,7 @@ from typing import Any
 from competition.artifacts.manifest import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
+from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
 from competition.config.suggestions import did_you_mean
 from competition.config.validation import (
     MISSING,
@@ -44,17 +45,30 @@ class Override:
 def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
     """Read a parameter file and the files it extends, apply the overrides and validate the result.
 
+    Its plugins become the active ones (`plugins.active`) before the names that they may define are checked.
     Raises UserError: file, line, key, value, what was expected, the most similar valid key.
     """
     try:
         tree = _merged(files := _read_with_bases(path))
         _apply(tree, overrides)
+        activate(_plugins_of(tree))
         return validate(tree)
     except InvalidParameter as error:
         keys, problem = _as_in_file(error.keys), error.problem
         if problem == MISSING:
             problem = _missing_key(keys, has_base=len(files) > 1)
         raise UserError(f"{locate(path, keys, overrides)}: {problem}") from None
+
+
+def _plugins_of(tree: dict[str, Any]) -> Plugins:
+    """Load the file that `plugins` names. A value of a wrong type is left for `validate` to report."""
+    path = tree.get("plugins")
+    if not path or not isinstance(path, str):
+        return NO_PLUGINS
+    try:
+        return load_plugins(Path(path))
+    except UserError as error:
+        raise InvalidParameter(("plugins",), str(error)) from error
 
 
 def file_tree(params: Params) -> dict[str, Any]:
@@ -129,7 +143,9 @@ def _read_with_bases(path: Path) -> dict[Path, dict[str, Any]]:
 def _merged(files: dict[Path, dict[str, Any]]) -> dict[str, Any]:
     """A file states only what differs from its base, key by key in each block; `members` replaces the base's members."""
     merged: dict[str, Any] = {}
-    for tree in reversed(files.values()):
+    for file, tree in reversed(files.items()):
+        if tree.get("plugins") and isinstance(tree["plugins"], str):  # relative to the file that states it
+            tree = {**tree, "plugins": str(file.parent / Path(tree["plugins"]).expanduser())}
         for block, values in tree.items():
             if block != "members" and isinstance(values, dict) and isinstance(merged.get(block), dict):
                 merged[block] = {**merged[block], **values}

@@ -4,14 +4,19 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.params import Params, Train
+from competition.config.params import Member, Params, Train
+from competition.config.plugins import active
 from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import kind
 
+FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
+WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
+ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.data.adapters
 COMPILED_IN = ("dropout", "norm_momentum")  # constants of the compiled model; a trial cannot change them
 MISSING = "missing"
 
@@ -35,10 +40,19 @@ def validate(tree: dict[str, Any]) -> Params:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         raise _most_relevant(error) from None
+    _check_adapter(params.competition.adapter)
     _check_tune(params)
     _check_members(params)
     _check_blend_members(params)
     return params
+
+
+def _check_adapter(name: str) -> None:
+    known = [*ADAPTERS, *active().adapters]
+    if name not in known:
+        raise InvalidParameter(
+            ("competition", "adapter"), f"{name!r} was found; no adapter has this name{did_you_mean(name, known)}"
+        )
 
 
 def _separate_external_members(tree: dict[str, Any]) -> None:
@@ -170,6 +184,7 @@ def _check_members(params: Params) -> None:
                 candidates = [candidate for candidate in params.members if candidate != name]
                 raise InvalidParameter(keys, f"no other member {teacher!r}{did_you_mean(teacher, candidates)}")
         _check_folds(("members", name, "tuned_folds"), member.tuned_folds, params)
+        _check_weights(name, member)
         if member.train.probe and member.weights == "none":
             raise InvalidParameter(
                 ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
@@ -197,6 +212,39 @@ def _check_blend_members(params: Params) -> None:
                 )
         elif name not in known:
             raise InvalidParameter(keys, f"no member {name!r}{did_you_mean(name, known)}")
+
+
+def _check_weights(name: str, member: Member) -> None:
+    """Check what can be seen without reading the file: a misspelt word, and words that the architecture does not have."""
+    weights, keys = member.weights, ("members", name, "weights")
+    if "://" in weights and not weights.startswith("gs://"):
+        raise InvalidParameter(
+            keys, f"{weights!r} was found; download it, and state the path of the file or folder, or a gs:// address"
+        )
+    is_word = weights in ("none", "imagenet")
+    if not is_word and "/" not in weights and not weights.endswith(WEIGHT_FILES) and not Path(weights).is_dir():
+        hint = did_you_mean(weights, ("none", "imagenet")).partition("; known are")[0]
+        raise InvalidParameter(
+            keys,
+            f"{weights!r} was found; expected none, imagenet, a {' or '.join(WEIGHT_FILES)} file or the folder of a "
+            f"KerasHub preset{hint}",
+        )
+    if member.architecture == FROM_FILE and is_word:
+        raise InvalidParameter(
+            keys,
+            f"{weights} was found; architecture {FROM_FILE} needs a .keras file or the folder of a KerasHub preset",
+        )
+    if weights == "imagenet" and (member.architecture == "cnn" or member.architecture in active().models):
+        raise InvalidParameter(
+            keys,
+            f"imagenet was found; there are no ImageNet weights of {member.architecture}, expected none or a .weights.h5 "
+            "file",
+        )
+    if member.normalise != "auto" and member.architecture != FROM_FILE:
+        raise InvalidParameter(
+            ("members", name, "normalise"),
+            f"{member.normalise} was found; only architecture {FROM_FILE} takes another value than auto",
+        )
 
 
 def _check_folds(keys: tuple[str, ...], folds: Sequence[int], params: Params) -> None:

@@ -1,7 +1,8 @@
 """Random augmentation of a training batch, on the host, because many of these operations have no TPU kernel.
 
-All operations are stateless: the same (batch, seed) gives the same images everywhere. Order: one affine map, RandAugment,
-colour, random erasing, then mixup or CutMix.
+All operations are stateless: the same (batch, seed) gives the same images everywhere. Order: those of `augmentations.py`
+that run on the host, one affine map, RandAugment, colour, random erasing, then mixup or CutMix. The options here are
+numbers of `train` that a study may tune; other augmentations are functions in `augmentations.py` or a plugins file.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Augmentation:
     erase: float  # probability of random erasing
     mixup: float  # alpha of Beta(alpha, alpha); 0 = off
     cutmix: float  # alpha, as for mixup; if both are on, each batch uses one of them, drawn at random
+    augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before all others
 
 
 def augment(

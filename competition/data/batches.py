@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from competition.data.augment import Augmentation, augment
+from competition.data.augmentations import on_host
 from competition.data.cache import Pixels
 
 FILLER = -1  # row number of a padding image
@@ -60,11 +61,12 @@ class TrainingBatches:
         self._batch = batch
         self._cursor: _Cursor | None = None
         height, width = pixels.shape[1:3]
+        augment_on_host = on_host(dict(augmentation.augment))
 
         def load_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             assert self._cursor is not None, "start() must be called first"
             rows, plan, seed = self._cursor.at(int(step))
-            return np.asarray(pixels[rows]), plan.targets[rows], plan.weights[rows], seed
+            return augment_on_host(np.asarray(pixels[rows]), seed), plan.targets[rows], plan.weights[rows], seed
 
         def make_batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             dtypes = (tf.uint8, tf.float32, tf.float32, tf.int32)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from time import perf_counter
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from competition.ensemble.metrics import Metric, label_counts_of_samples
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
+USER_METRIC_CELLS = 50_000_000  # rows x classes of all resamples together
+SLOW_METRIC = 20.0  # milliseconds of one call
+FEWEST_RESAMPLES = 200  # the relative error of a standard error is then 5 %
 CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) in memory
 
 
@@ -75,7 +79,7 @@ def resampled(
     rows: int | None = None,
     replace: bool = True,
 ) -> list[np.ndarray]:
-    """Scores of each output on the same resamples: one (resamples,) array per output.
+    """Scores of each output on the same resamples: one (resamples,) array per output, shorter for a slow user metric.
 
     rows: None = N rows, stratified by label; n = n rows drawn from all (a leaderboard).
     replace: False = each row at most once, for n up to the number of rows.
@@ -83,6 +87,7 @@ def resampled(
     for output in outputs:
         if len(output) != len(labels):
             raise UserError(f"expected one prediction per label, found {len(output)} for {len(labels)}")
+    resamples = min(resamples, affordable_resamples(metric, outputs[0]))
     rng, sizes = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
     if rows is None:
         labels, outputs = with_borrowed_rows(labels, outputs)
@@ -98,6 +103,27 @@ def resampled(
         counts = _draw(labels, count, sizes, min(at_once, resamples - start), rng, rows, replace)
         pieces.append([_scores(labels, output, counts, metric, classes) for output in outputs])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+
+
+def affordable_resamples(metric: Metric, output: np.ndarray) -> int:
+    """Largest number of resamples; limited where each costs a call of the user's function.  output: (N, C)."""
+    return max(FEWEST_RESAMPLES, USER_METRIC_CELLS // output.size) if metric.by_rows else 2**31
+
+
+def slow_metric_warning(metric: Metric, labels: np.ndarray, output: np.ndarray) -> list[str]:
+    """A warning if one call of the user's metric takes long, else [].  labels: (N,) int.  output: (N, C)."""
+    if not metric.by_rows:
+        return []
+    started = perf_counter()
+    metric.evaluate(labels, output)
+    milliseconds = 1000 * (perf_counter() - started)
+    if milliseconds < SLOW_METRIC:
+        return []
+    limit = affordable_resamples(metric, output)
+    return [
+        f"WARNING one call of the metric {metric.name} takes {milliseconds:.0f} ms, and the blend makes thousands; write it "
+        f"with NumPy operations, or set blend.methods to [equal, best]; standard errors use at most {limit} resamples"
+    ]
 
 
 def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:

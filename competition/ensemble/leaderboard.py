@@ -48,7 +48,6 @@ def expected_scores(
     Metrics of probabilities: for all test rows only; their spread follows 1 / sqrt(rows).
     """
     error = score_with_error(labels, output, metric, classes, resamples, seed).error
-    best = 1.0 if metric.sign > 0 else 0.0
     points = []
     for share in shares if metric.needs_labels else shares[:1]:
         rows = max(1, round(test_rows * share))
@@ -57,7 +56,7 @@ def expected_scores(
         if spread <= 1e-12:  # no error in any sample: use the effect of one wrong row in N
             spread = error * math.sqrt(len(labels) / rows)
         middle = _middle(labels, output, metric, classes, rows, resamples, seed + 2)
-        points.append(ExpectedScore(rows, metric.display(middle), spread, error, best))
+        points.append(ExpectedScore(rows, metric.display(middle), spread, error, metric.best))
     return tuple(points)
 
 

@@ -6,10 +6,13 @@ one definition serves the plain score, the bootstrap and the greedy search, whic
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.plugins import LowerIsBetter, active, plugin_named
+from competition.ensemble.user_metric import Function, score_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Metric:
     sign: int  # -1 if the usual number is smaller-is-better (log_loss)
     from_counts: Callable[[LabelCounts], np.ndarray] | None
     from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None
+    best: float | None = 1.0  # best possible score in the usual sign; None = unknown
+    by_rows: bool = False  # the user's own: each resample costs a call on a table of rows
 
     @property
     def needs_labels(self) -> bool:
@@ -64,6 +69,8 @@ class Metric:
         most probable class of probabilities.  classes: C, required for labels.
         """
         if self.from_probs is not None:
+            if output.ndim != 2 and self.by_rows and classes:
+                output = np.eye(classes)[output]  # labels as certain probabilities
             if output.ndim != 2:
                 raise UserError(f"{self.name} is a metric of probabilities, not of labels")
             return float(self.from_probs(labels, output, None))
@@ -226,14 +233,27 @@ METRICS: dict[str, Metric] = {
     "macro_f1_present": Metric("macro_f1_present", 1, _macro_f1_present, None),
     "accuracy": Metric("accuracy", 1, _accuracy, None),
     "quadratic_kappa": Metric("quadratic_kappa", 1, _quadratic_kappa, None),
-    "log_loss": Metric("log_loss", -1, None, _log_loss),
+    "log_loss": Metric("log_loss", -1, None, _log_loss, best=0.0),
     "mean_column_auc": Metric("mean_column_auc", 1, None, _mean_column_auc),
     "top_5": Metric("top_5", 1, None, _top_5),
 }
 
 
+def metric_of_rows(name: str, value: Function | LowerIsBetter) -> Metric:
+    """A metric that is one function of labels (N,) int and probabilities (N, C), without weights.
+
+    value: greater is better, unless it is wrapped in LowerIsBetter.
+    """
+    function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
+    score = partial(score_rows, f"METRICS[{name!r}]", function, active(), sign)
+    return Metric(name, sign, None, score, best=None, by_rows=True)
+
+
 def metric_named(name: str) -> Metric:
-    """The metric of this name. Raises UserError for an unknown name."""
+    """The metric of this name, the project's or the user's. Raises UserError for an unknown name."""
+    value = plugin_named("METRICS", name, METRICS)
+    if value is not None:
+        return metric_of_rows(name, value)
     if name not in METRICS:
-        raise UserError(f"metric '{name}' is not known; expected one of {', '.join(METRICS)}")
+        raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *active().metrics])}")
     return METRICS[name]

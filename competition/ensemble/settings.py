@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 from competition.config.errors import UserError
 from competition.config.params import Params
+from competition.config.plugins import active
 from competition.config.suggestions import did_you_mean
 from competition.ensemble.blend import BLENDS, BlendSettings
 from competition.ensemble.calibration import CALIBRATIONS
@@ -24,7 +25,11 @@ def validate_params(params: Params) -> Params:
         ("blend.calibrations", params.blend.calibrations, CALIBRATIONS),
         ("blend.methods", params.blend.methods, BLENDS),
         ("decision.rules", params.decision.rules, RULES),
-        ("competition.metric", (params.competition.metric,) if params.competition.metric else (), METRICS),
+        (
+            "competition.metric",
+            (params.competition.metric,) if params.competition.metric else (),
+            (*METRICS, *active().metrics),
+        ),
     ):
         for name in names:
             if name not in known:

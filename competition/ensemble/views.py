@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.plugins import Plugins, active, plugin_named
 from competition.config.suggestions import did_you_mean
 
 View = Callable[[Any], Any]  # (B, H, W, 3) -> (B, H, W, 3)
@@ -155,13 +156,17 @@ def expand_views(names: Sequence[str]) -> tuple[str, ...]:
 
 def get_views(names: Sequence[str]) -> tuple[View, ...]:
     """The functions of these views. The same name gives the same function object, so that callers can cache compilations."""
-    return tuple(_view(name) for name in names)
+    return tuple(_view(name, active()) for name in names)
 
 
 @cache
-def _view(name: str) -> View:
+def _view(name: str, plugins: Plugins) -> View:
+    """plugins: the active ones; other plugins may have other views of the same name."""
     if "+" in name:
-        return _chain(*(_view(part) for part in name.split("+")))
+        return _chain(*(_view(part, plugins) for part in name.split("+")))
+    function = plugin_named("VIEWS", name, {*VIEWS, *GROUPS})
+    if function is not None:
+        return _checked(name, function, plugins)
     if name in VIEWS:
         return VIEWS[name]
     family, _, number = name.rpartition("_")
@@ -169,8 +174,27 @@ def _view(name: str) -> View:
         return NUMBERED[family](int(number))
     if name in GROUPS:
         raise UserError(f"'{name}' is a group of views and cannot be combined with '+'; name one of its views")
-    names = [*VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
+    names = [*plugins.views, *VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]
     raise UserError(f"view '{name}' is not known{did_you_mean(name, names)}")
+
+
+def _checked(name: str, function: View, plugins: Plugins) -> View:
+    """The view of a plugins file, which must keep shape and dtype."""
+
+    def view(images: Any) -> Any:
+        what = f"VIEWS[{name!r}]"
+        result = plugins.call(what, function, images)
+        expected, received = (
+            f"{tuple(x.shape)} {getattr(x.dtype, 'name', x.dtype)}" if hasattr(x, "dtype") else type(x).__name__
+            for x in (images, result)
+        )
+        if expected != received:
+            raise UserError(
+                plugins.problem(what, f"expected images of the same shape and dtype, {expected}; received {received}")
+            )
+        return result
+
+    return view
 
 
 def _take(images: Any, indices: np.ndarray, axis: int) -> Any:

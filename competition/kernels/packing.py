@@ -13,7 +13,7 @@ import re
 import shlex
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.params_file import file_tree
+from competition.config.validation import FROM_FILE
 from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
 SOURCE_PATTERNS = ("competition/**/*.py", "pipelines/**/*.py")
 PARAMS = "kernel-params.json"  # JSON is YAML
+PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
 NEEDS = {
     "filelock": "filelock",
@@ -64,8 +66,10 @@ class Plan:
 
 def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str, bytes]:
     """Name -> content of the source code and the parameters. members: with overrides and tuned values applied."""
+    plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
     return {
         **project_files(root, SOURCE_PATTERNS),
+        **plugins,
         PARAMS: json.dumps(file_tree(kernel_params(params, members)), indent=1).encode(),
     }
 
@@ -78,12 +82,19 @@ def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
 
 
-def requirements(pyproject: str) -> dict[str, str]:
-    """Module -> requirement, from the text of pyproject.toml."""
+def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, str]:
+    """Module -> requirement, from the text of pyproject.toml. KerasHub only if one of `members` is read from a file."""
     project = tomllib.loads(pyproject)["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
-    by_package = {re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in lines}
-    return {module: by_package[package] for module, package in NEEDS.items()}
+    lines = [line for extra in ("cpu", "hub") for line in project["optional-dependencies"][extra]]
+    by_package = {
+        re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in (*project["dependencies"], *lines)
+    }
+    needs = NEEDS | ({"keras_hub": "keras-hub"} if any(_needs_keras_hub(member) for member in members) else {})
+    return {module: by_package[package] for module, package in needs.items()}
+
+
+def _needs_keras_hub(member: Member) -> bool:
+    return member.architecture == FROM_FILE and not member.weights.endswith(".keras")
 
 
 def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
@@ -91,6 +102,7 @@ def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
     require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
     return replace(
         params,
+        plugins=PLUGINS if params.plugins else "",
         members=dict(members),
         foreign={},
         device=replace(params.device, backend="auto", require=require),
@@ -121,8 +133,14 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
         if member.weights in ("none", "imagenet") or "://" in member.weights:
             continue
         _project_path(member.weights, f"members.{name}.weights")
+        if Path(member.weights).is_dir():  # a KerasHub preset
+            folders[member.weights] = [path for path in sorted(Path(member.weights).rglob("*")) if path.is_file()]
+            continue
         if not Path(member.weights).is_file():
-            raise UserError(f"members.{name}.weights: {member.weights} was not found; expected a .weights.h5 file")
+            raise UserError(
+                f"members.{name}.weights: {member.weights} was not found; expected a .weights.h5 or .keras file, or the "
+                "folder of a KerasHub preset"
+            )
         files = folders.setdefault(Path(member.weights).parent.as_posix(), [])
         files += [Path(member.weights)] if Path(member.weights) not in files else []
     return folders

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import competition
-from competition.artifacts.manifest import digest_of, sha256, to_plain, write_json
+from competition.artifacts.manifest import digest_of, path_digest, sha256, to_plain, write_json
 from competition.config.errors import UserError
 from competition.config.params import Member
+from competition.config.plugins import active, plugin_digest
+from competition.config.validation import FROM_FILE
 from competition.preflight.lowering import Shapes, one_line
 from competition.preflight.topology import Topology, roofline_seconds
 
@@ -107,8 +109,11 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     training = package / "training"
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), training / "model.py"]
     sources = sorted([*sources, package / "preflight" / "lowering.py"])
+    is_from_file = member.architecture == FROM_FILE
+    network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
         "architecture": [member.architecture, member.image_size, member.alpha],
+        "own": [*network_file, sorted(_own_code(request).items())],
         "train": {key: value for key, value in asdict(train).items() if key not in NOT_COMPILED_IN},
         "averaged": train.ema > 0,
         "shapes": request.shapes,
@@ -118,6 +123,13 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
         "sources": {p.name: sha256(p) for p in [*sources, package / "ensemble" / "views.py"]},
         "versions": {p: _version(p) for p in ("tensorflow-cpu", "tensorflow", "keras", "jax", "libtpu")},
     }
+
+
+def _own_code(request: PreflightRequest) -> dict[str, str]:
+    """Digests of the user's code that is compiled in."""
+    views = {part for view in request.shapes.views for part in view.split("+")}
+    names = {"MODELS": {request.member.architecture}, "AUGMENTATIONS": {*request.member.train.augment}, "VIEWS": views}
+    return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
 
 
 # Keys of train that are not compiled in: the loop, the host or the step table supplies them in every step.
@@ -269,7 +281,9 @@ def _child(
     """Raw results by step; a step that ended the process is "crashed", and so are the later ones."""
     with tempfile.TemporaryDirectory() as name:
         request_file, result_file, folder = Path(name) / "request.json", Path(name) / "result.json", Path(name)
-        content = {"member": request.member, "shapes": request.shapes, "topology": request.topology.name}
+        content = {"member": _with_absolute_paths(request.member), "shapes": request.shapes}
+        plugins = active().file
+        content |= {"topology": request.topology.name, "plugins": str(plugins.resolve()) if plugins else ""}
         write_json(
             request_file, {**to_plain(content), "backend": request.backend, "mode": request.mode, "steps": list(steps)}
         )
@@ -284,6 +298,12 @@ def _child(
         raw: dict[str, dict[str, Any]] = json.loads(result_file.read_text()) if result_file.exists() else {}
         message = f"the compiler's process ended with {child.returncode}: {_last_line(folder / 'err')}"
     return {step: raw.get(step) or {"verdict": "crashed", "message": one_line(message)} for step in steps}
+
+
+def _with_absolute_paths(member: Member) -> Member:
+    """The member as the child process needs it, whose current folder is the project's."""
+    path = Path(member.weights)
+    return replace(member, weights=str(path.resolve())) if path.exists() else member
 
 
 def _watch(child: Any, out: Path, report: Report, limit_seconds: float) -> None:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
+from competition.config.plugins import activate, load_plugins
 from competition.preflight.lowering import Part, Shapes, Unsupported, programs
 from competition.preflight.topology import QUIET, Topology, topology_named
 
@@ -29,6 +30,8 @@ def main(request_file: Path, result_file: Path) -> None:
     member = TypeAdapter(Member).validate_json(json.dumps(request["member"]))
     shapes = Shapes(**{**request["shapes"], "views": tuple(request["shapes"]["views"])})
     results: dict[str, Any] = {}
+    if request["plugins"]:
+        activate(load_plugins(Path(request["plugins"])))
     if request["mode"] == "quick":
         reduce_compiler_effort()
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])

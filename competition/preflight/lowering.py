@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from competition.config.params import Member
+from competition.config.validation import FROM_FILE
 from competition.ensemble.views import get_views
 from competition.preflight.topology import Topology, devices_of
 
@@ -50,10 +51,12 @@ Parts = dict[str, list[Part]]  # step -> its programs
 def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str], topology: Topology | None) -> Parts:
     """Return the programs of "train" and "predict". A prediction step runs the network once per view.
 
-    The model is built once, without its pretrained weights. topology: None lowers for no particular TPU.
+    The model is built once, without pretrained weights (unless its network is read from a file). topology: None lowers for
+    no particular TPU.
     KERAS_BACKEND must be set to `backend`. TensorFlow's programs are bytes, JAX's are jax.stages.Lowered.
     """
-    member = replace(member, weights="none", train=replace(member.train, precision=tpu_precision(member)))
+    weights = member.weights if member.architecture == FROM_FILE else "none"
+    member = replace(member, weights=weights, train=replace(member.train, precision=tpu_precision(member)))
     parts = _jax_programs(member, shapes, topology) if backend == "jax" else _tensorflow_programs(member, shapes)
     return {step: parts[step] for step in steps}
 

@@ -12,7 +12,7 @@ from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.data.caveats import NOTED, Caveats
 from competition.data.series import crossing
 from competition.data.shift import Shift
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.reliance import accuracy, weighted_score
 from competition.report.page import Block, Figure, Section, Table, Text
 
@@ -133,7 +133,9 @@ def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
 def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
     rows, unlike = shift["test_rows"], shift["unlike"]
     sentence = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
-    if scores["metric"] in ("log_loss", "quadratic_kappa"):  # the score of misclassified rows has no known value
+    if (
+        scores["metric"] in ("log_loss", "quadratic_kappa") or scores["metric"] not in METRICS
+    ):  # the score of misclassified rows has no known value
         return f"{sentence}; data/shift.png"
     worst = scores["honest"] * (1 - unlike / rows)
     return f"{sentence}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"

@@ -61,6 +61,7 @@ class Callbacks:
     inner_score: Callable[[], float] | None = None  # on the inner validation part; required with train.patience
     score_sign: int = 1  # -1 if a lower score is better
     stall_detector: InputStallDetector | None = None
+    on_epoch: Callable[[Epoch], None] | None = None  # after an epoch and its checkpoint
 
 
 class Diverged(Exception):
@@ -110,6 +111,8 @@ def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
             _end_epoch(engine, state, per_epoch, float(call_rates[-1]), callbacks, bool(train.patience))
         if run.checkpoints and (epoch_ends or callbacks.should_stop()):
             run.checkpoints.save(state.step, state.arrays(engine), state.facts())
+        if epoch_ends and callbacks.on_epoch is not None:
+            callbacks.on_epoch(state.history[-1])
         if callbacks.should_stop():
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
     return state.finish(engine, bool(train.patience))

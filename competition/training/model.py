@@ -1,5 +1,7 @@
 """Build a member's network: images (B, H, W, 3) of 0..255 -> logits (B, C) float32, preprocessing included."""
 
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +9,14 @@ import keras
 
 from competition.config.errors import UserError
 from competition.config.params import Member
+from competition.config.plugins import active, plugin_named
+from competition.config.suggestions import did_you_mean
+from competition.config.validation import FROM_FILE
+from competition.data.augmentations import is_on_device
 from competition.storage import bucket
+from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.initializers import draw_initial_weights
+from competition.training.pretrained_file import backbone_from_file
 
 # Preprocessing of each family of keras.applications; families not listed here scale inside their own graph.
 # Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
@@ -39,15 +47,13 @@ def build(member: Member, classes: int) -> keras.Model:
     previous_policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16" if member.train.precision == "bfloat16" else "float32")
     try:
-        builder = BUILDERS.get(member.architecture, _backbone)
-        features = builder(inputs, member)
-        pooled = keras.layers.GlobalAveragePooling2D()(features)
-        pooled = keras.layers.Dropout(member.train.dropout, seed=member.train.seed)(pooled)
-        logits = keras.layers.Dense(classes, dtype="float32", name="logits")(pooled)
+        images = _augmented(inputs, member)
+        logits = _with_head(_features(images, member, classes), member, classes)
     finally:
         keras.config.set_dtype_policy(previous_policy)
-    model = keras.Model(inputs, logits, name=member.architecture.lower())
-    layers = _all_layers(model)
+    model = keras.Model(inputs, logits, name=re.sub(r"\W", "_", member.architecture.lower()))
+    # An augmentation before the network must not change its initial weights, which depend on the layers' positions.
+    layers = [layer for layer in _all_layers(model) if not isinstance(layer, DeviceAugmentation)]
     draw_initial_weights(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
     for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -56,6 +62,78 @@ def build(member: Member, classes: int) -> keras.Model:
             # Statistics of the global batch, whatever the number of replicas; on JAX this is always so.
             layer.synchronized = keras.backend.backend() == "tensorflow"
     return model
+
+
+def _augmented(images: Any, member: Member) -> Any:
+    """The images after the augmentations that run on the device, in training only."""
+    for position, (name, strength) in enumerate(member.train.augment.items()):
+        if is_on_device(name):
+            images = DeviceAugmentation(name, strength, seed=member.train.seed + position)(images)
+    return images
+
+
+def _features(images: Any, member: Member, classes: int) -> Any:
+    """Features of the images, (B, h, w, F), (B, T, F) or (B, F); (B, C) logits from a model with a layer `logits`."""
+    if member.architecture == FROM_FILE:
+        return backbone_from_file(images, member.weights, member.normalise, member.train.precision)
+    builder = plugin_named("MODELS", member.architecture, {*BUILDERS, *_application_names()})
+    if builder is not None:
+        return _plugin_features(builder, images, member, classes)
+    if member.architecture in BUILDERS:
+        features = BUILDERS[member.architecture](images, member)
+        _load_weights(keras.Model(_input_of(features), features), member)
+        return features
+    return _application(images, member)
+
+
+def _with_head(features: Any, member: Member, classes: int) -> Any:
+    """Logits (B, C) float32 from features. The last layer is called `logits`; features that are its output are returned."""
+    if features._keras_history.operation.name == "logits":
+        return features
+    if len(features.shape) > 2:
+        pool = keras.layers.GlobalAveragePooling2D if len(features.shape) == 4 else keras.layers.GlobalAveragePooling1D
+        features = pool()(features)
+    pooled = keras.layers.Dropout(member.train.dropout, seed=member.train.seed)(features)
+    return keras.layers.Dense(classes, dtype="float32", name="logits")(pooled)
+
+
+def _plugin_features(builder: Any, images: Any, member: Member, classes: int) -> Any:
+    """The output of the user's model on the images; the model's own layers, so that `logits` stays a layer of ours."""
+    what, plugins, options = f"MODELS[{member.architecture!r}]", active(), {}
+    if "alpha" in inspect.signature(builder).parameters:
+        options["alpha"] = member.alpha
+    model = plugins.call(what, builder, image_size=images.shape[1], classes=classes, **options)
+    if not isinstance(model, keras.Model) or len(model.inputs) != 1 or len(model.outputs) != 1:
+        found = f"{type(model).__name__} was found" if not isinstance(model, keras.Model) else "it has several"
+        raise UserError(plugins.problem(what, f"a keras.Model with one input and one output was expected; {found}"))
+    shape, output = tuple(model.inputs[0].shape[1:]), tuple(model.outputs[0].shape[1:])
+    if shape != tuple(images.shape[1:]):
+        expected = f"(image_size, image_size, 3) = {tuple(images.shape[1:])}"
+        raise UserError(plugins.problem(what, f"its input is {shape}; expected {expected}"))
+    last = model.outputs[0]._keras_history.operation
+    if last.name == "logits" and output != (classes,):
+        raise UserError(plugins.problem(what, f"its layer 'logits' gives {output}; expected {(classes,)} logits"))
+    if len(output) not in (1, 2, 3) or None in output[-1:]:
+        expected = "features (h, w, F), (T, F) or (F,), or logits (C,) from a layer named 'logits'"
+        raise UserError(plugins.problem(what, f"its output is {output}; expected {expected}"))
+    _load_weights(model, member)
+    if last.name != "logits":
+        return model(images)
+    if not isinstance(last, keras.layers.Dense) or last.activation is not keras.activations.linear:
+        raise UserError(plugins.problem(what, "its layer 'logits' must be a Dense layer without activation"))
+    last.dtype_policy = keras.DTypePolicy("float32")
+    return last(keras.Model(model.inputs, last.input)(images))
+
+
+def _load_weights(model: keras.Model, member: Member) -> None:
+    """Load member.weights, a .weights.h5 or .keras file, into the model."""
+    if member.weights == "none":
+        return
+    try:
+        with bucket.local_copy(member.weights) as weights:
+            model.load_weights(weights)
+    except (ValueError, OSError) as error:
+        raise UserError(_weights_problem(member, error)) from None
 
 
 def small_cnn(images: Any, member: Member) -> Any:
@@ -74,13 +152,17 @@ def small_cnn(images: Any, member: Member) -> Any:
 BUILDERS = {"cnn": small_cnn}
 
 
-def _backbone(images: Any, member: Member) -> Any:
+def _application_names() -> list[str]:
+    return [name for name in dir(keras.applications) if name[0].isupper()]
+
+
+def _application(images: Any, member: Member) -> Any:
+    """A network of keras.applications without its last layers."""
     constructor = getattr(keras.applications, member.architecture, None)
     if not member.architecture[:1].isupper() or not callable(constructor):
-        names = [name for name in dir(keras.applications) if name[0].isupper()]
-        raise UserError(
-            f"unknown architecture {member.architecture!r}; expected one of {', '.join([*BUILDERS, *names])}"
-        )
+        names = [*BUILDERS, FROM_FILE, *active().models, *_application_names()]
+        hint = did_you_mean(member.architecture, names)
+        raise UserError(f"unknown architecture {member.architecture!r}{hint}; expected one of {', '.join(names)}")
     source = member.weights
     if source not in ("none", "imagenet") and "://" not in source and not Path(source).is_file():
         raise UserError(f"weights {source!r}: no such file; expected none, imagenet or a .weights.h5 file")
@@ -90,11 +172,30 @@ def _backbone(images: Any, member: Member) -> Any:
     try:
         with bucket.local_copy(source) as weights:
             backbone = constructor(weights=None if source == "none" else weights, **options)
-    except (ValueError, OSError) as error:
-        raise UserError(
-            f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"
-        ) from None
+    except Exception as error:
+        if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception
+            raise UserError(_download_advice(member, url[1])) from None
+        if not isinstance(error, ValueError | OSError):
+            raise
+        raise UserError(_weights_problem(member, error)) from None
     return backbone(_preprocessed(images, member.architecture))
+
+
+def _weights_problem(member: Member, error: Exception) -> str:
+    return f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"
+
+
+def _download_advice(member: Member, url: str) -> str:
+    file = url.rsplit("/", 1)[-1]
+    return (
+        f"weights imagenet of {member.architecture} are not on this machine and cannot be downloaded; download {url} on a "
+        f"machine with network and state its path here as `weights: path/to/{file}`, or put it into ~/.keras/models"
+    )
+
+
+def _input_of(tensor: Any) -> Any:
+    """The input of the model under construction from which `tensor` is computed."""
+    return keras.utils.get_source_inputs(tensor)[0]
 
 
 def _preprocessed(images: Any, architecture: str) -> Any:

@@ -79,14 +79,15 @@ class Trainer:
         predict_batch: int,
         soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
         alive: Callable[[], None] = lambda: None,
+        name: str = "",
     ) -> None:
         """images: train rows, then external rows.  classes: C.  metric: name of the competition's metric.
 
         soft_labels: excluded folds -> probabilities for all other train rows, by teachers that were not trained on the
         excluded ones; None without teachers.
-        alive: heartbeat, called before every prediction batch.
+        alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
         """
-        self.member, self.images, self.metric = member, images, metric_named(metric)
+        self.name, self.member, self.images, self.metric = name, member, images, metric_named(metric)
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
         train = member.train
         batch = round_up_batch(train.batch, device.replicas * train.accumulate)
@@ -113,6 +114,7 @@ class Trainer:
         stop: Callable[[], bool],
         watch: bool = True,
         stall_detector: InputStallDetector | None = None,
+        on_epoch: Callable[[loop.Epoch], None] | None = None,
     ) -> loop.Trained:
         """Train on all folds but the excluded ones. The weights are then in the engine.
 
@@ -120,6 +122,7 @@ class Trainer:
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
         progress: called with (steps done, steps in total, text).  stop: return True to save a checkpoint and stop.
         watch: score the held-out rows after every epoch; otherwise only after the last.
+        on_epoch: called after every epoch, when its checkpoint is written.
         """
         size = self.member.image_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
@@ -142,7 +145,7 @@ class Trainer:
         initial_weights = (lambda: self._probed(plan)) if train.probe else None
         run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
         sign = self.metric.sign
-        callbacks = loop.Callbacks(progress, stop, held_out_score, inner_score, sign, stall_detector)
+        callbacks = loop.Callbacks(progress, stop, held_out_score, inner_score, sign, stall_detector, on_epoch)
         return loop.train_fold(self.engine, run, callbacks)
 
     def _probed(self, plan: TrainingPlan) -> State:
@@ -260,7 +263,8 @@ def model_number(fold: ExcludedFolds) -> int:
 
 def augmentation_of(train: Train) -> Augmentation:
     """The augmentation parameters among the training parameters."""
-    return Augmentation(**{field.name: getattr(train, field.name) for field in fields(Augmentation)})
+    options = {field.name: getattr(train, field.name) for field in fields(Augmentation)}
+    return Augmentation(**{**options, "augment": tuple(train.augment.items())})
 
 
 def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:

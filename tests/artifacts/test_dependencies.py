@@ -24,6 +24,7 @@ from competition.artifacts.studies import (
 )
 from competition.config.params import Member, Params
 from competition.config.params_file import load_params, parse_overrides
+from competition.config.plugins import NO_PLUGINS, activate
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 
@@ -227,3 +228,47 @@ def test_no_teacher_of_a_fold_model_is_trained_on_its_held_out_fold(scheme: str)
         assert all(fold == model or fold in model for model in models)  # type: ignore[operator]
         assert len(models) == (1 if scheme == "same_fold" else 4)
     assert teacher_models(student, 5, (1, 3)) == [(1, 3)]
+
+
+CODE = """
+MODELS = {"mine": lambda image_size, classes: 1}
+AUGMENTATIONS = {"grain": lambda image, strength, rng: 2}
+VIEWS = {"half": lambda images: 3}
+METRICS = {"own": lambda labels, probs: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sets", "repeated"),
+    [
+        ("1}", "5}", "", {"fold model", "study"}),
+        ("2}", "5}", "", {"fold model", "study"}),
+        ("3}", "5}", "", {"views"}),
+        ("4}", "5}", "", {"study"}),  # it scores the trials
+        ("4}", "5}", "train.patience=2", {"study", "fold model"}),  # it chooses the epoch
+        ("\nVIEWS", "\n\n# the views\nVIEWS", "", set()),
+    ],
+)
+def test_a_changed_plugin_repeats_only_the_results_that_use_it(
+    tmp_path: Path, old: str, new: str, sets: str, repeated: set[str]
+) -> None:
+    assert CODE.count(old) == 1
+    names = "competition.metric=own members.cnn.architecture=mine train.augment='{grain: 1.0}' predict.views='[identity, half+flip_lr]'"
+    (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
+    prepared = replace(PREPARED, competition=replace(DIGITS, metric="own"))
+
+    def digests_with(code: str) -> dict[str, str]:
+        (tmp_path / "mine.py").write_text(code)
+        settings = load_params(tmp_path / "recipe.yaml", parse_overrides(f"{names} {sets}"))
+        depends = {
+            "fold model": fold_model_dependencies(tmp_path, prepared, settings, settings.members["cnn"], 0),
+            "views": views_dependencies(tmp_path, prepared, settings, "cnn", 0),
+            "study": tuning_dependencies(prepared, settings, "cnn"),
+        }
+        return {name: digest_of(value) for name, value in depends.items()}
+
+    try:
+        before, after = digests_with(CODE), digests_with(CODE.replace(old, new))
+    finally:
+        activate(NO_PLUGINS)
+    assert {name for name in before if before[name] != after[name]} == repeated

@@ -7,7 +7,9 @@ import pytest
 from world import ROOT, params
 
 from competition.config.errors import UserError
-from competition.config.params_file import load_params
+from competition.config.params_file import load_params, parse_overrides
+from competition.config.plugins import NO_PLUGINS, activate, plugin_digest
+from competition.ensemble.metrics import metric_named
 from competition.kernels import packing
 from competition.kernels.kernel_script import restore
 
@@ -70,6 +72,36 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
         "tpu",
     )
     assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
+
+
+def test_the_plugins_file_travels_with_the_project(tmp_path):
+    (tmp_path / "mine.py").write_text("METRICS = {'zero': lambda labels, probs: 0.0}\n")
+    (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
+    here = load_params(tmp_path / "recipe.yaml", parse_overrides("competition.metric=zero"))
+    packed = packing.files(ROOT, here, here.members)
+    there = tmp_path / "kernel"
+    there.mkdir()
+    for name in (packing.PARAMS, packing.PLUGINS):
+        (there / name).write_bytes(packed[name])
+    try:
+        assert load_params(there / packing.PARAMS).plugins == str(there / packing.PLUGINS)
+        assert plugin_digest("METRICS", ["zero"]) and metric_named("zero").name == "zero"
+    finally:
+        activate(NO_PLUGINS)
+
+
+def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("models/vit/config.json", "models/vit/model.weights.h5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    here = params("members.cnn.architecture=from_file members.cnn.weights=models/vit")
+    assert packing.own_files(here, here.members) == {
+        "models/vit": [Path("models/vit/config.json"), Path("models/vit/model.weights.h5")]
+    }
+    text = (ROOT / "pyproject.toml").read_text()
+    assert packing.requirements(text, here.members.values())["keras_hub"].startswith("keras-hub")
+    assert "keras_hub" not in packing.requirements(text, params().members.values())
 
 
 def test_images_and_weights_inside_the_project_are_packed(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
+from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.preflight import answers as preflight
 from competition.preflight import compiling
 from competition.preflight.answers import PreflightRequest, PreflightResult, compiled_in, largest_batch, run_preflight
@@ -53,6 +54,38 @@ def test_both_steps_compile_on_both_backends(topology: str, backend: str, tmp_pa
         result = results[step]
         assert (result.verdict, result.batch, result.message) == ("fits", batch, "")
         assert 0 < result.memory < result.limit and result.flops > 0 and result.moved > 0 and result.roofline > 0
+
+
+def test_the_users_models_views_and_augmentations_are_known_in_the_child_process(tmp_path: Path) -> None:
+    code = """
+def mine(image_size, classes):
+    import keras
+
+    inputs = keras.Input((image_size, image_size, 3))
+    return keras.Model(inputs, keras.layers.Conv2D(4, 3)(inputs))
+
+
+def dimmed(images, strength, seed):
+    import keras
+
+    return images * keras.random.uniform(images.shape, seed=seed)
+
+
+MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0 - images}, {"dimmed": dimmed}
+"""
+    (tmp_path / "mine.py").write_text(code)
+    member = replace(CNN, architecture="mine", train=replace(CNN.train, augment={"dimmed": 1.0}))
+    known = replace(preflight_request("v3-8", "tensorflow", 64, mode="ops"), member=member)
+    request = replace(known, shapes=replace(known.shapes, views=("identity", "inverted+shift_up")))
+    activate(load_plugins(tmp_path / "mine.py"))
+    try:
+        before, results = compiled_in(request), run_preflight(request, ["train", "predict"], tmp_path, silent, LIMIT)
+        (tmp_path / "mine.py").write_text(code.replace("4, 3", "8, 3"))
+        activate(load_plugins(tmp_path / "mine.py"))
+        assert compiled_in(request) != before
+    finally:
+        activate(NO_PLUGINS)
+    assert [(result.verdict, result.message) for result in results.values()] == [("lowers", "")] * 2
 
 
 def test_a_request_depends_only_on_parameters_that_are_compiled_in() -> None:

@@ -1,0 +1,263 @@
+"""The user's own code: one Python file, named by `plugins:` in a parameter file (docs/plugins.md).
+
+The file defines dictionaries (MODELS, VIEWS, AUGMENTATIONS, METRICS, ADAPTERS, CALLBACKS) from names to functions.
+`load_params` loads it and makes it the active one; the modules that look up a name (architectures, views, metrics, ...)
+search their own names first and then those of the active file.
+"""
+
+import ast
+import difflib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.config.plugin_digest import definition_digest
+from competition.config.suggestions import did_you_mean
+
+HEAVY = ("tensorflow", "keras", "keras_hub", "jax")
+MODULE = "goldfold_plugins"  # name of the imported module
+
+Function = Callable[..., Any]
+Parameters = tuple[str, ...]
+# Kind -> signatures, by the names of the parameters. An adapter is a dictionary of functions.
+SIGNATURES: dict[str, tuple[Parameters, ...]] = {
+    "MODELS": (("image_size", "classes"), ("image_size", "classes", "alpha")),
+    "VIEWS": (("images",),),
+    "AUGMENTATIONS": (("image", "strength", "rng"), ("images", "strength", "seed")),
+    "METRICS": (("labels", "probs"),),
+    "CALLBACKS": (("values",),),
+}
+ADAPTER_SIGNATURES: dict[str, Parameters] = {
+    "download": ("raw", "settings", "fetch"),
+    "describe": ("raw", "settings"),
+    "rows": ("raw", "settings"),
+    "sample": ("raw",),
+    "solution": ("raw",),
+}
+KINDS = (*SIGNATURES, "ADAPTERS")
+
+
+@dataclass(frozen=True)
+class LowerIsBetter:
+    """A metric of which lower values are better, as a value of METRICS."""
+
+    function: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Plugins:
+    """The content of a plugins file.  file: None = no plugins.
+
+    adapters: name -> an object with the five functions of an adapter.
+    """
+
+    file: Path | None = None
+    source: str = ""
+    models: Mapping[str, Function] = field(default_factory=dict)
+    views: Mapping[str, Function] = field(default_factory=dict)
+    augmentations: Mapping[str, Function] = field(default_factory=dict)
+    metrics: Mapping[str, Function | LowerIsBetter] = field(default_factory=dict)
+    adapters: Mapping[str, Any] = field(default_factory=dict)
+    callbacks: Mapping[str, Function] = field(default_factory=dict)
+
+    def call(self, what: str, function: Function, *arguments: Any, **named: Any) -> Any:
+        """Call one of its functions. An exception becomes a UserError with the line of the file.
+
+        what: for the message, e.g. "MODELS['tiny']".
+        """
+        try:
+            return function(*arguments, **named)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(self.problem(what, f"{type(error).__name__}: {_one_line(error)}", error)) from error
+
+    def problem(self, what: str, text: str, error: BaseException | None = None) -> str:
+        """A message about one of its functions, with the line of the file where `error` was raised."""
+        line = _line_in(self.file, error) if error else 0
+        name = self.file.name if self.file else "plugins"
+        return f"{name}{f' line {line}' if line else ''}: {what}: {text}"
+
+
+NO_PLUGINS = Plugins()
+_active = NO_PLUGINS
+
+
+def active() -> Plugins:
+    """The plugins of the parameters that were loaded last in this process."""
+    return _active
+
+
+def activate(plugins: Plugins) -> Plugins:
+    """Make `plugins` the active ones. Returns the earlier ones."""
+    global _active
+    earlier, _active = _active, plugins
+    return earlier
+
+
+def load_plugins(path: Path) -> Plugins:
+    """Import a plugins file and check its dictionaries.
+
+    Raises UserError: the file is missing or fails (with its line), a kind is unknown, or a value has another signature.
+    """
+    try:
+        source = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; a plugins file is Python code (docs/plugins.md)") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected Python code") from None
+    try:
+        tree = ast.parse(source, str(path))
+    except SyntaxError as error:
+        raise UserError(f"{path.name} line {error.lineno}: {error.msg}; expected Python code") from None
+    _refuse_heavy_imports(tree, path)
+    module = _run(path)
+    plugins = Plugins(path, source)
+    for name in vars(module):
+        similar = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.85)
+        if name.isupper() and similar and similar[0] not in (name, *vars(module)):
+            raise UserError(f"{path.name}: {name} is no kind of plugin; did you mean '{similar[0]}'?")
+    kinds = {kind: getattr(module, kind, {}) for kind in KINDS}
+    for kind in KINDS:
+        _check_names(plugins, kind, kinds[kind])
+    kinds["ADAPTERS"] = {name: _adapter(plugins, name, parts) for name, parts in kinds["ADAPTERS"].items()}
+    values: dict[str, Any] = {kind.lower(): kinds[kind] for kind in KINDS}
+    return replace(plugins, **values)
+
+
+def plugin_named(kind: str, name: str, own_names: Container[str]) -> Any:
+    """What the active plugins define under this name; None if they do not.
+
+    kind: one of KINDS.  own_names: the project's own names of this kind, which a plugin cannot replace (UserError).
+    """
+    value = getattr(_active, kind.lower()).get(name)
+    if value is not None and name in own_names:
+        raise UserError(_active.problem(f"{kind}[{name!r}]", "the project has this name itself; choose another"))
+    return value
+
+
+def plugin_digest(kind: str, names: Iterable[str]) -> dict[str, str]:
+    """Name -> digest of the source behind those of `names` that the active plugins define.
+
+    kind: one of KINDS.  The source of a name is its entry in the dictionary and every definition of the file that it
+    reaches, without comments, docstrings and formatting.
+    """
+    values = getattr(_active, kind.lower())
+    return {name: definition_digest(_active.source, kind, name) for name in sorted({*names}) if name in values}
+
+
+def _refuse_heavy_imports(tree: ast.Module, path: Path) -> None:
+    """Imports that run with the file: every command loads it, and the backend is selected before Keras is imported."""
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            if name.partition(".")[0] in HEAVY:
+                raise UserError(
+                    f"{path.name} line {getattr(node, 'lineno', 1)}: {name} is imported when the file is loaded, which "
+                    "every command does; move the import into the functions that use it"
+                )
+        nodes += ast.iter_child_nodes(node)
+
+
+def _run(path: Path) -> Any:
+    """Execute the file as a module. Nothing is written beside it."""
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    heavy_before = sys.modules.keys() & set(HEAVY)
+    earlier, sys.modules[MODULE] = sys.modules.get(MODULE), module  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        if earlier is not None:
+            sys.modules[MODULE] = earlier
+        line, hint = _line_in(path, error), ""
+        if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
+            hint = "; a plugins file is one file: copy what it needs into it"
+        where = f"{path.name} line {line}" if line else path.name
+        raise UserError(f"{where}: {type(error).__name__}: {_one_line(error)}{hint}") from error
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
+    if started := (sys.modules.keys() & set(HEAVY)) - heavy_before:
+        raise UserError(
+            f"{path.name}: a module that it imports starts {', '.join(sorted(started))} in every command; move the "
+            "import into the functions that use it"
+        )
+    return module
+
+
+def _check_names(plugins: Plugins, kind: str, values: Any) -> None:
+    """Check the names and signatures of one dictionary."""
+    if not isinstance(values, dict):
+        raise UserError(plugins.problem(kind, f"a dictionary was expected, {type(values).__name__} was found"))
+    for name, value in values.items():
+        what = f"{kind}[{name!r}]"
+        if not isinstance(name, str) or not name or not name.replace("_", "a").isalnum():
+            raise UserError(plugins.problem(what, "a name of letters, digits and '_' was expected"))
+        if kind == "ADAPTERS":
+            continue
+        function = value.function if isinstance(value, LowerIsBetter) and kind == "METRICS" else value
+        _check_signature(plugins, what, function, SIGNATURES[kind])
+
+
+def _check_signature(plugins: Plugins, what: str, function: Any, accepted: tuple[Parameters, ...]) -> None:
+    """Require a function that takes the parameters of one of `accepted`, and no other required ones."""
+    expected = " or ".join(f"({', '.join(names)})" for names in accepted)
+    if not callable(function):
+        raise UserError(
+            plugins.problem(what, f"{type(function).__name__} was found; a function of {expected} was expected")
+        )
+    parameters = inspect.signature(function).parameters.values()
+    stated = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
+    others = [p.name for p in parameters if p.default is p.empty and p.kind is not p.POSITIONAL_OR_KEYWORD]
+    if stated not in accepted or others:
+        found = ", ".join(p.name for p in parameters)
+        raise UserError(plugins.problem(what, f"it takes ({found}); the parameters {expected} were expected"))
+
+
+def _adapter(plugins: Plugins, name: str, parts: Any) -> Any:
+    """The functions of one adapter as attributes, as of an adapter's module."""
+    what = f"ADAPTERS[{name!r}]"
+    if not isinstance(parts, dict):
+        expected = ", ".join(ADAPTER_SIGNATURES)
+        raise UserError(plugins.problem(what, f"a dictionary of the functions {expected} was expected"))
+    for part in parts:
+        if part not in ADAPTER_SIGNATURES:
+            raise UserError(plugins.problem(what, f"unknown function {part!r}{did_you_mean(part, ADAPTER_SIGNATURES)}"))
+    for part, names in ADAPTER_SIGNATURES.items():
+        if part in parts:
+            _check_signature(plugins, f"{what}[{part!r}]", parts[part], (names,))
+        elif part != "solution":
+            raise UserError(plugins.problem(what, f"its function {part!r} is missing"))
+    functions = {part: partial(plugins.call, f"{what}[{part!r}]", function) for part, function in parts.items()}
+
+    def rows(raw: Path, settings: Any) -> Iterator[Any]:
+        iterator, end = iter(functions["rows"](raw, settings)), object()
+        while (row := plugins.call(f"{what}['rows']", next, iterator, end)) is not end:
+            yield row
+
+    return SimpleNamespace(**{"solution": lambda raw: None, **functions, "rows": rows})
+
+
+def _line_in(file: Path | None, error: BaseException) -> int:
+    """The last line of `file` in the traceback of `error`; 0 = none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno or 0 for frame in reversed(frames) if file and frame.filename == str(file)), 0)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,91 @@
+"""Augmentations by name, for `train.augment`. A new one is one function and its entry in AUGMENTATIONS.
+
+There are two kinds, told apart by their parameters:
+
+    (image, strength, rng)    on the host, one image (H, W, 3) uint8 at a time; rng: numpy.random.Generator
+    (images, strength, seed)  on the device, a batch (B, H, W, 3) float32 of 0..255; seed: for `keras.random`
+
+All randomness comes from rng or seed, which depend on the model's seed and the step: a resumed run gets the same images.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.config.plugins import active, plugin_named
+from competition.config.suggestions import did_you_mean
+
+Function = Callable[..., Any]
+
+
+def greyscale(image: np.ndarray, strength: float, rng: np.random.Generator) -> np.ndarray:
+    """Remove the colour of a share of the images.  strength: that share, 0 to 1."""
+    if rng.random() >= strength:
+        return image
+    grey = image.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    return np.repeat(np.round(grey).astype(np.uint8)[..., None], 3, axis=2)
+
+
+def noise(images: Any, strength: float, seed: Any) -> Any:
+    """Add Gaussian noise to every value.  strength: its standard deviation, share of the value range."""
+    import keras
+
+    noisy = images + 255.0 * strength * keras.random.normal(keras.ops.shape(images), seed=seed)
+    return keras.ops.clip(noisy, 0.0, 255.0)
+
+
+AUGMENTATIONS: dict[str, Function] = {"greyscale": greyscale, "noise": noise}
+
+
+def augmentation_named(name: str) -> Function:
+    """The function of this name, the project's or the user's. Raises UserError for an unknown name."""
+    function = plugin_named("AUGMENTATIONS", name, AUGMENTATIONS) or AUGMENTATIONS.get(name)
+    if function is None:
+        known = [*AUGMENTATIONS, *active().augmentations]
+        raise UserError(f"train.augment: {name!r} is not known{did_you_mean(name, known)}")
+    return function
+
+
+def check_augmentations(names: Iterable[str]) -> None:
+    """Raise UserError for an unknown name."""
+    for name in names:
+        augmentation_named(name)
+
+
+def is_on_device(name: str) -> bool:
+    """Whether the augmentation runs on the device, on a batch."""
+    return "seed" in inspect.signature(augmentation_named(name)).parameters
+
+
+def on_host(augment: Mapping[str, float]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The host augmentations among `augment`, in order, as one function of a batch.
+
+    Returns a function of images (B, H, W, 3) uint8 and seed (2,) int, which returns images of the same shape and dtype.
+    """
+    functions = [(name, augmentation_named(name), strength) for name, strength in augment.items()]
+    functions = [function for function in functions if not is_on_device(function[0])]
+    plugins = active()
+
+    def augment_batch(images: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        for number, (name, function, strength) in enumerate(functions):
+            what = f"AUGMENTATIONS[{name!r}]"
+            batch = []
+            for position, image in enumerate(images):
+                rng = np.random.default_rng([*seed, number, position])
+                augmented = plugins.call(what, function, image, strength, rng)
+                if not isinstance(augmented, np.ndarray) or (augmented.shape, augmented.dtype) != (
+                    image.shape,
+                    image.dtype,
+                ):
+                    received = (
+                        f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
+                    )
+                    raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {received}"))
+                batch.append(augmented)
+            images = np.stack(batch)
+        return images
+
+    return augment_batch

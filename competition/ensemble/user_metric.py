@@ -1,0 +1,63 @@
+"""Scores by a metric that the user wrote as one function of labels and probabilities.
+
+The function knows no weights, so a resample is a table of rows, drawn as often as the weights say.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.config.plugins import Plugins
+
+Function = Callable[[np.ndarray, np.ndarray], float]
+FEWEST_DEFINED = 0.5  # share of the resamples that must have a score
+
+
+def score_rows(
+    what: str,
+    function: Function,
+    plugins: Plugins,
+    sign: int,
+    labels: np.ndarray,
+    probs: np.ndarray,
+    weights: np.ndarray | None,
+) -> np.ndarray:
+    """sign * function(labels, probs), or the (R,) scores of R resamples.
+
+    what: name for messages.  labels: (N,) int.  probs: (N, C).  weights: (R, N) or None.
+    A resample without a score counts as the mean of the others. UserError if most have none, or if the rows have none.
+    """
+    if weights is None:
+        return np.asarray(sign * _number(what, plugins.call(what, function, labels, probs), plugins))
+    scores, problem = np.full(len(weights), np.nan), ""
+    for n, counts in enumerate(whole_counts(weights)):
+        rows = np.repeat(np.arange(len(labels)), counts)
+        try:
+            scores[n] = sign * _number(what, plugins.call(what, function, labels[rows], probs[rows]), plugins)
+        except UserError as error:  # scikit-learn's ROC AUC raises if a class is missing in the sample
+            problem = str(error)
+    defined = np.isfinite(scores)
+    if defined.mean() < FEWEST_DEFINED:
+        raise UserError(f"{problem}; it must return a number for most resamples of the rows")
+    return np.where(defined, scores, scores[defined].mean())
+
+
+def _number(what: str, value: Any, plugins: Plugins) -> float:
+    """The returned value as a finite float. Raises UserError for anything else."""
+    if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number) and np.isfinite(value):
+        return float(value)
+    found = f"an array of shape {np.shape(value)}" if np.ndim(value) else repr(value)
+    raise UserError(plugins.problem(what, f"it returned {found[:80]}; one finite number was expected"))
+
+
+def whole_counts(weights: np.ndarray) -> np.ndarray:
+    """(R, N) int: how often each row is drawn, by systematic rounding of its weight.
+
+    weights: (R, N), not negative.  Whole weights stay as they are. Sums over leading rows are kept to less than one, so
+    a class whose weights sum to its number of rows keeps exactly that number if the rows are sorted by class.
+    """
+    offsets = (np.arange(len(weights)) * 0.6180339887498949 + 0.5) % 1  # another one for each resample
+    sums = np.round(np.cumsum(weights, axis=1, dtype=np.float64), 6) + offsets[:, None]
+    return np.diff(np.floor(sums), axis=1, prepend=np.floor(offsets)[:, None]).astype(np.int64)

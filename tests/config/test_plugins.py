@@ -1,0 +1,231 @@
+"""A user's code is found, checked when it is loaded, and its digest changes with what it does and with nothing else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from world import ROOT
+
+from competition.config import validation
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.config.plugin_digest import definition_digest
+from competition.config.plugins import NO_PLUGINS, activate, active, load_plugins, plugin_digest
+from competition.data.adapters import ADAPTERS, adapter_named
+from competition.data.augmentations import check_augmentations
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.settings import validate_params
+from competition.ensemble.views import get_views
+
+METRIC = """
+import numpy as np
+
+SCALE = 2
+
+
+def helper(values):
+    return np.mean(values) * SCALE
+
+
+def halved(labels, probs):
+    return helper(probs.argmax(1) == labels) / 4
+
+
+def other(labels, probs):
+    return 0.0
+
+
+METRICS = {"halved": halved, "other": other}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins_afterwards() -> Iterator[None]:
+    yield
+    activate(NO_PLUGINS)
+
+
+def plugins_file(folder: Path, code: str) -> Path:
+    path = folder / "mine.py"
+    path.write_text(code)
+    return path
+
+
+def refused(folder: Path, code: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_plugins(plugins_file(folder, code))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    plugins_file(tmp_path / "code", METRIC)
+    (tmp_path / "code" / "base.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
+    (tmp_path / "recipe.yaml").write_text("extends: code/base.yaml\ncompetition: {metric: halved}\n")
+    params = validate_params(load_params(tmp_path / "recipe.yaml"))
+    assert Path(params.plugins) == tmp_path / "code" / "mine.py" and params.competition.metric == "halved"
+    assert list(active().metrics) == ["halved", "other"]
+    load_params(ROOT / "params.yaml")
+    assert active() is NO_PLUGINS
+
+
+def test_a_missing_file_is_reported_with_the_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: nowhere.py\n")
+    with pytest.raises(UserError, match=r"recipe\.yaml line 2: plugins: .*nowhere\.py: no such file"):
+        load_params(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = 1\ny = x / 0\n", "mine.py line 2: ZeroDivisionError: division by zero"),
+        ("x = 1\ndef f(:\n", "mine.py line 2: invalid syntax; expected Python code"),
+        ("import numpy\nimport keras\n", "mine.py line 2: keras is imported when the file is loaded"),
+        ("class A:\n    from tensorflow.data import Dataset\n", "mine.py line 2: tensorflow.data is imported"),
+        ("VIEW = {}\n", "mine.py: VIEW is no kind of plugin; did you mean 'VIEWS'?"),
+        ("METRICS = [abs]\n", "mine.py: METRICS: a dictionary was expected, list was found"),
+        ("METRICS = {'a b': abs}\n", "METRICS['a b']: a name of letters, digits and '_' was expected"),
+        ("METRICS = {'a': 3}\n", "METRICS['a']: int was found; a function of (labels, probs) was expected"),
+        ("METRICS = {'a': lambda y, p: 0}\n", "METRICS['a']: it takes (y, p); the parameters (labels, probs) were expected"),
+        ("MODELS = {'a': lambda classes: 0}\n", "(image_size, classes) or (image_size, classes, alpha) were expected"),
+        ("ADAPTERS = {'a': print}\n", "ADAPTERS['a']: a dictionary of the functions download, describe"),
+        ("ADAPTERS = {'a': {'row': print}}\n", "ADAPTERS['a']: unknown function 'row'; did you mean 'rows'?"),
+        ("def f(raw): ...\nADAPTERS = {'a': {'sample': f}}\n", "ADAPTERS['a']: its function 'download' is missing"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_one_sentence_with_its_line(code: str, message: str, tmp_path: Path) -> None:
+    assert message in refused(tmp_path, code)
+
+
+def test_heavy_imports_within_functions_and_dictionaries_of_other_names_are_allowed(tmp_path: Path) -> None:
+    code = "LABELS = {1: 2}\n\n\ndef late():\n    import keras\n\n\nCALLBACKS = {'a': lambda values: late()}\n"
+    assert list(load_plugins(plugins_file(tmp_path, code)).callbacks) == ["a"]
+    assert not list(tmp_path.glob("__pycache__"))
+
+
+def test_a_module_beside_the_file_is_refused_because_its_changes_would_not_be_seen(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text("")
+    assert "a plugins file is one file: copy what it needs into it" in refused(tmp_path, "import helpers\n")
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ("competition.metric=halvd", "competition.metric: 'halvd' is not known; did you mean 'halved'?"),
+        ("predict.views=[identity,helf]", "predict.views: view 'helf' is not known; did you mean 'half'?"),
+        ("competition.adapter=min", "SET competition.adapter: 'min' was found; .* did you mean 'mine'?"),
+        ("train.augment={spt: 1.0}", "train.augment: 'spt' is not known; did you mean 'spot'?"),
+    ],
+)
+def test_a_misspelt_name_of_the_file_is_suggested(sets: str, message: str, tmp_path: Path) -> None:
+    code = METRIC + (
+        "VIEWS = {'half': lambda images: images / 2}\n"
+        "AUGMENTATIONS = {'spot': lambda image, strength, rng: image}\n"
+        "def f(raw, settings): ...\n"
+        "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': f, 'rows': f, 'sample': lambda raw: 0}}\n"
+    )
+    plugins_file(tmp_path, code)
+    (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
+    with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
+        params = validate_params(load_params(tmp_path / "params.yaml", parse_overrides(f"'{sets}'")))
+        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "use"),
+    [
+        ("METRICS = {'accuracy': lambda labels, probs: 0}", lambda: metric_named("accuracy")),
+        ("VIEWS = {'flip_lr': lambda images: images}", lambda: get_views(["flip_lr"])),
+        ("AUGMENTATIONS = {'noise': lambda image, strength, rng: image}", lambda: check_augmentations(["noise"])),
+    ],
+)
+def test_the_projects_own_names_cannot_be_replaced(code: str, use: object, tmp_path: Path) -> None:
+    activate(load_plugins(plugins_file(tmp_path, code)))
+    with pytest.raises(UserError, match="the project has this name itself; choose another"):
+        use()  # type: ignore[operator]
+
+
+def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) -> None:
+    code = "def failing(images):\n    return images.nothing\n\n\nVIEWS = {'failing': failing, 'small': lambda images: images[1:]}\n"
+    activate(load_plugins(plugins_file(tmp_path, code)))
+    failing, small = get_views(["failing", "small"])
+    with pytest.raises(UserError, match=r"mine\.py line 2: VIEWS\['failing'\]: AttributeError: .*'nothing'"):
+        failing(np.zeros((2, 4, 4, 3), np.float32))
+    with pytest.raises(
+        UserError, match=r"expected images of the same shape and dtype, \(2, 4, 4, 3\) float32; received"
+    ):
+        small(np.zeros((2, 4, 4, 3), np.float32))
+
+
+def test_the_parameters_accept_the_names_of_all_adapters() -> None:
+    assert set(validation.ADAPTERS) == set(ADAPTERS)
+
+
+def test_an_adapter_may_leave_out_its_solution_and_reports_errors_of_single_rows(tmp_path: Path) -> None:
+    code = (
+        "def rows(raw, settings):\n    yield 1\n    raise ValueError('row 2 is odd')\n\n\n"
+        "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': lambda raw, settings: 0,\n"
+        "            'rows': rows, 'sample': lambda raw: raw}}\n"
+    )
+    activate(load_plugins(plugins_file(tmp_path, code)))
+    adapter = adapter_named("mine")
+    assert adapter.solution(tmp_path) is None
+    rows = adapter.rows(tmp_path, None)
+    assert next(rows) == 1
+    with pytest.raises(UserError, match=r"mine\.py line 3: ADAPTERS\['mine'\]\['rows'\]: ValueError: row 2 is odd"):
+        next(rows)
+
+
+def changed(*replacements: tuple[str, str]) -> str:
+    code = METRIC
+    for old, new in replacements:
+        assert old in code
+        code = code.replace(old, new, 1)
+    return code
+
+
+@pytest.mark.parametrize(
+    ("replacement", "same"),
+    [
+        (("    return helper", "    # a comment\n    return   helper"), True),
+        (("    return helper", '    """A docstring."""\n    return helper'), True),
+        (("return 0.0", "return 1.0"), True),  # of the other metric
+        ((', "other": other', ""), True),
+        (("import numpy as np\n", "import numpy as np\nimport csv\n"), True),
+        (("/ 4", "/ 5"), False),
+        (("* SCALE", "* SCALE * 2"), False),
+        (("SCALE = 2", "SCALE = 3"), False),
+        (("import numpy as np", "import math as np"), False),
+        (("METRICS =", "SCALE += 1\nMETRICS ="), False),
+        (("METRICS =", "globals()['SCALE'] = 1\nMETRICS ="), False),
+        (('"halved": halved', '"halved": other'), False),
+    ],
+)
+def test_the_digest_changes_with_what_a_name_reaches_and_with_nothing_else(
+    replacement: tuple[str, str], same: bool
+) -> None:
+    before, after = (definition_digest(code, "METRICS", "halved") for code in (METRIC, changed(replacement)))
+    assert (before == after) is same
+
+
+@pytest.mark.parametrize("form", ["METRICS = dict(halved=halved)", "METRICS = {}\nMETRICS['halved'] = halved"])
+def test_a_dictionary_in_another_form_counts_with_all_that_it_names(form: str) -> None:
+    code = METRIC.replace('METRICS = {"halved": halved, "other": other}', form)
+    digests = {definition_digest(text, "METRICS", "halved") for text in (code, code.replace("/ 4", "/ 5"))}
+    assert len(digests) == 2
+
+
+def test_a_function_that_reads_a_dictionary_depends_on_all_of_it() -> None:
+    code = changed(("/ 4", "/ 4 + METRICS['other'](labels, probs)"))
+    digests = {
+        definition_digest(text, "METRICS", "halved") for text in (code, code.replace("return 0.0", "return 1.0"))
+    }
+    assert len(digests) == 2
+
+
+def test_only_names_of_the_file_have_a_digest(tmp_path: Path) -> None:
+    activate(load_plugins(plugins_file(tmp_path, METRIC)))
+    assert list(plugin_digest("METRICS", ["accuracy", "halved"])) == ["halved"]

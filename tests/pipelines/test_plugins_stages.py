@@ -1,0 +1,64 @@
+"""The examples of docs/plugins.md, copied into one file, through the real stages."""
+
+import json
+import re
+from pathlib import Path
+
+from stages import Workspace, new_workspace
+from world import ROOT
+
+STAGES = ("download", "prepare", "resolve", "train", "predict", "blend", "report", "grade")
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+plugins: my_plugins.py
+competition: {{name: small, adapter: png_digits, metric: balanced_accuracy}}
+prepare: {{folds: 2}}
+train: {{epochs: 10, batch: 50, learning_rate: 0.02, augment: {{blot: 0.1, greyscale: 0.1, dimmed: 0.2, noise: 0.01}}}}
+members:
+  tiny: {{architecture: tiny, image_size: 16, alpha: 1.0, weights: none}}
+predict: {{batch: 100, views: [identity, inverted, inverted+shift_up]}}
+policy: {{rounds: 2}}
+blend: {{rounds: 3, bags: 2}}
+honest: {{resamples: 50}}
+"""
+
+
+def examples() -> str:
+    """The Python examples of the page, one below the other."""
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 6
+    return "\n\n".join(blocks)
+
+
+def scores(place: Workspace) -> dict[str, object]:
+    return json.loads((place.work / "blend" / "scores.json").read_text())  # type: ignore[no-any-return]
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+
+
+def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_what_uses_it(tmp_path: Path) -> None:
+    place, plugins = new_workspace(tmp_path), tmp_path / "my_plugins.py"
+    place.params.write_text(PARAMS)
+    plugins.write_text(examples())
+    told = {stage: place.do(stage) for stage in STAGES}
+    assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in told["prepare"]
+    assert "3 views of 2 fold models" in told["predict"]
+    assert "balanced_accuracy on out-of-fold rows" in told["blend"] and "private 0." in told["grade"]
+    first = scores(place)
+    assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2  # type: ignore[operator]
+    assert 0.005 < first["standard_error"] < 0.05  # type: ignore[operator]
+    assert len((tmp_path / "epochs.txt").read_text().splitlines()) == 20  # ten epochs of two fold models
+    entry = json.loads((place.submissions / "ledger.jsonl").read_text().splitlines()[0])
+    assert entry["metric"] == "balanced_accuracy"
+
+    edit(plugins, "for label in np.unique(labels)])", "for label in np.unique(labels)]) / 2")
+    assert "tiny: folds 0, 1 current" in place.do("train")
+    assert "blend: made again (plugins.METRICS.balanced_accuracy" in place.do("blend")
+    assert scores(place)["honest"] == first["honest"] / 2  # type: ignore[operator]
+    edit(plugins, "return 255.0 - images", "return 254.0 - images")
+    assert "made again (plugins.VIEWS.inverted" in place.do("predict")

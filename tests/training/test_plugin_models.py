@@ -1,0 +1,148 @@
+"""The network of a user's builder: what it may be, and the sentence for what it may not be; missing ImageNet weights."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from small_engines import CLASSES, PARAMS, ROWS, TRAIN, pictures
+
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.config.params_file import load_params, parse_overrides
+from competition.config.plugins import NO_PLUGINS, Plugins, activate
+from competition.training.engine import layer_depths
+from competition.training.model import build
+from competition.training.probe import pooled_features
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins_afterwards() -> Iterator[None]:
+    yield
+    activate(NO_PLUGINS)
+
+
+def member_of(builder: Callable[..., object], weights: str = "none") -> Member:
+    activate(Plugins(models={"mine": builder}))  # type: ignore[dict-item]
+    return replace(PARAMS.members["cnn"], architecture="mine", image_size=8, weights=weights, train=TRAIN)
+
+
+def features(image_size: int, classes: int, side: int = 0, output: str = "map", name: str = "dense") -> keras.Model:
+    """A small network. output: map (h, w, F) | tokens (T, F) | vector (F,) | logits (classes,)."""
+    inputs = keras.Input((side or image_size, side or image_size, 3))
+    x = keras.layers.Conv2D(5, 3, use_bias=False)(keras.layers.Rescaling(1 / 255)(inputs))
+    if output == "tokens":
+        x = keras.layers.Reshape((-1, 5))(x)
+    elif output != "map":
+        x = keras.layers.GlobalAveragePooling2D()(x)
+    if output == "logits":
+        x = keras.layers.Dense(classes, name=name)(x)
+    return keras.Model(inputs, x)
+
+
+def softmax_named_logits(image_size: int, classes: int) -> keras.Model:
+    model = features(image_size, classes, 0, "vector")
+    return keras.Model(model.inputs, keras.layers.Dense(classes, "softmax", name="logits")(model.outputs[0]))
+
+
+@pytest.mark.parametrize("output", ["map", "tokens", "vector"])
+def test_features_of_any_rank_get_the_last_layer(output: str) -> None:
+    model = build(member_of(lambda image_size, classes: features(image_size, classes, output=output)), CLASSES)
+    assert model.output.shape == (None, CLASSES) and model.get_layer("logits").input.shape == (None, 5)
+    pixels, _ = pictures()
+    assert pooled_features(model, pixels, ROWS, 16).shape == (len(ROWS), 5)
+
+
+def test_logits_of_the_builder_are_the_output_and_its_last_layer_the_head() -> None:
+    model = build(member_of(lambda image_size, classes: features(image_size, classes, 0, "logits", "logits")), CLASSES)
+    assert [layer.name for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)] == ["logits"]
+    assert model.get_layer("logits").input.shape == (None, 5) and model.output.dtype == "float32"
+    assert layer_depths(model)[1].tolist() == [False, True, True]
+
+
+def test_the_seed_decides_the_initial_weights_and_a_file_replaces_them(tmp_path: Path) -> None:
+    def builder(image_size: int, classes: int, alpha: float) -> keras.Model:
+        assert alpha == PARAMS.members["cnn"].alpha
+        return features(image_size, classes)
+
+    first, second = (build(member_of(builder), CLASSES).get_weights()[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    other = features(8, CLASSES)
+    other.save_weights(tmp_path / "other.weights.h5")
+    loaded = build(member_of(builder, str(tmp_path / "other.weights.h5")), CLASSES).get_weights()[0]
+    np.testing.assert_array_equal(loaded, other.get_weights()[0])
+    assert not np.array_equal(loaded, first)
+
+
+def test_weights_of_the_small_cnn_are_loaded_too(tmp_path: Path) -> None:
+    cnn = replace(PARAMS.members["cnn"], image_size=8, train=TRAIN)
+    trained = build(replace(cnn, train=replace(TRAIN, seed=5)), CLASSES)
+    backbone = keras.Model(trained.inputs, trained.get_layer("logits").input)
+    backbone.save_weights(tmp_path / "cnn.weights.h5")
+    loaded = build(replace(cnn, weights=str(tmp_path / "cnn.weights.h5")), CLASSES)
+    np.testing.assert_array_equal(loaded.get_weights()[0], trained.get_weights()[0])
+    backbone = keras.Model(trained.inputs, trained.layers[3].output)
+    backbone.save_weights(tmp_path / "part.weights.h5")
+    with pytest.raises(UserError, match=r"cnn with weights '.*part\.weights\.h5': "):
+        build(replace(cnn, weights=str(tmp_path / "part.weights.h5")), CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        (lambda image_size, classes: 1 / 0, "ZeroDivisionError: division by zero"),
+        (softmax_named_logits, "its layer 'logits' must be a Dense layer without activation"),
+        (lambda image_size, classes: 3, r"a keras\.Model with one input and one output was expected; int was found"),
+        (lambda image_size, classes: features(image_size, classes, 16), r"its input is \(16, 16, 3\); expected .*\(8, 8, 3\)"),
+        (lambda image_size, classes: features(image_size, 7, 0, "logits", "logits"), r"'logits' gives \(7,\); expected \(3,\)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_network_is_one_sentence(builder: Callable[..., object], message: str) -> None:
+    with pytest.raises(UserError, match=rf"MODELS\['mine'\]: .*{message}"):
+        build(member_of(builder), CLASSES)
+
+
+def test_an_unknown_architecture_is_suggested() -> None:
+    with pytest.raises(UserError, match=r"unknown architecture 'MobileNetV22'; did you mean 'MobileNetV2'\?"):
+        build(replace(PARAMS.members["cnn"], architecture="MobileNetV22"), CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ("members.cnn.weights=imagnet", r"'imagnet' was found; .* did you mean 'imagenet'\?"),
+        ("members.mobilenet.weights=imagnet", r"'imagnet' was found; .* did you mean 'imagenet'\?"),
+        ("members.cnn.weights=imagenet", "there are no ImageNet weights of cnn"),
+        ("members.cnn.weights=kaggle://keras/vit", "download it, and state the path"),
+        ("members.cnn.architecture=from_file", "architecture from_file needs a .keras file"),
+        ("members.cnn.normalise=imagenet", "only architecture from_file takes another value than auto"),
+    ],
+)
+def test_wrong_weights_are_refused_before_anything_runs(sets: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_params(ROOT / "params.yaml", parse_overrides(sets))
+
+
+def test_without_network_the_message_says_what_to_download_and_where_to_put_it(tmp_path: Path) -> None:
+    code = (
+        "from dataclasses import replace\nfrom competition.config.params_file import load_params\n"
+        "from competition.training.model import build\nfrom pathlib import Path\n"
+        "member = load_params(Path('params.yaml')).members['mobilenet']\n"
+        "build(replace(member, weights='imagenet', image_size=96), 3)\n"
+    )
+    unreachable = {"https_proxy": "http://127.0.0.1:9", "KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **unreachable}, capture_output=True, text=True
+    )
+    message = ran.stderr.strip().splitlines()[-1]
+    assert message.startswith(
+        "competition.config.errors.UserError: weights imagenet of MobileNetV2 are not on this machine"
+    )
+    assert "no_top.h5 on a machine with network" in message and "`weights: path/to/mobilenet_v2" in message

@@ -1,0 +1,190 @@
+"""A network read from a .keras file or a KerasHub preset gives its own features, with its own normalisation."""
+
+import json
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import keras
+import numpy as np
+import pytest
+from small_engines import PARAMS, TRAIN
+
+from competition.artifacts.manifest import path_digest
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.training.model import build
+from competition.training.probe import pooled_features
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
+ROWS = np.arange(4)
+
+
+def member_of(weights: Path | str, normalise: str = "auto", size: int = 16, **train: object) -> Member:
+    cnn = replace(PARAMS.members["cnn"], image_size=size, train=replace(TRAIN, **train))  # type: ignore[arg-type]
+    return replace(cnn, architecture="from_file", weights=str(weights), normalise=normalise)  # type: ignore[arg-type]
+
+
+def features_of(member: Member) -> np.ndarray:
+    return pooled_features(build(member, 3), IMAGES, ROWS, 4)
+
+
+def classifier(rescaling: bool = True, last: str = "softmax", name: str = "dense") -> keras.Model:
+    """Two layers with weights; the features are the input of the last one."""
+    inputs = keras.Input((16, 16, 3))
+    x = keras.layers.Rescaling(1 / 255)(inputs) if rescaling else inputs
+    x = keras.layers.BatchNormalization()(keras.layers.Conv2D(6, 3, strides=2)(x))
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(inputs, keras.layers.Dense(5, activation=last, name=name)(x))
+
+
+def saved(model: keras.Model, folder: Path) -> Path:
+    model.save(folder / "model.keras")
+    return folder / "model.keras"
+
+
+@pytest.mark.parametrize(("last", "name", "width"), [("softmax", "x", 6), ("linear", "logits", 6), ("linear", "x", 5)])
+def test_the_features_are_those_of_the_saved_model_without_a_last_layer_that_gives_classes(
+    last: str, name: str, width: int, tmp_path: Path
+) -> None:
+    model = classifier(last=last, name=name)
+    features = features_of(member_of(saved(model, tmp_path)))
+    expected = keras.Model(model.inputs, model.layers[-1].output if width == 5 else model.layers[-1].input)
+    np.testing.assert_allclose(features, expected.predict(IMAGES.astype(np.float32), verbose=0), atol=1e-5)
+    assert features.shape == (4, width)
+
+
+@pytest.mark.parametrize(
+    ("normalise", "normalised"),
+    [
+        ("none", IMAGES),
+        ("0..1", IMAGES / 255),
+        ("-1..1", IMAGES / 127.5 - 1),
+        ("imagenet", (IMAGES / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]),
+        ("bgr", IMAGES[..., ::-1] - np.array([103.939, 116.779, 123.68])),
+    ],
+)
+def test_a_model_without_normalisation_gets_the_stated_one(
+    normalise: str, normalised: np.ndarray, tmp_path: Path
+) -> None:
+    model = classifier(rescaling=False)
+    backbone = keras.Model(model.inputs, model.layers[-1].input)
+    features = features_of(member_of(saved(model, tmp_path), normalise))
+    np.testing.assert_allclose(
+        features, backbone.predict(normalised.astype(np.float32), verbose=0), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_the_weights_are_trained_with_the_options_of_any_network(tmp_path: Path) -> None:
+    path = saved(classifier(), tmp_path)
+    frozen = build(member_of(path, freeze_norm=True), 3)
+    (norm,) = [layer for layer in frozen._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+    assert not norm.trainable and norm.momentum == TRAIN.norm_momentum
+    bfloat16 = build(member_of(path, precision="bfloat16"), 3)
+    (conv,) = [layer for layer in bfloat16._flatten_layers() if isinstance(layer, keras.layers.Conv2D)]
+    assert (conv.compute_dtype, conv.variable_dtype, bfloat16.output.dtype) == ("bfloat16", "float32", "float32")
+    np.testing.assert_allclose(
+        features_of(member_of(path, precision="bfloat16")), features_of(member_of(path)), atol=0.02
+    )
+
+
+def test_a_lambda_layer_is_refused_before_it_runs(tmp_path: Path) -> None:
+    inputs = keras.Input((16, 16, 3))
+    path = saved(keras.Model(inputs, keras.layers.Lambda(lambda x: x * 2, output_shape=(16, 16, 3))(inputs)), tmp_path)
+    with pytest.raises(UserError, match=r"weights '.*model\.keras': .*Lambda.*expected a model saved by model\.save"):
+        build(member_of(path), 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        ("none.keras", {}, r"expected a \.keras file, or the folder of a KerasHub preset with config\.json; on Kaggle, attach"),
+        ("", {}, r"expected a \.keras file, or the folder"),
+        ("text.keras", {}, r"not a \.keras file"),
+        ("model.keras", {}, "does not normalise pixels itself, so state how it was trained: `normalise: "),
+        ("model.keras", {"normalise": "0..1", "size": 32}, r"takes images of \(16, 16, 3\), found \(32, 32, 3\); set image_size: 16"),
+        ("model.keras", {"normalise": "0..1", "small_epochs": 0.5}, r"found \(None, None, 3\); set train\.small_epochs: 0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_one_sentence(path: str, options: dict[str, object], message: str, tmp_path: Path) -> None:
+    saved(classifier(rescaling=False), tmp_path)
+    (tmp_path / "text.keras").write_text("no zip")
+    with pytest.raises(UserError, match=message) as caught:
+        build(member_of(tmp_path / path, **options), 3)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_the_digest_is_that_of_the_file_or_of_all_files_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text("1")
+    digests = [path_digest(tmp_path), path_digest(tmp_path / "a" / "config.json"), path_digest(tmp_path / "none")]
+    (tmp_path / "a" / "config.json").write_text("2")
+    digests += [path_digest(tmp_path), path_digest(tmp_path / "a" / "config.json")]
+    assert digests[2] == "" and len(set(digests)) == 5
+
+
+@pytest.fixture(scope="module")
+def hub() -> ModuleType:
+    return pytest.importorskip("keras_hub", reason="presets need keras-hub (goldfold[hub])")
+
+
+@pytest.fixture
+def preset(hub: ModuleType, tmp_path: Path) -> Path:
+    """A tiny vision transformer of random weights with the normalisation -1..1."""
+    keras.utils.set_random_seed(0)
+    sizes = {"patch_size": 4, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16}
+    hub.models.ViTBackbone(image_shape=(16, 16, 3), **sizes).save_to_preset(str(tmp_path / "vit"))
+    converter = {"config": {"scale": [1 / 127.5] * 3, "offset": [-1.0] * 3}, "class_name": "ViTImageConverter"}
+    (tmp_path / "vit" / "image_converter.json").write_text(json.dumps(converter))
+    return tmp_path / "vit"
+
+
+def test_a_preset_gives_its_class_token_under_its_own_normalisation(hub: ModuleType, preset: Path) -> None:
+    backbone = hub.models.Backbone.from_preset(str(preset))
+    expected = backbone.predict(IMAGES.astype(np.float32) / 127.5 - 1, verbose=0)[:, 0]
+    np.testing.assert_allclose(features_of(member_of(preset)), expected, atol=1e-5)
+
+
+def test_a_preset_without_normalisation_needs_it_stated(preset: Path) -> None:
+    expected = features_of(member_of(preset))
+    (preset / "image_converter.json").unlink()
+    with pytest.raises(
+        UserError, match=r"the preset states no normalisation .* state `normalise: \.\.\.` of the member"
+    ):
+        build(member_of(preset), 3)
+    np.testing.assert_allclose(features_of(member_of(preset, "-1..1")), expected, atol=1e-5)
+
+
+def test_a_swin_transformer_can_be_trained(hub: ModuleType, tmp_path: Path) -> None:
+    sizes = {"embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2), "window_size": 2, "patch_size": 2}
+    hub.models.SwinTransformerBackbone(image_shape=(16, 16, 3), **sizes).save_to_preset(str(tmp_path))
+    model = build(member_of(tmp_path, "imagenet"), 3)
+    assert np.isfinite(np.asarray(model(IMAGES.astype(np.float32), training=True))).all()
+
+
+def test_a_keras_file_with_layers_of_keras_hub_is_loaded(preset: Path, hub: ModuleType, tmp_path: Path) -> None:
+    backbone = hub.models.Backbone.from_preset(str(preset))
+    inputs = keras.Input((16, 16, 3))
+    path = saved(keras.Model(inputs, backbone(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))[:, 0]), tmp_path)
+    assert b"keras_hub" in zipfile.ZipFile(path).read("config.json")
+    np.testing.assert_allclose(features_of(member_of(path)), features_of(member_of(preset)), atol=1e-5)
+
+
+def test_a_keras_file_of_imagenet_weights_gives_the_features_of_the_same_architecture(tmp_path: Path) -> None:
+    folder = Path(os.environ.get("GOLDFOLD_DATA") or ROOT.parent / "shared" / "data") / "weights"
+    weights = folder / "mobilenet_v2_0.35_224_notop.weights.h5"
+    if not weights.is_file():
+        pytest.skip("no ImageNet weights: set GOLDFOLD_DATA to the folder that holds weights/")
+    shape = {"include_top": False, "input_shape": (96, 96, 3), "alpha": 0.35}
+    path = saved(keras.applications.MobileNetV2(weights=str(weights), **shape), tmp_path)
+    images = np.random.default_rng(1).integers(0, 256, (2, 96, 96, 3)).astype(np.uint8)
+    own = replace(member_of(weights, size=96), architecture="MobileNetV2", alpha=0.35)
+    features, expected = (
+        pooled_features(build(member, 3), images, np.arange(2), 2)
+        for member in (member_of(path, "-1..1", size=96), own)
+    )
+    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
+    assert expected.std() > 0.1
