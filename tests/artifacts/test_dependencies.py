@@ -261,12 +261,13 @@ def test_a_changed_plugin_repeats_only_the_results_that_use_it(
         (tmp_path / "mine.py").write_text(code)
         settings = load_params(tmp_path / "recipe.yaml", parse_overrides(f"{names} {sets}"))
         depends = {
-            "fold model": fold_model_dependencies(tmp_path, prepared, settings, settings.members["cnn"], 0),
-            "views": views_dependencies(tmp_path, prepared, settings, "cnn", 0),
+            "fold model": fold_model_dependencies(run_of(tmp_path, prepared, settings, "cnn"), 0),
+            "views": views_dependencies(run, settings, 0),
             "study": tuning_dependencies(prepared, settings, "cnn"),
         }
         return {name: digest_of(value) for name, value in depends.items()}
 
+    run = run_of(tmp_path, PREPARED, params(), "cnn")  # the same weights in all cases
     try:
         before, after = digests_with(CODE), digests_with(CODE.replace(old, new))
     finally:

@@ -31,8 +31,8 @@ def examples() -> str:
     return "\n\n".join(blocks)
 
 
-def scores(place: Workspace) -> dict[str, object]:
-    return json.loads((place.work / "blend" / "scores.json").read_text())  # type: ignore[no-any-return]
+def scores(workspace: Workspace) -> dict[str, object]:
+    return json.loads((workspace.blend / "scores.json").read_text())  # type: ignore[no-any-return]
 
 
 def edit(file: Path, old: str, new: str) -> None:
@@ -42,23 +42,23 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_what_uses_it(tmp_path: Path) -> None:
-    place, plugins = new_workspace(tmp_path), tmp_path / "my_plugins.py"
-    place.params.write_text(PARAMS)
+    workspace, plugins = new_workspace(tmp_path), tmp_path / "my_plugins.py"
+    workspace.params.write_text(PARAMS)
     plugins.write_text(examples())
-    told = {stage: place.do(stage) for stage in STAGES}
-    assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in told["prepare"]
-    assert "3 views of 2 fold models" in told["predict"]
-    assert "balanced_accuracy on out-of-fold rows" in told["blend"] and "private 0." in told["grade"]
-    first = scores(place)
+    output = {stage: workspace.do(stage) for stage in STAGES}
+    assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in output["prepare"]
+    assert "3 views of 2 fold models" in output["predict"]
+    assert "balanced_accuracy on out-of-fold rows" in output["blend"] and "private 0." in output["grade"]
+    first = scores(workspace)
     assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2  # type: ignore[operator]
     assert 0.005 < first["standard_error"] < 0.05  # type: ignore[operator]
     assert len((tmp_path / "epochs.txt").read_text().splitlines()) == 20  # ten epochs of two fold models
-    entry = json.loads((place.submissions / "ledger.jsonl").read_text().splitlines()[0])
+    entry = json.loads((workspace.submissions / "ledger.jsonl").read_text().splitlines()[0])
     assert entry["metric"] == "balanced_accuracy"
 
     edit(plugins, "for label in np.unique(labels)])", "for label in np.unique(labels)]) / 2")
-    assert "tiny: folds 0, 1 current" in place.do("train")
-    assert "blend: made again (plugins.METRICS.balanced_accuracy" in place.do("blend")
-    assert scores(place)["honest"] == first["honest"] / 2  # type: ignore[operator]
+    assert "tiny: folds 0, 1 current" in workspace.do("train")
+    assert "blend: made again (plugins.METRICS.balanced_accuracy" in workspace.do("blend")
+    assert scores(workspace)["honest"] == first["honest"] / 2  # type: ignore[operator]
     edit(plugins, "return 255.0 - images", "return 254.0 - images")
-    assert "made again (plugins.VIEWS.inverted" in place.do("predict")
+    assert "made again (plugins.VIEWS.inverted" in workspace.do("predict")
