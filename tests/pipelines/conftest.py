@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stages import Place
+from stages import Workspace
 
 HERE = Path(__file__).parent
 
@@ -16,6 +16,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def place(finished: Place, tmp_path: Path) -> Place:
+def place(finished: Workspace, tmp_path: Path) -> Workspace:
     """A copy of the finished world, to be changed."""
     return finished.copy_to(tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from fake_kaggle.server import FakeKaggle
-from stages import Place, Ran
+from stages import Ran, Workspace
 
 from competition.artifacts.manifest import write_manifest
 from competition.data.competition import Competition
@@ -34,7 +34,7 @@ class Desk:
     """A fake Kaggle and a folder with one submission that is ready to be sent."""
 
     kaggle: FakeKaggle
-    place: Place
+    place: Workspace
     home: Path
 
     def start(self, stage: str, *arguments: str, sets: str = "") -> "subprocess.Popen[str]":
@@ -68,7 +68,7 @@ class Desk:
 
 
 def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> Desk:
-    place, home = Place(folder / "place"), folder / "home"
+    place, home = Workspace(folder / "place"), folder / "home"
     data = place.work / "data"
     for needed in (data, place.submissions, home):
         needed.mkdir(parents=True)

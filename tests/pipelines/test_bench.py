@@ -2,10 +2,10 @@
 
 import json
 
-from stages import Place
+from stages import Workspace
 
 
-def test_bench_measures_every_part_and_changes_no_result(place: Place) -> None:
+def test_bench_measures_every_part_and_changes_no_result(place: Workspace) -> None:
     before = place.files()
     output = place.do("bench", "--member", "slim")
     result = json.loads((place.work / "bench.json").read_text())["slim"]

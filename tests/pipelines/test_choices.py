@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from stages import Place
+from stages import Workspace
 
 from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain
@@ -14,12 +14,12 @@ from competition.ensemble.predictions import ViewPredictions
 ELSEWHERE = "  torch:\n    predictions: {{oof: {0}/oof.csv, test: {0}/test.npz{1}}}\n"
 
 
-def scores(place: Place) -> dict[str, object]:
+def scores(place: Workspace) -> dict[str, object]:
     found: dict[str, object] = json.loads((place.work / "blend" / "scores.json").read_text())
     return found
 
 
-def with_torch(place: Place, folds: str = "") -> None:
+def with_torch(place: Workspace, folds: str = "") -> None:
     """A member made elsewhere joins: `wide` again by other files, its out-of-fold rows as CSV, backwards."""
     parts = [ViewPredictions.load(place.work / "members" / "wide" / f"fold{k}" / "views" / "oof.npz") for k in range(3)]
     ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.view("identity") for p in parts])
@@ -32,7 +32,7 @@ def with_torch(place: Place, folds: str = "") -> None:
     place.params.write_text("".join([*lines[:at], ELSEWHERE.format(place.folder, folds), *lines[at:]]))
 
 
-def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place) -> None:
+def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Workspace) -> None:
     before = place.weights()
     with_torch(place)
     for stage in ("train", "predict"):
@@ -51,7 +51,7 @@ def test_a_member_made_elsewhere_joins_the_blend_and_trains_nothing(place: Place
     assert "no such member; the members are slim, wide" in place.refused("train", "--member=torch")
 
 
-def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_reported(place: Place) -> None:
+def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_reported(place: Workspace) -> None:
     views = [place.work / "members" / "wide" / f"fold{k}" / "views" for k in range(3)]
     for k, folder in enumerate(views):
         test = ViewPredictions.load(folder / "test.npz")
@@ -72,7 +72,7 @@ def test_one_file_per_fold_model_is_averaged_and_a_member_that_saw_its_rows_is_r
     assert "torch: not out-of-fold? its confidence is 1.000 on training rows" in place.do("blend")
 
 
-def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_took(place: Place) -> None:
+def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_took(place: Workspace) -> None:
     manifests = sorted(place.work.glob("members/*/fold*/views/manifest.json"))
     costs = [json.loads(file.read_text())["result"]["seconds_per_1000"] for file in manifests]
     assert all(cost.keys() == {"identity", "shift_up"} and min(cost.values()) > 0 for cost in costs)
@@ -100,7 +100,7 @@ def test_a_limit_in_seconds_is_kept_and_nothing_else_depends_on_how_long_views_t
     assert "the cost of slim's views is unknown: each counts as one second of policy.seconds_limit" in said
 
 
-def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Place) -> None:
+def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Workspace) -> None:
     assert scores(place)["chain"] == Chain.load(place.work / "blend" / "chain.json").digest()
     for fold in range(3):
         file = place.work / "members" / "wide" / f"fold{fold}" / "views" / "test.npz"
@@ -112,10 +112,10 @@ def test_the_chain_of_the_test_rows_is_the_one_that_was_scored(place: Place) -> 
     )
 
 
-def test_a_seed_study_is_what_later_gains_are_judged_by(place: Place) -> None:
+def test_a_seed_study_is_what_later_gains_are_judged_by(place: Workspace) -> None:
     (first,) = (file.stem for file in place.submissions.glob("*.csv"))
     quick = "train.epochs=1"  # a study of a member trained for one epoch
-    assert "blend, table and compare judge by it" in place.do("noise", "--member=slim", "--seeds=2", sets=quick)
+    assert "blend, table and compare use this spread" in place.do("noise", "--member=slim", "--seeds=2", sets=quick)
     study = json.loads((place.work / "noise" / "slim.json").read_text())
     assert study["spread"] > 0 and len(study["scores"]) == 2
     told = place.do("blend")
@@ -129,7 +129,7 @@ def test_a_seed_study_is_what_later_gains_are_judged_by(place: Place) -> None:
     assert "other seeds ±" in place.do("table", sets=quick)
 
 
-def test_what_views_do_is_told_member_by_member(place: Place) -> None:
+def test_what_views_do_is_told_member_by_member(place: Workspace) -> None:
     told = place.do("blend", "--force", sets="policy.method=mean")
     assert told.count("rows fixed, ") == 2 and "TTA against the identity view, honest" in told
     views: dict[str, dict[str, dict[str, int]]] = scores(place)["views"]  # type: ignore[assignment]
@@ -140,7 +140,7 @@ def test_what_views_do_is_told_member_by_member(place: Place) -> None:
 
 
 @pytest.mark.parametrize("mixing", ["geometric", "rank"])
-def test_other_means_of_views_go_all_the_way_to_a_submission(place: Place, mixing: str) -> None:
+def test_other_means_of_views_go_all_the_way_to_a_submission(place: Workspace, mixing: str) -> None:
     ranks = " policy.by=metric blend.mixing=rank" if mixing == "rank" else ""
     place.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
     assert Chain.load(place.work / "blend" / "chain.json").view_mixing == mixing
@@ -150,7 +150,9 @@ def test_other_means_of_views_go_all_the_way_to_a_submission(place: Place, mixin
         )
 
 
-def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_that_are_still_there(place: Place) -> None:
+def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_that_are_still_there(
+    place: Workspace,
+) -> None:
     (first,) = (file.stem for file in place.submissions.glob("*.csv"))
     told = place.do("blend", sets="blend.methods=[best]")
     (second,) = {file.stem for file in place.submissions.glob("*.csv")} - {first}
@@ -181,7 +183,9 @@ def test_two_blends_of_data_that_have_changed_since_are_compared_on_the_rows_tha
     assert "7 rows are excluded: they are no longer in the prepared data" in compared
 
 
-def test_label_issues_of_data_that_have_changed_since_are_those_of_the_rows_that_are_still_there(place: Place) -> None:
+def test_label_issues_of_data_that_have_changed_since_are_those_of_the_rows_that_are_still_there(
+    place: Workspace,
+) -> None:
     file = place.work / "data" / "index.csv"
     index = pd.read_csv(file, dtype={"id": str}, keep_default_na=False)
     index.drop(index=index.index[index["part"] == "train"][:7]).to_csv(file, index=False)

@@ -1,10 +1,10 @@
 """DEBUG=1 draws the first batch and the worst predictions and changes no result."""
 
 from PIL import Image
-from stages import Place
+from stages import Workspace
 
 
-def test_debug_draws_the_first_batch_and_the_worst_images_and_changes_no_result(place: Place) -> None:
+def test_debug_draws_the_first_batch_and_the_worst_images_and_changes_no_result(place: Workspace) -> None:
     before = place.files()
     place.do("debug", "--debug", "--member", "slim", "--fold", "1", "--debug-rows", "40")
     for name in ("slim-fold1-batch.png", "slim-fold1-worst.png"):

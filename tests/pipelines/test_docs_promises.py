@@ -2,7 +2,7 @@
 
 import functools
 
-from stages import Place
+from stages import Workspace
 from world import ROOT, params
 
 from competition.artifacts.dependencies import fold_model_path
@@ -42,7 +42,7 @@ def test_an_unfinished_fold_model_goes_with_the_kernel_and_one_without_a_checkpo
 
 
 def test_results_that_differ_from_the_buckets_stay_on_both_sides_until_they_are_forced(tmp_path) -> None:
-    place = Place(tmp_path)
+    place = Workspace(tmp_path)
     place.params.write_text(f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
     sets = f"storage.bucket={tmp_path}/bucket"
     here, there = (folder / "members/cnn/fold0" for folder in (place.work, tmp_path / "bucket" / "small"))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from stages import Place
+from stages import Workspace
 from world import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -49,7 +49,7 @@ def environment(kaggle, tmp_path):
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "params.yaml").write_text(PARAMS)
-    return Place(tmp_path)
+    return Workspace(tmp_path)
 
 
 def test_kills_while_unpacking_leave_nothing_that_grows(kaggle, place, environment):
@@ -160,7 +160,7 @@ def test_the_doctor_knows_an_expired_token_long_before_the_stall_limit(kaggle, p
 
 
 def test_the_bar_shows_bytes_a_second(kaggle, environment, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(Bar, "watched", True)
+    monkeypatch.setattr(Bar, "is_terminal", True)
     kaggle.faults["archive"] = ["slow:0.06"]  # 40 pieces
     client = Client(environment, Patience(2, 0.05, 3.0, 60.0), print)
     with ByteSteps() as steps:

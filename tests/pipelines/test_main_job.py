@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from stages import MAIN_JOB, Place, new_place
+from stages import MAIN_JOB, Workspace, new_workspace
 from world import ROOT
 
 from competition.ensemble.predictions import ViewPredictions, load_scores
@@ -18,16 +18,16 @@ from competition.ensemble.predictions import ViewPredictions, load_scores
 MEMBERS, FOLDS = ("slim", "wide"), range(3)
 
 
-def ids_of(place: Place, part: str) -> list[str]:
+def ids_of(place: Workspace, part: str) -> list[str]:
     index = pd.read_csv(place.work / "data" / "index.csv", dtype=str, keep_default_na=False)
     return index.loc[index["part"] == part, "id"].tolist()
 
 
-def ledger(place: Place) -> list[dict[str, object]]:
+def ledger(place: Workspace) -> list[dict[str, object]]:
     return [json.loads(line) for line in (place.submissions / "ledger.jsonl").read_text().splitlines()]
 
 
-def test_every_row_has_one_prediction(finished: Place) -> None:
+def test_every_row_has_one_prediction(finished: Workspace) -> None:
     train, test = ids_of(finished, "train"), ids_of(finished, "test")
     assert len(train) > 1_000 and len(test) > 400  # neither divides by the batch of 100
     for member in MEMBERS:
@@ -39,7 +39,7 @@ def test_every_row_has_one_prediction(finished: Place) -> None:
     assert sorted(load_scores(finished.work / "blend" / "test.npz")[0]) == sorted(test)
 
 
-def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Place) -> None:
+def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Workspace) -> None:
     sample = pd.read_csv(finished.work / "data" / "sample_submission.csv", dtype=str)
     (file,) = finished.submissions.glob("*.csv")
     written = pd.read_csv(file, dtype=str)
@@ -51,12 +51,12 @@ def test_the_submission_has_the_rows_of_the_sample_in_its_order(finished: Place)
     assert line["partial"] == "" and line["members"] == list(MEMBERS)
 
 
-def test_the_honest_score_is_far_above_chance(finished: Place) -> None:
+def test_the_honest_score_is_far_above_chance(finished: Workspace) -> None:
     scores = json.loads((finished.work / "blend" / "scores.json").read_text())
     assert scores["honest"] > 0.4 and scores["standard_error"] > 0  # chance is 0.1
 
 
-def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(place: Place) -> None:
+def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(place: Workspace) -> None:
     place.params.write_text(place.params.read_text() + "\n# a comment changes nothing\n")
     before = place.files()
     for stage in MAIN_JOB:
@@ -70,9 +70,9 @@ def test_in_a_second_run_everything_is_current_and_tensorflow_is_not_imported(pl
 
 
 @pytest.fixture(scope="module")
-def interrupted(finished: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def interrupted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A second run from scratch: stopped by SIGTERM in the first fold model, killed in the second, continued each time."""
-    place = new_place(tmp_path_factory.mktemp("interrupted"))
+    place = new_workspace(tmp_path_factory.mktemp("interrupted"))
     for stage in ("download", "prepare", "resolve"):
         place.do(stage)
     stopped = place.stopped(signal.SIGTERM, "members/slim/fold0/checkpoints/*.json", "train")
@@ -90,22 +90,24 @@ def interrupted(finished: Place, tmp_path_factory: pytest.TempPathFactory) -> Pl
     return place
 
 
-def test_a_run_that_was_stopped_and_killed_ends_with_the_same_weights(finished: Place, interrupted: Place) -> None:
+def test_a_run_that_was_stopped_and_killed_ends_with_the_same_weights(
+    finished: Workspace, interrupted: Workspace
+) -> None:
     assert interrupted.weights() == finished.weights()
     assert len(finished.weights()) == len(set(finished.weights().values())) == 6
     for file in finished.work.glob("members/*/fold*/history.csv"):
         assert (interrupted.work / file.relative_to(finished.work)).read_bytes() == file.read_bytes()
 
 
-def test_two_runs_from_scratch_give_the_same_submission(finished: Place, interrupted: Place) -> None:
+def test_two_runs_from_scratch_give_the_same_submission(finished: Workspace, interrupted: Workspace) -> None:
     assert interrupted.submission() == finished.submission()
 
 
-def test_no_checkpoint_or_temporary_file_is_left(interrupted: Place) -> None:
+def test_no_checkpoint_or_temporary_file_is_left(interrupted: Workspace) -> None:
     assert not list(interrupted.work.rglob("checkpoints")) and not list(interrupted.work.glob("members/**/.*"))
 
 
-def test_force_trains_the_selected_fold_model_again_and_no_other(place: Place) -> None:
+def test_force_trains_the_selected_fold_model_again_and_no_other(place: Workspace) -> None:
     old, before = place.weights(), place.files()
     output = place.do("train", "--member", "wide", "--fold", "2", "--force")
     assert "made again (FORCE=1)" in output
@@ -115,7 +117,7 @@ def test_force_trains_the_selected_fold_model_again_and_no_other(place: Place) -
     assert place.weights() == old  # the same weights, although it was the first model built in this process
 
 
-def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Place) -> None:
+def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Workspace) -> None:
     shutil.rmtree(place.work / "members" / "wide" / "fold2")
     error = place.refused("predict")
     assert "member wide lacks fold 2 (not trained)" in error and "`make train MEMBER=wide FOLD=2`" in error
@@ -123,7 +125,7 @@ def test_a_missing_fold_is_named_with_the_command_that_trains_it(place: Place) -
     assert "wide fold 2" in place.refused("blend")
 
 
-def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(place: Place) -> None:
+def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(place: Workspace) -> None:
     shutil.rmtree(place.work / "members" / "wide" / "fold2")
     place.do("predict", "--allow-partial")
     place.do("blend", "--allow-partial")
@@ -133,7 +135,7 @@ def test_a_partial_submission_is_marked_in_its_name_and_in_the_ledger(place: Pla
     assert line["test_rows"] == len(ids_of(place, "test"))
 
 
-def test_a_damaged_fold_model_is_reported(place: Place) -> None:
+def test_a_damaged_fold_model_is_reported(place: Workspace) -> None:
     weights = place.work / "members" / "slim" / "fold0" / "weights.npz"
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
@@ -141,7 +143,7 @@ def test_a_damaged_fold_model_is_reported(place: Place) -> None:
     assert "fold 0 (its files were damaged)" in place.refused("predict")
 
 
-def test_changed_views_repeat_predictions_but_not_training(place: Place) -> None:
+def test_changed_views_repeat_predictions_but_not_training(place: Workspace) -> None:
     sets, before = "predict.views=[identity]", place.files()
     assert "made again" not in place.do("train", sets=sets)
     output = place.do("predict", sets=sets)
@@ -155,7 +157,7 @@ def test_changed_views_repeat_predictions_but_not_training(place: Place) -> None
     assert views.views == ("identity",)
 
 
-def test_a_changed_blend_repeats_only_the_blend(place: Place) -> None:
+def test_a_changed_blend_repeats_only_the_blend(place: Workspace) -> None:
     sets, before = "blend.methods=[best]", place.files()
     for stage in ("train", "predict"):
         assert "made again" not in place.do(stage, sets=sets)
@@ -165,19 +167,19 @@ def test_a_changed_blend_repeats_only_the_blend(place: Place) -> None:
     assert len(ledger(place)) == 2
 
 
-def test_changed_training_parameters_are_named(place: Place) -> None:
+def test_changed_training_parameters_are_named(place: Workspace) -> None:
     error = place.refused("predict", sets="members.wide.train.learning_rate=0.001")
     assert "member wide lacks fold 0 (member.train.learning_rate: 0.004 -> 0.001)" in error
 
 
-def test_a_deleted_submission_is_written_again(place: Place) -> None:
+def test_a_deleted_submission_is_written_again(place: Workspace) -> None:
     content = place.submission()
     next(place.submissions.glob("*.csv")).unlink()
     place.do("blend")
     assert place.submission() == content
 
 
-def test_two_processes_never_write_the_same_result(place: Place) -> None:
+def test_two_processes_never_write_the_same_result(place: Workspace) -> None:
     from filelock import FileLock
 
     with FileLock(place.work / "blend" / "manifest.lock"):
@@ -196,19 +198,19 @@ def test_two_processes_never_write_the_same_result(place: Place) -> None:
         (("--member", "wid"), "MEMBER=wid: no such member; the members are slim, wide"),
     ],
 )
-def test_a_wrong_member_or_fold_is_an_error(finished: Place, arguments: tuple[str, str], message: str) -> None:
+def test_a_wrong_member_or_fold_is_an_error(finished: Workspace, arguments: tuple[str, str], message: str) -> None:
     name, value = arguments
     assert message in finished.refused("train", f"{name}={value}")
 
 
 def test_a_stage_without_its_input_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    place = new_place(tmp_path)
+    place = new_workspace(tmp_path)
     for stage in ("prepare", "resolve", "train", "predict", "blend"):
         assert "`make download`" in place.refused(stage)
 
 
 def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) -> None:
-    place = new_place(tmp_path)
+    place = new_workspace(tmp_path)
     assert place.refused("download", sets="train.epoch=3") == (
         "goldfold: SET train.epoch: unknown key; did you mean 'epochs'?\n"
     )
@@ -216,7 +218,7 @@ def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) ->
 
 
 def test_debug_shows_the_traceback_of_a_user_error(tmp_path: Path) -> None:
-    ran = new_place(tmp_path).run("download", "--debug", sets="train.epoch=3")
+    ran = new_workspace(tmp_path).run("download", "--debug", sets="train.epoch=3")
     assert ran.code == 1 and "Traceback" in ran.err and "did you mean 'epochs'?" in ran.err
 
 
@@ -225,11 +227,11 @@ def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path)
         (tmp_path / "work").write_text("a file instead of a folder")
     else:
         tmp_path.chmod(0o500)
-    ran = new_place(tmp_path).run("download")
+    ran = new_workspace(tmp_path).run("download")
     assert ran.code == 1 and "Traceback" not in ran.err and ran.err.startswith("goldfold: ")
 
 
-def test_tuning_writes_the_values_that_training_uses(place: Place) -> None:
+def test_tuning_writes_the_values_that_training_uses(place: Workspace) -> None:
     sets = "tune.trials=2 train.epochs=1 tune.members=[slim]"
     assert "best of 2 trials" in place.do("tune", sets=sets)
     best = json.loads((place.work / "tune" / "slim" / "best.json").read_text())
@@ -239,7 +241,7 @@ def test_tuning_writes_the_values_that_training_uses(place: Place) -> None:
     assert f"-> {best['values']['learning_rate']}"[:12] in error
 
 
-def test_a_kill_before_the_manifest_costs_no_training_step(finished: Place, place: Place) -> None:
+def test_a_kill_before_the_manifest_costs_no_training_step(finished: Workspace, place: Workspace) -> None:
     shutil.rmtree(place.work / "members")
     code = """
 import os, runpy, signal
@@ -257,7 +259,7 @@ runpy.run_module("pipelines.train", run_name="__main__")
     assert not newest.parent.exists()
 
 
-def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(place: Place) -> None:
+def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(place: Workspace) -> None:
     checkpoint = place.work / "members" / "slim" / "fold1" / "checkpoints" / "step-00000020.json"
     checkpoint.parent.mkdir()
     checkpoint.write_text("{}")
@@ -266,7 +268,7 @@ def test_checkpoints_that_a_kill_left_beside_a_finished_model_are_removed(place:
 
 
 def test_tuning_on_several_logical_devices_works_with_an_empty_image_cache(tmp_path: Path) -> None:
-    place = new_place(tmp_path)
+    place = new_workspace(tmp_path)
     for stage in ("download", "prepare"):
         place.do(stage)
     assert not (place.work / "cache").exists()

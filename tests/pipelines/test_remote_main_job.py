@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from PIL import Image
-from stages import Place
+from stages import Workspace
 from world import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -51,7 +51,7 @@ class World:
     """A Kaggle with one competition, and a place that talks to it."""
 
     kaggle: FakeKaggle
-    place: Place
+    place: Workspace
     home: Path
     heard: list[str] = field(default_factory=list)  # all that stages said
 
@@ -101,7 +101,7 @@ def downloaded(tmp_path_factory):
             {name: path.read_bytes() for name, path in files.items()}, daily=50, score=score
         )
         kaggle.hidden_modules = NOT_ON_KAGGLE
-        world = World(kaggle, Place(folder / "place"), folder / "home")
+        world = World(kaggle, Workspace(folder / "place"), folder / "home")
         kaggle.contests["flowers"].entered = False
         assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in world.refused("download")
         assert not (world.place.work / "raw.json").exists()
@@ -338,12 +338,12 @@ def test_results_live_in_a_bucket_and_records_are_read_there(world, tmp_path_fac
         gcs.buckets["mine"] = {}
         around = gcs.environment()
         assert "`make bucket` copies the records there" in world.refused("resolve", sets=sets, **around)
-        assert " results sent to gs://mine/x/small, 0 brought" in world.do("bucket", sets=sets, **around)
-        assert "0 results sent" in world.do("bucket", sets=sets, **around)
+        assert " results uploaded to gs://mine/x/small, 0 downloaded" in world.do("bucket", sets=sets, **around)
+        assert "0 results uploaded" in world.do("bucket", sets=sets, **around)
         folder = tmp_path_factory.mktemp("fresh")
         (folder / "params.yaml").write_text(PARAMS)
-        fresh = World(world.kaggle, Place(folder), world.home, world.heard)
-        assert "0 results sent to gs://mine/x/small, 5 brought" in fresh.do("bucket", sets=sets, **around)
+        fresh = World(world.kaggle, Workspace(folder), world.home, world.heard)
+        assert "0 results uploaded to gs://mine/x/small, 5 downloaded" in fresh.do("bucket", sets=sets, **around)
         assert not (fresh.place.work / "data" / "records").exists()
         assert fresh.place.weights() == world.place.weights()
         assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh.do("resolve", sets=sets, **around)

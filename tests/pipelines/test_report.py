@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from stages import Place
+from stages import Workspace
 from world import ROOT
 
 from competition.artifacts.dependencies import (
@@ -45,7 +45,7 @@ honest: {{resamples: 50}}
 """
 
 
-class Garden(Place):
+class Garden(Workspace):
     @property
     def work(self) -> Path:
         return self.folder / "work" / "garden"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from competition.config.params_file import locate
 from competition.preflight.answers import PreflightResult
 from competition.preflight.topology import GIB, topology_named
 from pipelines.plan import duration
-from pipelines.preflight import advice, batch_key, parameter_location, table
+from pipelines.preflight import advice, batch_key, table
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """extends: base.yaml
@@ -34,13 +35,13 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_what_to_change_is_named_by_file_and_line(recipe: Path) -> None:
-    assert parameter_location(recipe, ("train", "batch")) == "recipe.yaml line 4: train.batch"
-    assert parameter_location(recipe, ("predict", "views", 1)) == "base.yaml line 5: predict.views.1"
+    assert locate(recipe, ("train", "batch")) == "recipe.yaml line 4: train.batch"
+    assert locate(recipe, ("predict", "views", 1)) == "base.yaml line 5: predict.views.1"
 
 
 def test_the_batch_is_changed_where_the_member_has_it_from(recipe: Path) -> None:
-    assert parameter_location(recipe, batch_key(recipe, "small")) == "recipe.yaml line 4: train.batch"
-    assert parameter_location(recipe, batch_key(recipe, "large")) == "recipe.yaml line 10: members.large.train.batch"
+    assert locate(recipe, batch_key(recipe, "small")) == "recipe.yaml line 4: train.batch"
+    assert locate(recipe, batch_key(recipe, "large")) == "recipe.yaml line 10: members.large.train.batch"
 
 
 def test_the_table_says_what_fits_and_how_full_the_memory_is() -> None:

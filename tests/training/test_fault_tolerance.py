@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from stages import Place
+from stages import Workspace
 from world import CLASSES, ROOT, member, params, pixels_of
 
 from competition.training.checkpoint import Checkpoints
@@ -136,7 +136,7 @@ def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: P
 
 
 @pytest.mark.timeout(900)  # the fixture may have to be built first
-def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: Place, tmp_path: Path) -> None:
+def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: Workspace, tmp_path: Path) -> None:
     place = finished.copy_to(tmp_path)
     shutil.rmtree(place.work / "members")
     code = """
@@ -155,7 +155,7 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: P
             time.sleep(600)
         return real(engine, *arguments)
     TensorFlowEngine.train = unsteady
-    train.main(train.run, train.add_selection)
+    train.main("train")
     """
     command = place.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
     process = subprocess.run(
