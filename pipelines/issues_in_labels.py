@@ -21,6 +21,11 @@ def run(job: Job) -> None:
     """blend/honest_oof.npz -> label_issues.csv, label_issues.png"""
     job.require(job.path("blend", "manifest.json"), "predict")
     prepared = load_prepared(job.path("data"))
+    if prepared.competition.targets.kind != "single":
+        raise UserError(
+            f"issues-in-labels compares classes with each other and needs one class per image; the target of "
+            f"{prepared.competition.name} is {prepared.competition.target}"
+        )
     classes = np.array(prepared.competition.classes)
     # Cross-fitted: a row's label took part in no model and no choice that its probabilities come from.
     ids, scores = load_scores(job.path("blend", "honest_oof.npz"))

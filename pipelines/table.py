@@ -2,6 +2,7 @@
 
 from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, seed_spreads, view_seconds
 from competition.artifacts.manifest import write_json
+from competition.data.competition import needs_a_label
 from competition.data.prepared import load_prepared
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import scored_rows
@@ -20,7 +21,8 @@ def run(job: Job) -> None:
     inputs = load_predictions(
         job.work, params, prepared, prediction_sources(job.work, params, prepared, job.options.allow_partial)
     )
-    settings, honest = chain_settings(params, prepared.competition.metric), honest_settings(params)
+    competition = prepared.competition
+    settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), honest_settings(params)
     metric = metric_named(settings.metric)
     job.echo(
         f"table: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "

@@ -25,7 +25,10 @@ Members = dict[str, ViewPredictions]
 
 @dataclass(frozen=True)
 class EnsembleInputs:
-    """ids, labels, folds: (N,) of the training rows that every member predicted.  oof, test: by member, aligned."""
+    """ids, labels, folds: (N,) of the training rows that every member predicted.  oof, test: by member, aligned.
+
+    labels: (N,) int, (N, C) bool of a multi-label competition, (N,) float64 of a regression.
+    """
 
     ids: np.ndarray
     labels: np.ndarray
@@ -101,7 +104,7 @@ def load_predictions(
     train, test = prepared.part("train"), prepared.part("test")
     train = train[train["fold"].isin(shared)]
     ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
-    labels = train["label"].to_numpy()
+    labels, kind = prepared.targets(train["label"].to_numpy()), prepared.competition.targets.kind
 
     def load(name: str, folds: Iterable[int], part: str) -> list[ViewPredictions]:
         return [
@@ -113,7 +116,9 @@ def load_predictions(
     oof_by_member = {name: concatenate_folds(load(name, shared, "oof")).at(ids) for name in trained_here}
     test_by_member = {name: mean_over_folds(load(name, folds_by_member[name], "test")) for name in trained_here}
     notes, confidences = [], []
-    if params.foreign:  # external predictions are compared with the confidence of our own fold models
+    if (
+        params.foreign and kind == "single"
+    ):  # external predictions are compared with the confidence of our own fold models
         confidences = [
             confidence(oof_by_member[name], load(name, folds_by_member[name], "test"), test_by_member[name])
             for name in trained_here
@@ -129,6 +134,7 @@ def load_predictions(
             external.folds,
             labels,
             confidences,
+            kind,
         )
         oof_by_member[name], test_by_member[name] = loaded.oof, loaded.test
         notes += [f"{name}: {note}" for note in loaded.notes]

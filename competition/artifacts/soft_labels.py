@@ -23,7 +23,8 @@ def load_soft_labels(work: Path, prepared: Prepared, folds: int, member: Member,
     """Mean over the teachers, for every readable training row of the model of `member` without `fold`."""
     predictions = [_teacher_predictions(work, prepared, folds, member, name, fold) for name in member.teacher]
     ids = predictions[0].ids
-    return Predictions(ids, np.mean([teacher.at(ids).view(VIEW) for teacher in predictions], axis=0))
+    mean = np.mean([teacher.at(ids).view(VIEW) for teacher in predictions], axis=0)
+    return Predictions(ids, mean, predictions[0].target)
 
 
 def _teacher_predictions(

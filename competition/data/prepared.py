@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from competition.artifacts.manifest import sha256
@@ -21,6 +22,10 @@ class Prepared:
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
     digest: str  # of the index and the competition: ids, labels, folds, image bytes
     remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        """(N,) label numbers of the index -> (N,) int classes, (N, C) bool label sets or (N,) float64 values."""
+        return self.competition.targets.of(labels)
 
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""

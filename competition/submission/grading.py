@@ -27,7 +27,8 @@ class Grade:
 def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
     """Public and private score, as Kaggle would show them.
 
-    solution: CSV with id, label (class number), usage (Public or Private).
+    solution: CSV with id, label, usage (Public or Private). label: the class number; multi-label: the list of labels, as in
+    a submission of lists, separated by blanks; regression: the number.
     book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
     """
@@ -56,15 +57,21 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
 def _score(
     names: list[str],
     predicted: Mapping[str, list[str]],
-    solution_rows: Mapping[str, tuple[int, str]],
+    solution_rows: Mapping[str, tuple[str, str]],
     competition: Competition,
 ) -> float:
     metric = metric_named(competition.metric)
     if not names:
         return float("nan")
-    labels = np.array([solution_rows[name][0] for name in names])
-    if competition.predicts == "probabilities":
-        return metric.display(metric.evaluate(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
+    texts = [solution_rows[name][0] for name in names]
+    labels = label_sets(texts, " ", competition) if competition.target == "multi" else _numbers(texts, competition)
+    if competition.target == "multi" and competition.is_label_list:
+        lists = [predicted[name][0] for name in names]
+        return metric.display(metric.evaluate(labels, label_sets(lists, competition.list_separator, competition)))
+    if competition.predicts != "label" or competition.target == "multi":
+        values = np.array([predicted[name] for name in names], dtype=np.float64)
+        output = values == 1 if competition.predicts == "label" else values
+        return metric.display(metric.evaluate(labels, output))
     numbers = {value: number for number, value in enumerate(competition.label_values)}
     unknown = [predicted[name][0] for name in names if predicted[name][0] not in numbers]
     if unknown:
@@ -73,11 +80,29 @@ def _score(
     return metric.display(metric.evaluate(labels, decided, len(competition.classes)))
 
 
-def _solution(path: Path) -> dict[str, tuple[int, str]]:
+def label_sets(lists: list[str], separator: str, competition: Competition) -> np.ndarray:
+    """(N, C) bool of lists of label values. Raises UserError for unknown labels."""
+    number = {value: n for n, value in enumerate(competition.label_values)}
+    sets = np.zeros((len(lists), len(number)), bool)
+    for row, text in enumerate(lists):
+        labels = [label for label in text.split(separator) if label]
+        unknown = [label for label in labels if label not in number]
+        if unknown:
+            raise UserError(f"label {unknown[0]!r} is none of the competition's: {', '.join(list(number)[:3])}, ...")
+        sets[row, [number[label] for label in labels]] = True
+    return sets
+
+
+def _numbers(texts: list[str], competition: Competition) -> np.ndarray:
+    """(N,) int class numbers, or (N,) float64 values of a regression."""
+    return np.array(texts, np.float64) if competition.target == "regression" else np.array([int(one) for one in texts])
+
+
+def _solution(path: Path) -> dict[str, tuple[str, str]]:
     if not path.is_file():
         raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if not rows or set(rows[0]) != {"id", "label", "usage"}:
         raise UserError(f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label, usage")
-    return {row["id"]: (int(row["label"]), row["usage"]) for row in rows}
+    return {row["id"]: (row["label"], row["usage"]) for row in rows}
