@@ -23,7 +23,7 @@ FLOORS: list[tuple[str, ...]] = [
         "competition.artifacts.manifest",
     ),  # atomic files and digests, which all write with
     ("competition.config",),
-    ("competition.ensemble", "competition.data.competition"),
+    ("competition.ensemble", "competition.data.competition", "competition.data.targets"),
     ("competition.kaggle",),
     ("competition.storage",),
     ("competition.data",),

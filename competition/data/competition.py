@@ -11,6 +11,7 @@ from competition.config.errors import UserError
 from competition.data.targets import METRIC_TARGETS, Target, Targets
 
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
+TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")  # of Competition, optional
 Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
 
 
@@ -110,12 +111,15 @@ class Competition:
         return " ".join(name for name, digit in zip(self.classes, value, strict=True) if digit == "1") or "no label"
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        """Write JSON. Fields of other targets than single labels are left out where they have their defaults."""
+        defaults = {field.name: field.default for field in fields(self) if field.name in TARGET_FIELDS}
+        values = {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
+        path.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "Competition":
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        unmatched = {field.name for field in fields(cls)} ^ set(values)
+        unmatched = {field.name for field in fields(cls)} ^ {*values, *TARGET_FIELDS}
         if unmatched:
             raise UserError(
                 f"{path}: keys {sorted(unmatched)} are missing or unknown; `make download` rewrites the file"
