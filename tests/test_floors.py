@@ -23,7 +23,9 @@ FLOORS: list[tuple[str, ...]] = [
         "competition.artifacts.manifest",
     ),  # atomic files and digests, which all write with
     ("competition.config",),
-    ("competition.ensemble", "competition.data.competition", "competition.data.targets"),
+    ("competition.ensemble",),
+    ("competition.data.targets",),
+    ("competition.data.competition",),
     ("competition.kaggle",),
     ("competition.storage",),
     ("competition.data",),

@@ -122,6 +122,7 @@ def test_one_changed_row_is_no_gain_and_many_are():
     one[wrong[0]], many[wrong[:60]] = targets[wrong[0]], targets[wrong[:60]]
     small, large = (paired(targets, before, after, SAMPLES, 3, 200, 0) for after in (one, many))
     assert (small.changed, small.corrected, small.corrupted) == (1, 1, 0) and not small.is_better
+    assert small.swap_p == 0.5  # a sign decides
     assert large.corrected == 60 and large.is_significant
 
 

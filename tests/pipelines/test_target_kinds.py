@@ -152,7 +152,7 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     assert "-> blue green red" in place.do("diff", "--a", a, "--b", b)
     table = place.do("table", sets="honest.blocks=2 blend.trials=5")
     assert "| elsewhere |" in table and "| coordinate |" in table and "stacking" not in table
-    refused = place.refused("issues-in-labels")
+    refused = place.refused("issues_in_labels")
     assert "needs one class per image; the target of small is multi" in refused
     assert "blend.methods: 'stacking' was found; it does not apply" in place.refused(
         "blend", sets="blend.methods=[stacking]"
@@ -186,7 +186,7 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert submitted(place).astype(float).between(900, 1200).all()
     assert "RMSE" in (place.work / "report.html").read_text()
     assert "private" in place.do("grade")
-    assert "the target of small is regression" in place.refused("issues-in-labels")
+    assert "the target of small is regression" in place.refused("issues_in_labels")
     assert "cutmix: 1.0 was found; it is not defined for a regression" in place.refused(
         "train", sets="train.cutmix=1.0"
     )
