@@ -233,7 +233,7 @@ def report_findings(
             f"prepare: {conflicts['group'].nunique():,} photos have two labels (label_conflicts: {policy}): data/conflicts.csv"
         )
     if inflation.touched:
-        job.echo(f"prepare: {inflation.sentence(kind)}: data/leaks.csv")
+        job.echo(f"prepare: LEAK {inflation.sentence(kind)}: data/leaks.csv")
     if removed := len(tables["external_removed.csv"]):
         job.echo(
             f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv"

@@ -30,7 +30,7 @@ class Inflation:
 
     def sentence(self, kind: TargetKind) -> str:
         """The leak in one sentence; bounds are stated for classes only."""
-        text = f"LEAK {self.touched:,} of {self.rows:,} test images are also labelled images"
+        text = f"{self.touched:,} of {self.rows:,} test images are also labelled images"
         if kind != "single":
             return text
         return f"{text}: worth at most {self.accuracy:.4f} of accuracy and {self.macro_recall:.4f} of macro recall"

@@ -88,7 +88,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     if len(leaks):
         bound = inflation(prepared.index, leaks, prepared.competition.label_count)
         if bound.touched:
-            blocks.append(Text([f"{bound.sentence(prepared.competition.targets.kind)}."], True))
+            blocks.append(Text([f"LEAK: {bound.sentence(prepared.competition.targets.kind)}."], True))
         rows = [
             [r["kind"], r["id"], r["match"], label_text(r["label"]), _match(r["exact"])]
             for r in leaks.head(MAX_ROWS).to_dict("records")
