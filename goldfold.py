@@ -28,9 +28,11 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.config.suggestions import did_you_mean
 from competition.data.fold_table import fold_table, unlabelled_table
 from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.metrics import default_labels
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.ensemble.settings import validate_params
+from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
 from pipelines.runner import Job, Options
 from pipelines.trainer import start_device
@@ -104,27 +106,26 @@ class Project:
     def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
         """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.
 
+        Several labels per image: label and class are lists of class names. A regression has the values but no class.
+
         member: trained here or external; "blend": each row by a blend that was fitted without the row's fold.
         view: of a member; "" = the untransformed image.
         """
         train = self._prepared.part("train").set_index("id")
         if member == BLEND:
             ids, probs = load_scores(self._blend_folder() / "honest_oof.npz")
-            answers = pd.read_csv(self._blend_folder() / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
-            decided = answers.set_index("id")["label"].loc[ids].to_numpy()
+            decided = stored_decisions(
+                self._blend_folder(), ids, self._prepared.competition.targets.kind, len(self.classes)
+            )
         else:
             arguments = (self._job.work, self._only(member), self._prepared)
             sources = prediction_sources(*arguments, False, self._job.overrides)
             predictions = load_predictions(*arguments, sources, self._job.overrides).oof[member]
             ids, probs = predictions.ids, predictions.view(view or identity_view(predictions))
-            decided = probs.argmax(1)
-        names = pd.Series(self.classes)
-        facts = {
-            "fold": train["fold"].loc[ids].to_numpy(),
-            "label": names.loc[train["label"].loc[ids]].to_numpy(),
-            "class": names.loc[decided].to_numpy(),
-        }
-        return self._table(pd.Index(ids, name="id"), facts, probs)
+            decided = default_labels(probs, self._prepared.competition.targets.kind)
+        targets = self._prepared.targets(train["label"].loc[ids].to_numpy())
+        facts = {"fold": train["fold"].loc[ids].to_numpy(), "label": self._prepared.competition.written(targets)}
+        return self._table(pd.Index(ids, name="id"), {**facts, **self._decisions(decided)}, probs)
 
     def scores(self) -> pd.DataFrame:
         """score, standard_error and weight of each member, of equal weights and of the blend, whose score is the honest one.
@@ -145,10 +146,11 @@ class Project:
         return table
 
     def load_model(self, member: str, fold: int) -> "keras.Model":
-        """A fold model: images (B, size, size, 3) of 0..255 -> logits (B, C).
+        """A fold model: images (B, size, size, 3) of 0..255 -> logits (B, C), or values (B, 1) of a regression.
 
         member: with several seeds the model of the first; cnn@1a2b3c4d is a stored run.
-        size: params.members[member].image_size. A softmax of the logits gives probabilities.
+        size: params.members[member].image_size. A softmax of the logits gives probabilities; a sigmoid if images have
+        several labels.
         """
         run = self._runs(member)[0]
         arrays = _fold_weights(run, fold)
@@ -156,13 +158,13 @@ class Project:
         from competition.training.engine import saved_variables
         from competition.training.model import build
 
-        model = build(_without_download(run).member, len(self.classes))
+        model = build(_without_download(run).member, len(self.classes), self._prepared.competition.targets.kind)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])
         return model
 
     def predict(self, images: NewImage | Sequence[NewImage]) -> pd.DataFrame:
-        """Class and probabilities of new images, which take the way of the test images.
+        """Class and probabilities of new images (of a regression the values), which take the way of the test images.
 
         Decoding, views, mean over the fold models, TTA policy, temperatures, blend and decision rule are those of the
         submission.  images: a list of paths, encoded bytes, and uint8 arrays (H, W), (H, W, 3) or (H, W, 4); an array
@@ -186,8 +188,12 @@ class Project:
                 by_run.append(predict_new_images(trainer, decoded_at[size], weights, views))
             members[name] = mean_over_runs(by_run)
         probs, decided = apply_chain(chain, members)
-        facts = {"class": [self.classes[number] for number in decided]}
-        return self._table(pd.Index(encoded.names, name="image"), facts, probs)
+        return self._table(pd.Index(encoded.names, name="image"), self._decisions(decided), probs)
+
+    def _decisions(self, decided: Any) -> dict[str, Any]:
+        """The column `class` of decided labels; none of a regression."""
+        competition = self._prepared.competition
+        return {} if competition.target == "regression" else {"class": competition.written(decided)}
 
     def _table(self, index: pd.Index, facts: dict[str, Any], probs: Any) -> pd.DataFrame:
         """The facts, then one column per class; a fact whose name is a class is called predicted_..."""
@@ -265,8 +271,9 @@ class Project:
             from competition.training.trainer import Trainer
 
             competition, batch = self._prepared.competition, self.params.predict.batch
+            member, classes, metric = _without_download(run).member, len(self.classes), competition.metric
             self._trainers[run.digest] = Trainer(
-                _without_download(run).member, images, len(self.classes), competition.metric, device, batch
+                member, images, classes, metric, device, batch, name=run.name, targets=competition.targets
             )
         return self._trainers[run.digest]
 

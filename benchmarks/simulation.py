@@ -48,7 +48,7 @@ from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import ChainSettings, chain_labels
 from competition.ensemble.decision import ARGMAX
-from competition.ensemble.honest import BASELINES, fit_and_score_chain
+from competition.ensemble.honest import baselines, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import HonestSettings
@@ -103,7 +103,7 @@ def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, h
         MACRO_F1.evaluate(labels[rows:], chain_labels(candidate, fresh), setting.classes)
         for candidate in (equal, chain)
     ]
-    differs_from_equal = (chain.calibration, chain.blend.method, chain.decision.rule) != BASELINES[0]
+    differs_from_equal = (chain.calibration, chain.blend.method, chain.decision.rule) != baselines(MACRO_F1)[0]
     return Outcome(result.over_equal.value, result.over_equal.error, scores[1] - scores[0], differs_from_equal)
 
 

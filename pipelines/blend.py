@@ -23,6 +23,7 @@ from competition.artifacts.ensemble_inputs import (
 from competition.artifacts.manifest import digest_of, sha256, write_json
 from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
+from competition.data.competition import needs_a_label
 from competition.data.prepared import Prepared
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
@@ -35,6 +36,7 @@ from competition.ensemble.settings import chain_settings, honest_settings
 from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
+from competition.report.stored_blends import stored_labels
 from competition.report.terminal import blend_lines, diversity_lines, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
 from pipelines.cli import main
@@ -142,7 +144,7 @@ def fit(
 ) -> BlendResult:
     """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
     params, metric = job.params, metric_named(prepared.competition.metric)
-    settings, oof = chain_settings(params, metric.name), inputs.oof
+    settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
     for warning in slow_metric_warning(metric, inputs.labels, next(iter(oof.values())).view("identity")):
         job.echo(f"blend: {warning}")
     with progress_bar(None, "blend: fitting") as bar:
@@ -183,7 +185,8 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     save_scores(folder / "test.npz", inputs.test_ids, probs)
     save_scores(folder / "honest_oof.npz", inputs.ids, crossed.probs)
     # scored: 1 for the rows that scores are computed on, 0 for rows of tuned folds.
-    table = {"id": inputs.ids, "label": crossed.decided, "scored": result.honest.scored.astype(int)}
+    decided_texts = stored_labels(crossed.decided, crossed.probs, prepared.competition.targets.kind)
+    table = {"id": inputs.ids, "label": decided_texts, "scored": result.honest.scored.astype(int)}
     pd.DataFrame(table).to_csv(folder / "honest_oof.csv", index=False)
     if not len(inputs.test_ids):  # cross-validation only
         (folder / "submission.csv").unlink(missing_ok=True)

@@ -1,9 +1,12 @@
 """Compare two blends on the same rows: paired honest difference with its interval, and the changed rows."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from competition.artifacts.ensemble_inputs import seed_spreads
@@ -45,24 +48,27 @@ def run(job: Job) -> None:
         job.echo(f"  members with different fold models: {', '.join(retrained)}")
     label_of = dict(zip(rows.ids, rows.labels))
     changes = [
-        (
-            row_id,
-            classes[label_of[row_id]],
-            classes[old],
-            classes[new],
-            old == label_of[row_id],
-            new == label_of[row_id],
-        )
-        for row_id, old, new in comparison.changed
+        (row_id, *(text(label, classes) for label in labels), *(np.array_equal(one, labels[0]) for one in labels[1:]))
+        for row_id, labels in ((row_id, (label_of[row_id], old, new)) for row_id, old, new in comparison.changed)
     ]
     table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic_write(job.path("compare.csv")) as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
+    if metric.target == "regression":
+        job.echo("  a regression has no right and wrong rows: none is listed")
+        return
     corrected = int((~table["was_right"] & table["is_right"]).sum())
     corrupted = int((table["was_right"] & ~table["is_right"]).sum())
     job.echo(
         f"  {len(table):,} rows changed: {corrected} corrected, {corrupted} corrupted: {display_path(job.path('compare.csv'))}"
     )
+
+
+def text(label: Any, classes: Sequence[str]) -> str:
+    """A class number, or the (C,) bool labels of a multi-label row, as text."""
+    if np.ndim(label):
+        return " ".join(name for name, chosen in zip(classes, label) if chosen)
+    return classes[label]
 
 
 def retrained_members(a: Path, b: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch and its worst predictions."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,20 @@ def run_eagerly() -> None:
         tf.debugging.enable_check_numerics()
 
 
+def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
+    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
+    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
+
+
+def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """(N,) how well rows are predicted: probability of the label, of the worst label, or minus the absolute error."""
+    if targets.ndim == 2:
+        return np.where(targets, probs, 1 - probs).min(1)
+    if targets.dtype.kind == "f":
+        return -np.abs(probs[:, 0] - targets)
+    return probs[np.arange(len(targets)), targets]
+
+
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.report.sheets import contact_sheet
     from competition.training.trainer import sample_rows
@@ -61,7 +76,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     images = trainer.images
     job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
     pixels, targets, _ = trainer.first_batch(fold, train)
-    captions = [f"{classes[target.argmax()]} {target.max():.2f}" for target in targets]
+    captions = [target_caption(target, classes) for target in targets]
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
     contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
@@ -71,11 +86,13 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
         job.echo(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}")
     held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
     probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
-    label_probs = probs[np.arange(len(held_out_rows)), images.labels[held_out_rows]]
-    worst = np.argsort(label_probs, kind="stable")[:SHEET_IMAGES]
+    labels = images.labels[held_out_rows]
+    fit = closeness(prepared.targets(labels), probs)
+    worst = np.argsort(fit, kind="stable")[:SHEET_IMAGES]
     captions = [
-        f"{images.ids[row]}\nlabel {classes[images.labels[row]]} {label_prob:.2f}\npredicted {classes[p.argmax()]} {p.max():.2f}"
-        for row, label_prob, p in zip(held_out_rows[worst], label_probs[worst], probs[worst], strict=True)
+        f"{images.ids[held_out_rows[n]]}\nlabel {prepared.competition.label_text(labels[n])} {fit[n]:.2f}\n"
+        f"predicted {target_caption(probs[n], classes)}"
+        for n in worst
     ]
     worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
     contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)

@@ -20,9 +20,10 @@ def run(job: Job) -> None:
     job.echo(
         f"diff: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows ({comparison.share:.1%})"
     )
-    if competition.predicts == "probabilities":
+    if competition.predicts != "label":
+        number = "value" if competition.predicts == "value" else "probability"
         job.echo(
-            f"diff: largest difference of a probability {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
+            f"diff: largest difference of a {number} {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
         )
     for before, after, rows in comparison.moves[:MAX_LINES]:
         job.echo(f"  {rows:>6,}  {before} -> {after}")

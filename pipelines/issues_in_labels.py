@@ -24,6 +24,11 @@ def run(job: Job) -> None:
     if folder is None:
         raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
     prepared = job.prepared()
+    if prepared.competition.targets.kind != "single":
+        raise UserError(
+            f"issues-in-labels compares classes with each other and needs one class per image; the target of "
+            f"{prepared.competition.name} is {prepared.competition.target}"
+        )
     classes = np.array(prepared.competition.classes)
     # Cross-fitted: a row's label took part in no model and no choice that its probabilities come from.
     ids, scores = load_scores(folder / "honest_oof.npz")

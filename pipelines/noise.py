@@ -38,7 +38,7 @@ def run(job: Job) -> None:
     seeds = range(member.train.seed, member.train.seed + job.options.seeds)
     runs = [predictions_of_seed(job, prepared, name, member, seed) for seed in seeds]
     ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
-    labels = prepared.part("train").set_index("id")["label"].loc[ids].to_numpy()
+    labels = prepared.targets(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
@@ -48,7 +48,7 @@ def run(job: Job) -> None:
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
-        f"two seeds differ on {noise.changed:.1%} of rows"
+        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}"
     )
     job.echo(
         f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "

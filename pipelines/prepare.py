@@ -15,7 +15,9 @@ from competition.config.errors import UserError, first_few
 from competition.data import caveats, duplicates, embedding, folds, images, index, leaks, records, series, shift
 from competition.data.adapters import adapter_named
 from competition.data.adapters.folder import external_rows
-from competition.data.competition import Competition, Row, Settings
+from competition.data.competition import Competition, Row, Settings, with_metric
+from competition.data.targets import check_training
+from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
@@ -35,7 +37,7 @@ def run(job: Job) -> None:
         )
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = Settings(**asdict(job.params.competition), seed=params.seed, group_column=params.group_column)
-    settings = replace(settings, metric="")
+    settings = settings.of_data()
     job.cached(
         "prepare",
         job.path("data", "manifest.json"),
@@ -60,9 +62,12 @@ def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, 
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
     for note in competition.notes:
         job.echo(f"prepare: {note}")
+    with_metric(competition, job.params.competition.metric)  # a wrong metric is reported before the images are read
+    for name, member in job.params.members.items():  # training checks it again
+        check_training(competition.targets.kind, name, member.train)
     table, tables, descriptors = build_index(job, settings, competition)
     difference, tables["shift.csv"] = compare_parts(table, tables["series.csv"], descriptors)
-    support = folds.support(table, len(competition.classes))
+    support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()
     for name, content in tables.items():
         with atomic_write(data / name) as temporary:
@@ -167,7 +172,7 @@ def build_index(
             )
     with progress_bar(None, "reading images") as bar:
         table, thumbs = index.build(
-            with_column_values(all_rows(job, settings, competition)), len(competition.classes), bar.update_to
+            with_column_values(all_rows(job, settings, competition)), competition.label_count, bar.update_to
         )
     descriptors = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
     if job.options.like:
@@ -182,7 +187,7 @@ def build_index(
         "conflicts.csv": duplicates.conflicts(table),
         "leaks.csv": leaks.find_leaks(table),
     }
-    inflation = leaks.inflation(table, tables["leaks.csv"], len(competition.classes))
+    inflation = leaks.inflation(table, tables["leaks.csv"], competition.label_count)
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
     table = duplicates.without_conflicts(table, params.label_conflicts)
     table, unreadable = index.without_bad_images(table, params.bad_images)
@@ -196,16 +201,22 @@ def build_index(
     if params.group_by != "hash":
         names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
         table["group"] = folds.kept_together(table, names)
-    table["fold"] = folds.assign(table, params.folds, params.seed)
-    report_findings(job, tables, inflation)
+    table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets)
+    report_findings(job, tables, inflation, competition.targets.kind)
     return table, tables, descriptors
 
 
 def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competition: Competition) -> None:
     counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
-    job.echo(
-        f"prepare: {counts}, {len(competition.classes)} classes; metric {job.params.competition.metric or competition.metric}"
-    )
+    kind = competition.targets.kind
+    classes = "numbers to predict" if kind == "regression" else f"{len(competition.classes)} classes"
+    metric = with_metric(competition, job.params.competition.metric).metric
+    job.echo(f"prepare: {counts}, {classes}; metric {metric}")
+    labels = competition.targets.of(table.loc[table["fold"] >= 0, "label"].to_numpy())
+    if kind == "regression":
+        means = ", ".join(f"{labels[table.loc[table['fold'] >= 0, 'fold'] == fold].mean():.4g}" for fold in support)
+        job.echo(f"prepare: {support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}")
+        return
     error = folds.share_errors(support).max()
     job.echo(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
@@ -214,11 +225,13 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         job.echo(
             f"prepare: {len(thin)} classes are missing from some fold, e.g. {competition.classes[thin[0]]}: their score is a guess"
         )
-    for warning in small_class_warning(table.loc[table["fold"] >= 0, "label"].to_numpy(), len(competition.classes)):
+    for warning in small_class_warning(labels, len(competition.classes)):
         job.echo(f"prepare: {warning}")
 
 
-def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation) -> None:
+def report_findings(
+    job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind = "single"
+) -> None:
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
     if len(pairs):
         exact = int(pairs["exact"].sum())
@@ -231,10 +244,7 @@ def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: lea
             f"prepare: {conflicts['group'].nunique():,} photos have two labels (label_conflicts: {policy}): data/conflicts.csv"
         )
     if inflation.touched:
-        job.echo(
-            f"prepare: LEAK {inflation.touched:,} of {inflation.rows:,} test images are also labelled images: worth at most "
-            f"{inflation.accuracy:.4f} of accuracy and {inflation.macro_recall:.4f} of macro recall: data/leaks.csv"
-        )
+        job.echo(f"prepare: LEAK {inflation.sentence(kind)}: data/leaks.csv")
     if removed := len(tables["external_removed.csv"]):
         job.echo(
             f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv"

@@ -39,7 +39,7 @@ def unused_folders(job: Job) -> dict[Path, int]:
     prepared = job.prepared()
     used = runs_in_use(job.work, prepared, job.params, job.overrides)
     for params in parameter_files(job):
-        of_file = load_prepared(job.path("data"), params.competition.metric)
+        of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)
         used |= runs_in_use(job.work, of_file, params)
     runs, folds = stored_runs(job.work), job.params.prepare.folds
     submitted = submissions_by_run(job.work, job.submissions, job.params.competition.name, runs, folds)

@@ -13,7 +13,7 @@ from competition.data.caveats import load_caveats
 from competition.data.prepared import Prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.report import caveats, classes, data, members, scores, tpu
+from competition.report import caveats, classes, data, members, scores, targets, tpu
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
@@ -57,7 +57,9 @@ def head_of(
     job: Job, prepared: Prepared, blend: Manifest | None, submitted: Sequence[ledger.Row], warnings: Sequence[str]
 ) -> Head:
     competition, counts = prepared.competition, [f"{len(prepared.part(part)):,} {part}" for part in ("train", "test")]
-    parts = [competition.metric, f"{', '.join(counts)} rows", f"{len(competition.classes)} classes"]
+    classes = "regression" if competition.target == "regression" else f"{len(competition.classes)} classes"
+    parts = [competition.metric, f"{', '.join(counts)} rows", classes]
+    parts += [competition.target] if competition.target in ("multi", "ordinal") else []
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
@@ -93,6 +95,11 @@ def error_sections(job: Job, prepared: Prepared, folder: Path | None, blend: Man
         return []
     rows = classes.honest_rows(folder, prepared)
     _, labels, decided, probs = rows
+    kind = prepared.competition.targets.kind
+    if kind == "multi":
+        return [targets.labels_section(labels, decided, probs, prepared.competition.classes)]
+    if kind == "regression":
+        return [targets.values_section(labels, probs)]
     sizes = [member.image_size for member in job.params.members.values()]
     pixels = cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder)
     return [

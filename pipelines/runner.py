@@ -95,7 +95,7 @@ class Job:
         from competition.data.prepared import load_prepared
 
         self.require(self.path("data", "manifest.json"), "download")
-        return load_prepared(self.path("data"), self.params.competition.metric)
+        return load_prepared(self.path("data"), self.params.competition.metric, self.params.competition.predicts)
 
     def tuned_member(self, name: str) -> Member:
         """The member with its tuned values, if the data are prepared and a study of them is finished."""

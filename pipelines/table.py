@@ -2,6 +2,7 @@
 
 from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, seed_spreads, view_seconds
 from competition.artifacts.manifest import write_json
+from competition.data.competition import needs_a_label
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings, honest_settings
@@ -23,7 +24,8 @@ def run(job: Job) -> None:
         prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides),
         job.overrides,
     )
-    settings, honest = chain_settings(params, prepared.competition.metric), honest_settings(params)
+    competition = prepared.competition
+    settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), honest_settings(params)
     metric = metric_named(settings.metric)
     job.echo(
         f"table: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "

@@ -7,6 +7,7 @@ from competition.artifacts.dependencies import training_parts
 from competition.config.params import ExcludedFolds, Member
 from competition.data.cache import CacheBudget
 from competition.data.prepared import Prepared
+from competition.data.targets import check_training
 from competition.ensemble.predictions import Predictions
 from pipelines.backend import start_backend
 from pipelines.progress import progress_bar
@@ -59,11 +60,12 @@ def open_trainer(
     device: None opens it first.  parts: of the index; None = all that the member is trained on.
     select: reduces the images before the engine is built.  soft_labels, alive: see Trainer.
     """
+    targets = prepared.competition.targets
+    check_training(targets.kind, title, member.train)
     device = device or start_device(job)
     from competition.training.trainer import Trainer
 
     images = select(read_images(job, prepared, member, parts or training_parts(member), title))
     competition, batch = prepared.competition, job.params.predict.batch
-    return Trainer(
-        member, images, len(competition.classes), competition.metric, device, batch, soft_labels, alive, title
-    )
+    classes, metric = len(competition.classes), competition.metric
+    return Trainer(member, images, classes, metric, device, batch, soft_labels, alive, title, targets)

@@ -23,7 +23,9 @@ LAYERS: list[tuple[str, ...]] = [
         "competition.artifacts.manifest",
     ),  # atomic files and digests, which all write with
     ("competition.config",),
-    ("competition.ensemble", "competition.data.competition"),
+    ("competition.ensemble",),
+    ("competition.data.targets",),
+    ("competition.data.competition",),
     ("competition.kaggle",),
     ("competition.storage",),
     ("competition.data",),

@@ -28,7 +28,10 @@ Members = dict[str, ViewPredictions]
 
 @dataclass(frozen=True)
 class EnsembleInputs:
-    """ids, labels, folds: (N,) of the training rows that every member predicted.  oof, test: by member, aligned."""
+    """ids, labels, folds: (N,) of the training rows that every member predicted.  oof, test: by member, aligned.
+
+    labels: (N,) int, (N, C) bool of a multi-label competition, (N,) float64 of a regression.
+    """
 
     ids: np.ndarray
     labels: np.ndarray
@@ -119,7 +122,7 @@ def load_predictions(
     train, test = prepared.part("train"), prepared.part("test")
     train = train[train["fold"].isin(shared)]
     ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
-    labels = train["label"].to_numpy()
+    labels, kind = prepared.targets(train["label"].to_numpy()), prepared.competition.targets.kind
 
     def load(run: Run, folds: Iterable[int], part: str) -> list[ViewPredictions]:
         paths = [fold_views_path(run, params, fold).with_name(f"{part}.npz") for fold in folds]
@@ -139,7 +142,8 @@ def load_predictions(
     notes: list[str] = []
     confidences = []
     external_names = [name for name in blended_external(params) if name in sources]
-    if external_names and len(test_ids):  # external predictions are compared with the confidence of our own fold models
+    # External predictions are compared with the confidence of our own fold models.
+    if external_names and len(test_ids) and kind == "single":
         for runs in runs_by_member.values():
             tests = load_test(runs[0])
             confidences.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))
@@ -155,6 +159,7 @@ def load_predictions(
             external.folds,
             labels,
             confidences,
+            kind,
         )
         oof_by_member[name], test_by_member[name] = loaded.oof, loaded.test
         notes += [f"{name}: {note}" for note in loaded.notes]

@@ -26,5 +26,5 @@ def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
     predictions = ViewPredictions.load(oof)
     if not set(predictions.ids.tolist()) <= set(train.index):
         return float("nan")
-    labels, probs = train.loc[predictions.ids].to_numpy(), predictions.view("identity")
+    labels, probs = prepared.targets(train.loc[predictions.ids].to_numpy()), predictions.view("identity")
     return metric.display(metric.evaluate(labels, probs))

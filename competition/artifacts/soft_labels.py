@@ -28,9 +28,9 @@ def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> Predi
         [_teacher_predictions(prepared, run, teacher, fold) for teacher in teachers]
         for teachers in run.teachers.values()
     ]
-    ids = predictions[0][0].ids
-    means = [np.mean([each.at(ids).view(VIEW) for each in runs], axis=0) for runs in predictions]
-    return Predictions(ids, np.mean(means, axis=0))
+    first = predictions[0][0]
+    means = [np.mean([each.at(first.ids).view(VIEW) for each in runs], axis=0) for runs in predictions]
+    return Predictions(first.ids, np.mean(means, axis=0), first.target)
 
 
 def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: ExcludedFolds) -> ViewPredictions:

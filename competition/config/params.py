@@ -41,6 +41,7 @@ class CompetitionParams(Block):
     id_column: str
     label_column: str
     metric: str
+    target: Literal["", "single", "multi", "ordinal", "regression"]
     predicts: Literal["", "label", "probabilities"]
     miniature: Share
 

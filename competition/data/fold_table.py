@@ -9,12 +9,13 @@ from competition.data.prepared import Prepared
 
 
 def fold_table(prepared: Prepared, raw: Path) -> pd.DataFrame:
-    """id, label (class name), fold, group and file of every training row. Rows of one group are in one fold.
+    """id, label, fold, group and file of every training row. Rows of one group are in one fold.
 
+    label: the class name, the list of class names of several labels, or the value of a regression.
     raw: the folder of the raw files, to which `file` is appended.
     """
-    train, names = prepared.part("train"), prepared.competition.classes
-    labels = [names[label] for label in train["label"]]
+    train = prepared.part("train")
+    labels = prepared.competition.written(prepared.targets(train["label"].to_numpy()))
     table = train[["id", "fold", "group"]].assign(label=labels, file=_image_files(train, raw))
     return table[["id", "label", "fold", "group", "file"]]
 

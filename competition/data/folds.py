@@ -8,10 +8,13 @@ import pandas as pd
 
 from competition.config.errors import UserError
 from competition.data.duplicates import merged
+from competition.data.targets import SINGLE, Targets
 
 
-def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
+def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE) -> np.ndarray:
     """Return the fold of each row, (N,) int: 0..folds-1 for training rows, -1 for all others.
+
+    Stratified by class, by `Targets.strata` where targets are not classes.
 
     The result depends on ids, labels, groups and the seed, not on the order of rows or files. A class with fewer groups
     than folds is spread over as many folds as it has groups (see `support`).
@@ -20,7 +23,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
 
     train = np.flatnonzero(index["part"] == "train")
     train = train[np.argsort(index["id"].to_numpy(str)[train], kind="stable")]
-    labels = index["label"].to_numpy()[train]
+    labels = targets.strata(index["label"].to_numpy()[train], folds)
     groups = pd.factorize(index["group"].to_numpy()[train])[0]
     if groups.max(initial=-1) + 1 < folds:
         raise UserError(
@@ -47,11 +50,16 @@ def kept_together(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarra
     return merged(index["group"].to_numpy(), rows, rows[first_row[which]])
 
 
-def support(index: pd.DataFrame, classes: int) -> pd.DataFrame:
-    """Return the number of training rows per class and fold: (C, K), index class, columns fold."""
+def support(index: pd.DataFrame, classes: int, targets: Targets = SINGLE) -> pd.DataFrame:
+    """Return the number of training rows per class and fold: (C, K), index class, columns fold.
+
+    Multi-label: the rows that have the class. A regression has one row, with all rows of the fold.
+    """
     train = index[index["part"] == "train"]
-    table = pd.crosstab(train["label"], train["fold"])
-    return table.reindex(range(classes), fill_value=0).rename_axis(index="class", columns="fold")
+    has_class = targets.class_rows(train["label"].to_numpy(), classes)
+    has_class = np.ones_like(has_class) if targets.kind == "regression" else has_class
+    table = pd.DataFrame(has_class.astype(int), index=train["fold"]).groupby(level=0).sum().T
+    return table.rename_axis(index="class", columns="fold")
 
 
 def share_errors(support: pd.DataFrame) -> np.ndarray:

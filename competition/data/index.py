@@ -29,6 +29,7 @@ Progress = Callable[[int, int], None]
 def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -> tuple[pd.DataFrame, np.ndarray]:
     """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
+    classes: the number of label numbers (Competition.label_count).
     `group` is the row's own number and `fold` is -1; duplicates.group_duplicates and folds.assign replace them. Decoding uses
     threads, because Pillow and hashlib release the GIL. `progress` gets (rows so far, 0): the total is unknown.
     """

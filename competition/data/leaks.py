@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from competition.ensemble.metrics import TargetKind
+
 # (part whose score is affected, part that models are trained on). A val row in train, or a train row in the external data
 # (on which every fold model is trained), makes the local score optimistic; a test row in either, the leaderboard score.
 MEETINGS = (
@@ -25,6 +27,13 @@ class Inflation:
     rows: int  # all test rows
     accuracy: float  # touched / rows: all wrong without the leak, all right with it
     macro_recall: float  # mean over classes of min(1, t_c / n_c); macro-F1 moves about as much
+
+    def sentence(self, kind: TargetKind) -> str:
+        """The leak in one sentence; bounds are stated for classes only."""
+        text = f"{self.touched:,} of {self.rows:,} test images are also labelled images"
+        if kind != "single":
+            return text
+        return f"{text}: worth at most {self.accuracy:.4f} of accuracy and {self.macro_recall:.4f} of macro recall"
 
 
 def find_leaks(index: pd.DataFrame) -> pd.DataFrame:

@@ -1,19 +1,21 @@
 """The result of `make prepare` that later stages read: the competition, its index, and a digest of both."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from competition.artifacts.manifest import digest_of, sha256
-from competition.data.competition import Competition
+from competition.data.competition import Competition, with_metric
 from competition.data.index import load
 from competition.storage import bucket
 
 # What says how predictions are scored and submitted; no fold model depends on it.
 OF_THE_SUBMISSION = (
-    "slug", "metric", "predicts", "id_column", "prediction_columns", "label_values", "notes",
+    "slug", "metric", "predicts", "id_column", "prediction_columns", "label_values", "notes", "list_separator",
+    "allows_empty_lists",
 )  # fmt: skip
 
 
@@ -26,6 +28,10 @@ class Prepared:
     index: pd.DataFrame  # id, label, part, ..., fold: one row per image, train before test
     digest: str  # of the index and the classes: ids, labels, folds, image bytes; not of the metric
     remote_records: str = ""  # gs:// folder of the records, where `make resolve` chose one; "" = beside the index
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        """(N,) label numbers of the index -> (N,) int classes, (N, C) bool label sets or (N,) float64 values."""
+        return self.competition.targets.of(labels)
 
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
@@ -44,12 +50,12 @@ class Prepared:
         return sorted(map(str, (self.folder / "records").glob(f"{prefix}*.tfrec")))
 
 
-def load_prepared(folder: Path, metric: str = "") -> Prepared:
-    """Read a prepared folder.  metric: competition.metric of the parameters; "" = the competition's own."""
+def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepared:
+    """Read a prepared folder.  metric, predicts: of the parameters' block `competition`; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
     return Prepared(
         folder,
-        replace(competition, metric=metric) if metric else competition,
+        with_metric(competition, metric, predicts),
         load(folder / "index.csv"),
         data_digest(folder),
         _remote_records(folder.parent / "resolve.json"),
@@ -58,8 +64,10 @@ def load_prepared(folder: Path, metric: str = "") -> Prepared:
 
 def data_digest(folder: Path) -> str:
     """Return the digest of what fold models depend on: the index, and the competition without its metric and submission."""
-    described = asdict(Competition.load(folder / "competition.json"))
-    of_models = {key: value for key, value in described.items() if key not in OF_THE_SUBMISSION}
+    competition = Competition.load(folder / "competition.json")
+    of_models = {key: value for key, value in competition.stated().items() if key not in OF_THE_SUBMISSION}
+    if competition.targets.kind == "single":  # grades are trained as classes
+        of_models.pop("target", None)
     return sha256(folder / "index.csv") + digest_of(of_models)
 
 

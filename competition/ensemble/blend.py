@@ -6,7 +6,7 @@ so gradient solvers do not leave their starting point, and plain greedy selectio
 (benchmarks/simulation.py). `selection.select_candidate` selects among the methods.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +68,7 @@ def fit_blend(
     # Stacking is defined on log probabilities and the rank blend on ranks, whatever blend.mixing says.
     mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
     parts = to_mixing_space(probs, mixing)
-    if metric.needs_labels and method in SHORTLIST_METHODS:
+    if metric.from_counts is not None and method in SHORTLIST_METHODS:
         weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
         return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), ())
     weights, offsets = BLENDS[method](parts, labels, metric, mixing, settings)
@@ -162,10 +162,25 @@ BLENDS: dict[str, Callable[[np.ndarray, np.ndarray, Metric, str, BlendSettings],
 }
 
 
+def methods_for(metric: Metric, methods: Iterable[str]) -> tuple[str, ...]:
+    """The blend methods that apply to this metric.
+
+    Stacking is a softmax over classes. Means of ranks have neither the unit of a regression nor a probability of 0.5.
+    """
+    excluded = {
+        "single": (),
+        "multi": ("stacking", "rank") if metric.needs_labels else ("stacking",),
+        "regression": ("stacking", "rank"),
+    }[metric.target]
+    return tuple(method for method in methods if method not in excluded)
+
+
 def half_samples(labels: np.ndarray, bags: int, seed: int) -> list[np.ndarray]:
     """`bags` arrays of row numbers, each with half of every class; bags 2j and 2j+1 are complementary."""
     rng = np.random.default_rng(seed)
     halves: list[np.ndarray] = []
+    if labels.ndim == 2:  # multi-label: each set of labels is halved
+        labels = np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
     while len(halves) < bags:
         shuffled = rng.permutation(len(labels))
         by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]

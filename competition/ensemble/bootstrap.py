@@ -5,6 +5,7 @@ are and the variance has no bias, where the plain bootstrap's is too small by (n
 of other classes (`rare_classes`). For a metric of labels, rows with equal label and prediction are interchangeable, so their
 counts are drawn: the same distribution, a thousand resamples in a few milliseconds.
 An output is (N,) int labels for a metric of labels, (N, C) probabilities otherwise.
+Rows of multi-label and regression competitions have no classes: they form one stratum, n - 1 of n rows are drawn.
 """
 
 import math
@@ -16,7 +17,7 @@ from time import perf_counter
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.metrics import Metric, label_counts_of_samples
+from competition.ensemble.metrics import Metric, TargetKind, default_labels, label_counts_of_samples
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
@@ -40,7 +41,9 @@ def score_with_error(
     """Score and its standard error, which is at least what one wrong row would change and so never 0."""
     value = metric.evaluate(labels, output, classes)
     spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
-    if not metric.needs_labels and spread > 1e-12:  # continuous in every row: only a spread of 0 needs the limit
+    if metric.target == "regression" or (
+        not metric.needs_labels and spread > 1e-12
+    ):  # continuous in every row: only a spread of 0 needs the limit
         return Score(value, spread)
     return Score(value, max(spread, one_wrong_row(labels, output, metric, classes)))
 
@@ -58,15 +61,29 @@ def paired(
     first, second = resampled(labels, [before, after], metric, classes, resamples, seed)
     value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)
     error, p = float((second - first).std()), 0.0
-    old, new = predicted_labels(before), predicted_labels(after)
-    was_right, is_right = old == labels, new == labels
-    masks = (old != new, ~was_right & is_right, was_right & ~is_right)
+    masks = _changes(labels, before, after, metric)
     changed, corrected, corrupted = (int(np.count_nonzero(mask)) for mask in masks)
     if metric.needs_labels:
         p, spread = swap_test(labels, before, after, metric, classes, seed)
         error = max(error, spread / math.sqrt(max(changed, 1)))  # at least the effect of one changed row
     width = NORMAL_95 * error
     return Difference(value, error, value - width, value + width, changed, corrected, corrupted, swap_p=p)
+
+
+def _changes(
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, metric: Metric
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(N,) bool three times: rows whose labels changed, became right, became wrong. No row of a regression is right.
+
+    A row of a multi-label competition is right if all its labels are.
+    """
+    if metric.target == "regression":
+        return (before != after).any(1), np.zeros(len(labels), bool), np.zeros(len(labels), bool)
+    old, new = (predicted_labels(output, metric.target) for output in (before, after))
+    different, was_right, is_right = old != new, old == labels, new == labels
+    if metric.target == "multi":
+        different, was_right, is_right = different.any(1), was_right.all(1), is_right.all(1)
+    return different, ~was_right & is_right, was_right & ~is_right
 
 
 def resampled(
@@ -88,6 +105,8 @@ def resampled(
         if len(output) != len(labels):
             raise UserError(f"expected one prediction per label, found {len(output)} for {len(labels)}")
     resamples = min(resamples, affordable_resamples(metric, outputs[0]))
+    if metric.target != "single":
+        return _resampled_rows(labels, outputs, metric, resamples, seed, rows, replace)
     rng, sizes = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
     if rows is None:
         labels, outputs = with_borrowed_rows(labels, outputs)
@@ -128,10 +147,35 @@ def slow_metric_warning(metric: Metric, labels: np.ndarray, output: np.ndarray) 
 
 def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
     """(R,) scores of R resamples.  labels, output: of U kinds of rows.  counts: (R, U)."""
-    if metric.needs_labels:
+    if metric.from_counts is not None:
         return metric.evaluate_counts(label_counts_of_samples(labels, output, counts, classes))
-    assert metric.from_probs is not None
-    return metric.from_probs(labels, output, counts)
+    return metric.evaluate_weighted(labels, output, counts)
+
+
+def _resampled_rows(
+    labels: np.ndarray,
+    outputs: Sequence[np.ndarray],
+    metric: Metric,
+    resamples: int,
+    seed: int,
+    rows: int | None,
+    replace: bool,
+) -> list[np.ndarray]:
+    """`resampled` without strata, for targets that are not classes."""
+    rng, count = np.random.default_rng(seed), len(labels)
+    drawn = max(count - 1, 1) if rows is None else rows
+    factor = count / drawn if rows is None else 1.0
+    at_once, pieces = max(1, CELLS_AT_ONCE // count), []
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        if rows is not None and not replace:
+            weights = rng.multivariate_hypergeometric(np.ones(count, np.int64), rows, size=size, method="marginals")
+        else:
+            # As a multinomial of equal chances, in a seventh of its time.
+            numbers = rng.integers(0, count, (size, drawn)) + count * np.arange(size)[:, None]
+            weights = np.bincount(numbers.ravel(), minlength=size * count).reshape(size, count)
+        pieces.append([metric.evaluate_weighted(labels, output, weights * factor) for output in outputs])
+    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
 def _draw(
@@ -160,6 +204,9 @@ def _draw(
     return np.concatenate(parts, axis=1)
 
 
-def predicted_labels(output: np.ndarray) -> np.ndarray:
-    """(N,) labels of an output: itself, or the most probable class of (N, C) probabilities."""
-    return output if output.ndim == 1 else output.argmax(1)
+def predicted_labels(output: np.ndarray, target: TargetKind = "single") -> np.ndarray:
+    """Labels of an output: itself, or those of (N, C) probabilities by the default rule.
+
+    Returns (N,) int, or (N, C) bool for a multi-label competition.
+    """
+    return output if output.ndim == 1 or output.dtype == bool else default_labels(output, target)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from competition.ensemble.mixing import FLOOR
+from competition.ensemble.mixing import FLOOR, from_log_odds, log_odds
+from competition.ensemble.target_metrics import label_log_likelihoods
 
 CALIBRATIONS = ("none", "temperature")  # the simplest first
 COLDEST, HOTTEST = 0.1, 10.0
@@ -27,10 +28,15 @@ def temperature_at(step: int) -> float:
     return float(STEP_RATIO**step)
 
 
-def apply_temperature(probs: np.ndarray, temperature: float) -> np.ndarray:
-    """(..., C) -> (..., C) float32. Temperature 1 returns the probabilities unchanged."""
+def apply_temperature(probs: np.ndarray, temperature: float, independent: bool = False) -> np.ndarray:
+    """(..., C) -> (..., C) float32. Temperature 1 returns the probabilities unchanged.
+
+    independent: each probability stands for itself (multi-label): p^(1/T) / (p^(1/T) + (1 - p)^(1/T)).
+    """
     if temperature == 1.0:
         return np.asarray(probs, np.float32)
+    if independent:
+        return from_log_odds(log_odds(probs) / np.float32(temperature))
     # FLOOR is below every other probability, so classes of probability 0 stay last.
     logs = floored_logs(probs)
     logs /= np.float32(temperature)
@@ -66,8 +72,17 @@ def best_step(losses: Losses) -> int:
     return best
 
 
+def label_losses(probs: np.ndarray, labels: np.ndarray, steps: Sequence[int]) -> np.ndarray:
+    """(S, N) binary cross-entropy of each row, the mean over its classes, at each grid step.  labels: (N, C) bool."""
+    odds = log_odds(probs)
+    calibrated = (from_log_odds(odds / np.float32(temperature_at(step))) for step in steps)
+    return np.array([-label_log_likelihoods(labels, one).mean(1) for one in calibrated])
+
+
 def fit_temperature(probs: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature of least log loss, from the grid.  probs: (N, C).  labels: (N,) int."""
+    """The temperature of least log loss, from the grid.  probs: (N, C).  labels: (N,) int, or (N, C) bool."""
+    if labels.ndim == 2:
+        return temperature_at(best_step(lambda steps: label_losses(probs, labels, steps).mean(1)))
     logs = floored_logs(probs)
     true_logs = logs[np.arange(len(labels)), labels].astype(np.float64)
 

@@ -18,6 +18,7 @@ from competition.config.errors import UserError
 from competition.ensemble.blend import Blend, BlendSettings
 from competition.ensemble.calibration import apply_temperature
 from competition.ensemble.decision import Decision, DecisionSettings
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.outputs import chunks, mix_views
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
@@ -80,7 +81,14 @@ class Chain:
                 fields["view_mixing"],
                 fields["temperatures"],
                 Blend(blend["method"], blend["mixing"], blend["weights"], tuple(blend["offsets"])),
-                Decision(decision["rule"], tuple(decision["offsets"]), tuple(decision["thresholds"]), decision["tau"]),
+                Decision(
+                    decision["rule"],
+                    tuple(decision["offsets"]),
+                    tuple(decision["thresholds"]),
+                    decision["tau"],
+                    decision.get("independent", False),
+                    decision.get("at_least_one", False),
+                ),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is not a valid chain ({error!r}); create it again with `make blend`") from error
@@ -116,7 +124,7 @@ class ChainMembers(Mapping[str, np.ndarray]):
 
 
 def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (n, C) float32 probabilities and (n,) int labels.
+    """Return (n, C) float32 probabilities and (n,) int labels ((n, C) bool of a multi-label competition).
 
     rows: row numbers; None = all rows, in the order of the ids.  Zero-weight members may be missing.
     """
@@ -163,7 +171,7 @@ def member_probs(
 ) -> np.ndarray:
     """(n, C) float32: one member after its policy and temperature, as it enters the blend.  rows: None = all."""
     mixed = mix_views(predictions, chain.policies[member], chain.view_mixing, rows)
-    return apply_temperature(mixed, chain.temperatures[member])
+    return apply_temperature(mixed, chain.temperatures[member], metric_named(chain.metric).target == "multi")
 
 
 def check_aligned(members: MemberViews) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,9 @@ class Comparison:
     """Difference of two results, and the rows whose label changed."""
 
     difference: Difference
-    changed: tuple[tuple[str, int, int], ...]  # id, label before, label after
+    changed: tuple[
+        tuple[str, Any, Any], ...
+    ]  # id, label before, label after: numbers, or (C,) bool; none of a regression
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class SeedNoise:
     scores: tuple[float, ...]
     mean: float
     spread: float  # standard deviation over seeds (n - 1)
-    changed: float  # mean share of rows with different labels, over pairs of seeds
+    changed: float  # mean share of rows (multi-label: of labels) that differ, over pairs of seeds
 
 
 def compare(
@@ -41,11 +44,16 @@ def compare(
 ) -> Comparison:
     """before, after: cross-fitted outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
     difference = paired(labels, before, after, metric, classes, resamples, seed)
-    return Comparison(difference, changed_rows(ids, predicted_labels(before), predicted_labels(after)))
+    if metric.target == "regression":
+        return Comparison(difference, ())
+    old, new = (predicted_labels(output, metric.target) for output in (before, after))
+    return Comparison(difference, changed_rows(ids, old, new))
 
 
-def changed_rows(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[tuple[str, int, int], ...]:
+def changed_rows(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[tuple[str, Any, Any], ...]:
     """(id, label before, label after) of every row that differs; also works for test rows."""
+    if before.ndim == 2:
+        return tuple((str(ids[n]), before[n], after[n]) for n in np.flatnonzero((before != after).any(1)))
     return tuple((str(ids[n]), int(before[n]), int(after[n])) for n in np.flatnonzero(before != after))
 
 
@@ -54,7 +62,9 @@ def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric
     if len(outputs) < 2:
         raise UserError(f"a spread over seeds needs two seeds or more, found {len(outputs)}")
     scores = [metric.evaluate(labels, output, classes) for output in outputs]
-    predicted = [predicted_labels(output) for output in outputs]
+    predicted = [
+        output if metric.target == "regression" else predicted_labels(output, metric.target) for output in outputs
+    ]
     pairs = [(a != b).mean() for n, a in enumerate(predicted) for b in predicted[n + 1 :]]
     return SeedNoise(
         tuple(map(float, scores)), float(np.mean(scores)), float(np.std(scores, ddof=1)), float(np.mean(pairs))

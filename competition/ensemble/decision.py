@@ -3,6 +3,9 @@
 argmax is optimal for accuracy. Macro-F1 weights rare classes as much as common ones, so predicting them more often
 raises it. Prior correction has one parameter (argmax of p / prior^tau; Menon et al., "Long-tail learning via logit
 adjustment", ICLR 2021) and keeps nearly all of its gain on fresh rows. One offset per class does not, unless it is shrunk.
+
+In a multi-label competition the rules are "half", every label of probability 0.5 or more, and "thresholds", one per class
+(`label_thresholds`). A regression has no decision rule ("none").
 """
 
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
 from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import FLOOR
 from competition.ensemble.shortlist import Shortlist, label_counts
@@ -25,19 +29,27 @@ class DecisionSettings:
     rules: tuple[str, ...]  # candidates, the simplest first; see selection.select_candidate
     passes: int  # per_class: rounds over all classes
     shrink_rows: float  # per_class: a class of this many rows keeps half of its fitted offset
+    at_least_one: bool = False  # multi-label: every row gets a label (the submission has no empty lists)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """argmax(log p + offsets); with thresholds, the number of thresholds not above the expected class number."""
+    """argmax(log p + offsets); with thresholds, the number of thresholds not above the expected class number.
+
+    Multi-label (independent): every label whose probability reaches its threshold, 0.5 without thresholds.
+    """
 
     rule: str
     offsets: tuple[float, ...]  # (C,) or () = none
     thresholds: tuple[float, ...]  # (C-1,) increasing, or () = none
     tau: float  # prior: the exponent, else 0
+    independent: bool = False
+    at_least_one: bool = False  # multi-label: a row without a label gets the one that comes closest
 
     def labels(self, probs: np.ndarray) -> np.ndarray:
-        """(N, C) -> (N,) int64."""
+        """(N, C) -> (N,) int64, or (N, C) bool if `independent`."""
+        if self.independent:
+            return label_sets(probs, np.array(self.thresholds) if self.thresholds else 0.5, self.at_least_one)
         if self.thresholds:
             return np.searchsorted(np.array(self.thresholds), expected_class(probs), side="right")
         if self.offsets:
@@ -52,6 +64,10 @@ def fit_decision(
     rule: str, probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings
 ) -> Decision:
     """Fit a decision rule.  probs: (N, C).  labels: (N,) int.  Always argmax for a metric of probabilities."""
+    if metric.target == "regression":
+        return Decision("none", (), (), 0.0)
+    if metric.target == "multi":
+        return _of_label_sets(rule, probs, labels, metric, settings)
     if rule not in RULES:
         raise UserError(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
     if not metric.needs_labels or rule == "argmax":
@@ -63,13 +79,29 @@ def fit_decision(
     return _thresholds(probs, labels, metric, settings.passes)
 
 
+def _of_label_sets(
+    rule: str, probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings
+) -> Decision:
+    """The rule of a multi-label competition.  labels: (N, C) bool."""
+    thresholds: tuple[float, ...] = ()
+    if rule == "thresholds" and metric.needs_labels:
+        fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
+        thresholds = tuple(fitted.tolist())
+    return Decision("thresholds" if thresholds else "half", (), thresholds, 0.0, True, settings.at_least_one)
+
+
 RULES = ("argmax", "prior", "per_class", "thresholds")
 
 
 def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
-    """The rules that apply to this metric: only argmax for probabilities, thresholds only for ordered classes (kappa)."""
-    if not metric.needs_labels:
-        return ("argmax",)
+    """The rules that apply to this metric: only argmax for probabilities, thresholds only for ordered classes (kappa).
+
+    Multi-label: "half", and "thresholds" if it is among the rules. Regression: "none".
+    """
+    if metric.target == "multi" and metric.needs_labels and "thresholds" in rules:
+        return (metric.default_rule, "thresholds")
+    if not metric.needs_labels or metric.target == "multi":
+        return (metric.default_rule,)
     applicable = tuple(rule for rule in rules if rule != "thresholds" or metric.name == "quadratic_kappa")
     if not applicable:
         raise UserError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.ensemble.blend import Blend
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import Metric, default_labels
 
 
 @dataclass(frozen=True)
@@ -14,21 +14,28 @@ class Diversity:
     """All arrays are in the order of `names`."""
 
     names: tuple[str, ...]
-    agreement: np.ndarray  # (M, M) share of rows with the same most probable class
+    agreement: np.ndarray  # (M, M) share of rows with the same most probable class (multi-label: share of equal labels;
+    # regression: correlation of the values)
     error_correlation: np.ndarray  # (M, M) Pearson correlation of the errors; nan for a member that is never wrong
     score: np.ndarray  # (M,) of the member alone
     worth: np.ndarray  # (M,) score of the blend minus its score without the member, the other weights rescaled
 
 
 def diversity(members: Mapping[str, np.ndarray], labels: np.ndarray, blend: Blend, metric: Metric) -> Diversity:
-    """members: name -> (N, C), as they enter the blend.  labels: (N,) int."""
+    """members: name -> (N, C), as they enter the blend.  labels: (N,) int, or as the metric's target says."""
     names = tuple(sorted(members))
-    predicted = np.stack([members[name].argmax(1) for name in names])
+    if metric.target == "regression":
+        predicted = np.stack([members[name][:, 0].astype(np.float64) for name in names])
+        agreement, errors = _correlation(predicted), predicted - labels
+    else:  # of a multi-label competition, every cell of (N, C) counts as a row
+        predicted = np.stack([default_labels(members[name], metric.target).ravel() for name in names])
+        agreement = np.array([[(a == b).mean() for b in predicted] for a in predicted])
+        errors = (predicted != labels.ravel()).astype(np.float64)
     blend_score = metric.evaluate(labels, blend.mix(members))
     return Diversity(
         names,
-        np.array([[(a == b).mean() for b in predicted] for a in predicted]),
-        _correlation((predicted != labels).astype(np.float64)),
+        agreement,
+        _correlation(errors),
         np.array([metric.evaluate(labels, members[name]) for name in names]),
         np.array([blend_score - _score_without(name, members, labels, blend, metric, blend_score) for name in names]),
     )
@@ -48,9 +55,9 @@ def _score_without(
     return metric.evaluate(labels, reduced.mix(members))
 
 
-def _correlation(wrong: np.ndarray) -> np.ndarray:
-    """wrong: (M, N).  Returns (M, M)."""
-    centred = wrong - wrong.mean(1, keepdims=True)
+def _correlation(values: np.ndarray) -> np.ndarray:
+    """values: (M, N).  Returns (M, M)."""
+    centred = values - values.mean(1, keepdims=True)
     spread = np.sqrt((centred**2).sum(1))
     scale = np.where(spread > 0, spread, np.nan)
     return centred @ centred.T / np.outer(scale, scale)

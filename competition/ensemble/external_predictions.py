@@ -2,7 +2,7 @@
 
 A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,) and `probs`
 (N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or in that of
-the array `classes` (C,).
+the array `classes` (C,). Multi-label: each probability from 0 to 1. Regression: one column of numbers.
 Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
 (K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (`external_check`).
 """
@@ -16,7 +16,8 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
-from competition.ensemble.predictions import Predictions, ViewPredictions, mean_over_folds
+from competition.ensemble.metrics import TargetKind
+from competition.ensemble.predictions import Predictions, ViewPredictions, mean_over_folds, stored_as
 
 GIVEN = "given"  # name of the single view of predictions without views
 
@@ -40,25 +41,30 @@ def load_external(
     declared_digest: str,
     labels: np.ndarray,
     own: Sequence[Confidence] = (),
+    target: TargetKind = "single",
 ) -> ExternalPredictions:
     """Load and check external predictions, and sort them by our ids.
 
     test: one file, or one per fold model.  labels: (N,) int of the training rows.
     folds_digest: sha256 of our folds.  declared_digest: sha256 of the folds the member was trained with; "" = unknown.
     own: confidence of the members trained here.
+    target: what the competition predicts. The leak check compares confidences, so it is only made for classes.
     """
     test_files = [test] if isinstance(test, Path) else list(test)
-    oof_parts = _read(oof, classes, train_ids)
+    oof_parts = _read(oof, classes, train_ids, target)
     if len(oof_parts) > 1:
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
     if not len(test_ids):  # cross-validation only, where the leak check, which compares with test rows, is not possible
-        empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0])
+        empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0], target)
         return ExternalPredictions(oof_parts[0], empty, tuple(_fold_notes(folds_digest, declared_digest)))
-    by_fold = [part for file in test_files for part in _read(file, classes, test_ids)]
+    by_fold = [part for file in test_files for part in _read(file, classes, test_ids, target)]
     for part in by_fold:
         if part.views != oof_parts[0].views:
             raise UserError(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
     mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
+    if target != "single":
+        unchecked = "whether its models were trained on the rows they predict is only checked for single labels"
+        return ExternalPredictions(oof_parts[0], mean, (*_fold_notes(folds_digest, declared_digest), unchecked))
     member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
     notes = [*_fold_notes(folds_digest, declared_digest), *leak_notes(oof_parts[0], labels, member, own)]
     return ExternalPredictions(oof_parts[0], mean, tuple(notes))
@@ -77,26 +83,26 @@ def _fold_notes(ours: str, declared: str) -> list[str]:
     return []
 
 
-def _read(path: Path, classes: Sequence[str], ids: np.ndarray) -> list[ViewPredictions]:
+def _read(path: Path, classes: Sequence[str], ids: np.ndarray, target: TargetKind) -> list[ViewPredictions]:
     """The rows of `ids`, in their order: one table, or one per fold model. Every UserError names the file."""
     if not path.exists():
         raise UserError(f"{path} does not exist; expected external predictions (.csv or .npz)")
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
     try:
-        tables = [_read_csv(path, classes)] if path.suffix == ".csv" else _read_npz(path, classes)
+        tables = [_read_csv(path, classes, target)] if path.suffix == ".csv" else _read_npz(path, classes, target)
         return [table.at(ids) for table in tables]
     except UserError as user_error:
         text = str(user_error)
         raise UserError(text if text.startswith(str(path)) else f"{path}: {text}") from user_error
 
 
-def _read_csv(path: Path, classes: Sequence[str]) -> ViewPredictions:
-    table = Predictions.load_csv(path, classes)
-    return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None].astype(np.float16))
+def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> ViewPredictions:
+    table = Predictions.load_csv(path, classes, target)
+    return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None].astype(stored_as(target)), target)
 
 
-def _read_npz(path: Path, classes: Sequence[str]) -> list[ViewPredictions]:
+def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -116,7 +122,8 @@ def _read_npz(path: Path, classes: Sequence[str]) -> list[ViewPredictions]:
     if "classes" in arrays:
         probs = probs[..., _columns(path, arrays["classes"], classes)]
     views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (GIVEN,)
-    return [ViewPredictions(arrays["ids"].astype(str), views, part.astype(np.float16)) for part in probs]
+    ids, dtype = arrays["ids"].astype(str), stored_as(target)
+    return [ViewPredictions(ids, views, part.astype(dtype), target) for part in probs]
 
 
 def _columns(path: Path, file_classes: np.ndarray, classes: Sequence[str]) -> list[int]:

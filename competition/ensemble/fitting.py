@@ -36,7 +36,7 @@ class Candidate:
     """A chain fitted on some rows, and its decided labels of the held-out rows."""
 
     chain: Chain
-    decided: np.ndarray  # (n,) int; empty for a metric of probabilities
+    decided: np.ndarray  # (n,) int or (n, C) bool; empty for a metric of probabilities
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Fitter:
         settings: ChainSettings,
         seconds: ViewSeconds | None = None,
     ) -> None:
-        """labels: (N,) int.  blocks: (N,) int; a fit excludes at most two of them."""
+        """labels: (N,) int, or as the metric's target says.  blocks: (N,) int; a fit excludes at most two of them."""
         check_aligned(members)
         self.members = {name: members[name] for name in sorted(members)}
         self.labels, self.blocks, self.settings, self.seconds = labels, blocks, settings, seconds
@@ -101,7 +101,12 @@ class Fitter:
         """Return True if this candidate can be fitted on a shortlist."""
         _, method, rule = key
         by_rows = "rank" not in (self.settings.policy.mixing, self.settings.blend.mixing)
-        return self.metric.needs_labels and by_rows and method in SHORTLIST_METHODS and rule in ("argmax", "prior")
+        return (
+            self.metric.from_counts is not None
+            and by_rows
+            and method in SHORTLIST_METHODS
+            and rule in ("argmax", "prior")
+        )
 
     def _chain(self, members: _Members, steps: Mapping[str, int], blend: Blend, decision: Decision) -> Chain:
         policies = {name: one.policy for name, one in members.outputs.items()}
@@ -177,7 +182,7 @@ class Fitter:
             steps = members.steps_for(calibration)
             # Ranks are computed among these rows only, without the held-out rows, as they are for test rows.
             probs = {
-                name: apply_temperature(one.probs(rows), temperature_at(steps[name]))
+                name: apply_temperature(one.probs(rows), temperature_at(steps[name]), self.metric.target == "multi")
                 for name, one in members.outputs.items()
             }
             for method in dict.fromkeys(m for c, m, _ in keys if c == calibration):

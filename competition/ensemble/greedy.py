@@ -30,14 +30,15 @@ def greedy_picks(
 
     parts: (M, N, C) float32 in the space of `mixing` (`to_mixing_space`).  labels: (N,) int.
     rows: (n,) int, the row numbers to fit on; None = all.  allowed: limits the picks, for example by cost.
-    Ties go to the member with the highest likelihood of the true classes, then to the earliest, so the result does not
-    depend on a seed.
+    Ties go to the member with the highest likelihood of the true classes (if targets are classes), then to the earliest,
+    so the result does not depend on a seed.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    if metric.needs_labels:  # `to_probabilities` keeps each row's argmax, so the sums suffice
+    if metric.from_counts is not None:  # `to_probabilities` keeps each row's argmax, so the sums suffice
         return shortlist_picks(shortlist_of(parts, labels, mixing).take(rows), metric, rounds, allowed)
     trial_scores = _trial_scores(parts, labels, metric, rows, mixing)
-    true_values = parts[:, rows, labels[rows]]  # (M, n)
+    # (M, n)
+    true_values = parts[:, rows, labels[rows]] if metric.target == "single" else np.zeros((len(parts), len(rows)))
     total = np.zeros((len(rows), parts.shape[2]), np.float32)
 
     def add_member(pick: int) -> None:

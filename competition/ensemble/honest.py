@@ -15,15 +15,18 @@ import numpy as np
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey, Chain, ChainSettings, MemberViews, ViewSeconds
 from competition.ensemble.compare import seed_noise_of_difference
+from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
 from competition.ensemble.selection import HonestSettings
 from competition.ensemble.significance import Difference
 
-__all__ = ["BASELINES", "HonestResult", "HonestSettings", "fit_and_score_chain"]
+__all__ = ["HonestResult", "HonestSettings", "baselines", "fit_and_score_chain"]
 
-EQUAL_WEIGHTS: CandidateKey = ("none", "equal", "argmax")  # calibration, blend method, decision rule
-BEST_MEMBER: CandidateKey = ("none", "best", "argmax")
-BASELINES = (EQUAL_WEIGHTS, BEST_MEMBER)
+
+def baselines(metric: Metric) -> tuple[CandidateKey, CandidateKey]:
+    """Equal weights, and the best member, both with the default decision rule: what a blend is compared with."""
+    # calibration, blend method, decision rule
+    return ("none", "equal", metric.default_rule), ("none", "best", metric.default_rule)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class HonestResult:
     chain: Chain
     chosen_on: float  # score on the rows that the chain was fitted on; optimistic
     honest: Score  # cross-fitted
-    equal: Score  # of equal weights with argmax, cross-fitted
+    equal: Score  # of equal weights with the default rule (argmax), cross-fitted
     over_equal: Difference  # against equal weights with argmax, both cross-fitted
     over_best: Difference  # against the member that was best on the other blocks, with argmax, both cross-fitted
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
@@ -56,18 +59,19 @@ def fit_and_score_chain(
 ) -> HonestResult:
     """Fit the chain on all rows and score it by nested cross-fitting.
 
-    members: aligned (`chain.align`).  labels: (N,) int.  folds: (N,) int, 0..K-1.
+    members: aligned (`chain.align`).  labels: (N,) int (or as the metric's target says).  folds: (N,) int, 0..K-1.
     seconds: inference time per view; only used if settings.policy.seconds_limit is set.
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     tuned_folds: folds whose held-out rows chose hyperparameters; used for fitting, excluded from scores.
     """
+    equal_weights, best_member = baselines(metric_named(settings.metric))
     nested = NestedCrossFit(
         members,
         labels,
         folds,
         settings,
         honest,
-        baselines=BASELINES,
+        baselines=(equal_weights, best_member),
         seconds=seconds,
         progress=progress,
         tuned_folds=tuned_folds,
@@ -81,14 +85,14 @@ def fit_and_score_chain(
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
         return replace(nested.difference(baseline_output, output), seeds=seeds)
 
-    equal_output, best_output = nested.output(EQUAL_WEIGHTS), nested.output(BEST_MEMBER)
+    equal_output, best_output = nested.output(equal_weights), nested.output(best_member)
     return HonestResult(
         chain=chain,
         chosen_on=nested.score_on_fitted_rows(chain),
         honest=nested.score(output),
         equal=nested.score(equal_output),
-        over_equal=gain_over(EQUAL_WEIGHTS, equal_output),
-        over_best=gain_over(BEST_MEMBER, best_output),
+        over_equal=gain_over(equal_weights, equal_output),
+        over_best=gain_over(best_member, best_output),
         view_effects={member: nested.view_effect(member) for member in members},
         cross_fitted=cross_fitted,
         scored=nested.scored,

@@ -7,12 +7,19 @@ one definition serves the plain score, the bootstrap and the greedy search, whic
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
+from competition.ensemble import target_metrics
+from competition.ensemble.curves import auc
 from competition.ensemble.user_metric import Function, score_rows
+
+# What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
+TargetKind = Literal["single", "multi", "regression"]
+DEFAULT_RULES = {"single": "argmax", "multi": "half", "regression": "none"}  # of a chain without a fitted decision rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,43 +44,53 @@ class LabelCounts:
 class Metric:
     """A metric. Scores are greater-is-better; `display` converts a score to the metric's usual sign.
 
-    Exactly one of the two functions is set: `from_counts` for metrics of labels, `from_probs` for metrics of
-    probabilities.
+    Exactly one of the three functions is set: `from_counts` for metrics of labels, `from_probs` for metrics of
+    probabilities (or of the values of a regression), `from_decisions` for metrics of the (N, C) bool decisions of a
+    multi-label competition. `target` says what the labels are: (N,) int, (N, C) bool or (N,) float.
     """
 
     name: str
     sign: int  # -1 if the usual number is smaller-is-better (log_loss)
     from_counts: Callable[[LabelCounts], np.ndarray] | None
     from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None
+    target: TargetKind = "single"
+    from_decisions: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None = None
     best: float | None = 1.0  # best possible score in the usual sign; None = unknown
     by_rows: bool = False  # the user's own: each resample costs a call on a table of rows
 
     @property
     def needs_labels(self) -> bool:
-        """True for a metric of labels, False for a metric of probabilities."""
-        return self.from_counts is not None
+        """True for a metric of labels (or multi-label decisions), False for a metric of probabilities."""
+        return self.from_probs is None
+
+    @property
+    def default_rule(self) -> str:
+        """The decision rule without parameters: argmax; half: labels of probability 0.5 or more; none: no decision."""
+        return DEFAULT_RULES[self.target]
 
     def output_of(self, probs: np.ndarray, predicted: np.ndarray | None = None) -> np.ndarray:
-        """The output that this metric scores: (N,) labels, or the (N, C) probabilities themselves.
+        """The output that this metric scores: (N,) labels, (N, C) decisions, or the (N, C) probabilities themselves.
 
-        predicted: (N,) int labels of a decision rule; None = the most probable class.
+        predicted: labels of a decision rule; None = the most probable class, or the labels of probability 0.5 or more.
         """
         if not self.needs_labels:
             return probs
-        return probs.argmax(1) if predicted is None else predicted
+        return default_labels(probs, self.target) if predicted is None else predicted
+
+    def undecided(self, rows: int, classes: int) -> np.ndarray:
+        """Zeros of the shape and type of a decision rule's labels: (N,) int64, or (N, C) bool."""
+        return np.zeros((rows, classes), bool) if self.target == "multi" else np.zeros(rows, np.int64)
 
     def evaluate(self, labels: np.ndarray, output: np.ndarray, classes: int | None = None) -> float:
         """Score an output; greater is better.
 
-        labels: (N,) int in 0..classes-1.  output: (N,) int labels or (N, C) probabilities; a metric of labels takes the
-        most probable class of probabilities.  classes: C, required for labels.
+        labels: (N,) int in 0..classes-1, or as `target` says.  output: (N,) int labels or (N, C) probabilities; a metric
+        of labels takes the most probable class of probabilities.  classes: C, required for labels.
         """
-        if self.from_probs is not None:
+        if self.from_counts is None:
             if output.ndim != 2 and self.by_rows and classes:
                 output = np.eye(classes)[output]  # labels as certain probabilities
-            if output.ndim != 2:
-                raise UserError(f"{self.name} is a metric of probabilities, not of labels")
-            return float(self.from_probs(labels, output, None))
+            return float(self.evaluate_weighted(labels, output, None))
         classes = output.shape[1] if output.ndim == 2 else classes
         if classes is None:
             raise ValueError("expected the number of classes with labels")
@@ -86,9 +103,22 @@ class Metric:
             raise UserError(f"{self.name} is a metric of probabilities, not of labels")
         return self.from_counts(counts)
 
+    def evaluate_weighted(self, labels: np.ndarray, output: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """(R,) scores of R sets of row weights (R, N), or one score without weights; not for metrics from counts."""
+        if self.from_decisions is not None:
+            return self.from_decisions(labels, self.output_of(output) if output.dtype != bool else output, weights)
+        if self.from_probs is None or output.ndim != 2:
+            raise UserError(f"{self.name} is a metric of probabilities, not of labels")
+        return self.from_probs(labels, output, weights)
+
     def display(self, score: float) -> float:
         """Convert a greater-is-better score to the metric's usual sign."""
         return self.sign * score
+
+
+def default_labels(probs: np.ndarray, target: TargetKind) -> np.ndarray:
+    """Labels without a fitted decision rule: (N,) int, the most probable class, or (N, C) bool, probability >= 0.5."""
+    return probs >= 0.5 if target == "multi" else probs.argmax(1)
 
 
 def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
@@ -211,21 +241,10 @@ def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray 
     if not columns:
         raise UserError(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
     with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
-        aucs = np.array([_auc(labels == c, probs[:, c], resample_weights) for c in columns])  # (columns, R)
+        aucs = np.array([auc(labels == c, probs[:, c], resample_weights) for c in columns])  # (columns, R)
     defined = np.isfinite(aucs)
     mean = np.where(defined, aucs, 0).sum(0) / np.maximum(defined.sum(0), 1)
     return np.asarray(mean[0]) if weights is None else mean
-
-
-def _auc(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Share of (positive, negative) pairs that the scores order correctly.  weights: (R, N).  Returns (R,)."""
-    order = np.argsort(scores, kind="stable")
-    weights, positive, scores = weights[:, order], positive[order], scores[order]
-    starts = np.flatnonzero(np.r_[True, scores[1:] != scores[:-1]])  # one group per distinct score
-    positives = np.add.reduceat(weights * positive, starts, axis=1, dtype=np.float64)
-    negatives = np.add.reduceat(weights * ~positive, starts, axis=1, dtype=np.float64)
-    negatives_below = negatives.cumsum(1) - negatives
-    return (positives * (negatives_below + 0.5 * negatives)).sum(1) / (positives.sum(1) * negatives.sum(1))
 
 
 METRICS: dict[str, Metric] = {
@@ -236,6 +255,19 @@ METRICS: dict[str, Metric] = {
     "log_loss": Metric("log_loss", -1, None, _log_loss, best=0.0),
     "mean_column_auc": Metric("mean_column_auc", 1, None, _mean_column_auc),
     "top_5": Metric("top_5", 1, None, _top_5),
+    "multilabel_macro_f1": Metric(
+        "multilabel_macro_f1", 1, None, None, "multi", from_decisions=target_metrics.multilabel_macro_f1
+    ),
+    "samples_f1": Metric("samples_f1", 1, None, None, "multi", from_decisions=target_metrics.samples_f1),
+    "mean_average_precision": Metric("mean_average_precision", 1, None, target_metrics.mean_average_precision, "multi"),
+    "multilabel_mean_column_auc": Metric(
+        "multilabel_mean_column_auc", 1, None, target_metrics.multilabel_mean_column_auc, "multi"
+    ),
+    "multilabel_log_loss": Metric(
+        "multilabel_log_loss", -1, None, target_metrics.multilabel_log_loss, "multi", best=0.0
+    ),
+    "rmse": Metric("rmse", -1, None, target_metrics.negative_rmse, "regression", best=0.0),
+    "mae": Metric("mae", -1, None, target_metrics.negative_mae, "regression", best=0.0),
 }
 
 

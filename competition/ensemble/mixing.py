@@ -1,6 +1,9 @@
 """Weighted means of members or views: arithmetic ("mean"), geometric, or of ranks.
 
 probs (M, N, C) -> to_mixing_space -> (M, N, C) -> weighted_sum -> (N, C) -> to_probabilities -> (N, C)
+
+Columns that are independent of each other, the labels of a multi-label competition or the value of a regression, have
+no common sum: their arithmetic mean is "average", and "log_odds" is what "geometric" is for classes.
 """
 
 import numpy as np
@@ -13,8 +16,10 @@ FLOOR = 1e-7  # the smallest probability whose logarithm is taken; float16 round
 
 def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
     """Convert (..., N, C) probabilities to float32 values whose weighted sum is taken: themselves, logs or ranks."""
-    if mixing == "mean":
+    if mixing in ("mean", "average"):
         return np.asarray(probs, np.float32)
+    if mixing == "log_odds":
+        return log_odds(probs)
     if mixing == "geometric":
         return np.log(np.maximum(np.asarray(probs, np.float32), FLOOR))
     if mixing == "rank":
@@ -24,11 +29,26 @@ def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
 
 def to_probabilities(mixed: np.ndarray, mixing: str) -> np.ndarray:
     """Convert (N, C) weighted sums to float32 probabilities. Ranks are returned unchanged; their rows do not sum to 1."""
-    if mixing == "rank":
+    if mixing in ("rank", "average"):
         return mixed.astype(np.float32)
+    if mixing == "log_odds":
+        return from_log_odds(mixed)
     if mixing == "geometric":
         mixed = np.exp(mixed - mixed.max(-1, keepdims=True))
     return (mixed / mixed.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def log_odds(probs: np.ndarray) -> np.ndarray:
+    """log(p / (1 - p)) of (...) probabilities, each by itself, as float32; p is kept FLOOR away from 0 and 1."""
+    clipped = np.clip(np.asarray(probs, np.float32), np.float32(FLOOR), np.float32(1 - FLOOR))
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+def from_log_odds(values: np.ndarray) -> np.ndarray:
+    """The inverse of `log_odds`, float32."""
+    from scipy.special import expit
+
+    return np.asarray(expit(values), np.float32)
 
 
 def weighted_sum(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -38,11 +38,11 @@ class CrossFitted:
     """Predictions for each row by a chain fitted without the row's block."""
 
     probs: np.ndarray  # (N, C) float32
-    decided: np.ndarray  # (N,) int64, labels after the decision rule
+    decided: np.ndarray  # (N,) int64 or (N, C) bool, labels after the decision rule
     selected: Mapping[int, CandidateKey]  # block -> candidate that predicted it
 
     def output(self, metric: Metric) -> np.ndarray:
-        """(N,) labels or (N, C) probabilities, as the metric needs."""
+        """(N,) labels, (N, C) decisions or (N, C) probabilities, as the metric needs."""
         return metric.output_of(self.probs, self.decided)
 
 
@@ -74,10 +74,12 @@ def scored_rows(folds: np.ndarray, tuned_folds: Collection[int]) -> tuple[np.nda
 def candidate_keys(settings: ChainSettings) -> list[CandidateKey]:
     """All combinations of calibration, method and rule that the metric can use, the simplest first.
 
-    Means of ranks are not probabilities, so they are never calibrated.
+    Means of ranks are not probabilities, so they are never calibrated; nor are the values of a regression.
     """
-    rules = rules_for(metric_named(settings.metric), settings.decision.rules)
-    calibrations = ("none",) if settings.policy.mixing == "rank" else settings.blend.calibrations
+    metric = metric_named(settings.metric)
+    rules = rules_for(metric, settings.decision.rules)
+    uncalibrated = settings.policy.mixing == "rank" or metric.target == "regression"
+    calibrations = ("none",) if uncalibrated else settings.blend.calibrations
     return [(calib, method, rule) for calib in calibrations for method in settings.blend.methods for rule in rules]
 
 
@@ -97,7 +99,7 @@ class NestedCrossFit:
         progress: Progress | None = None,
         tuned_folds: Collection[int] = (),
     ) -> None:
-        """members: aligned.  labels, folds: (N,) int.
+        """members: aligned.  labels, folds: (N,) int; labels as the metric's target says.
 
         baselines: fitted for comparison; not selected unless they are candidates as well.
         seconds: inference time per view, for settings.policy.seconds_limit.
@@ -133,7 +135,7 @@ class NestedCrossFit:
         fixed: use this candidate for every block instead of selecting one.
         """
         probs, selected = np.zeros((len(self.labels), self.classes), np.float32), {}
-        decided = np.zeros(len(self.labels), np.int64)
+        decided = self.metric.undecided(len(self.labels), self.classes)
         for block in self.block_numbers:
             selected[block] = fixed or self.select(frozenset({block}))
             chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self._rows(block)
@@ -144,7 +146,7 @@ class NestedCrossFit:
         """Cross-fitted output of one candidate: (N,) labels or (N, C) probabilities, as the metric needs."""
         if not self.metric.needs_labels:
             return self.cross_fit(key).probs
-        decided = np.zeros(len(self.labels), np.int64)
+        decided = self.metric.undecided(len(self.labels), self.classes)
         for block in self.block_numbers:
             decided[self._rows(block)] = self._held_out_output(frozenset({block}), block, key)
         return decided
@@ -171,9 +173,10 @@ class NestedCrossFit:
 
     def view_effect(self, member: str) -> Difference:
         """Difference between a member's TTA policy and its identity view.  The policy is fitted without each block."""
-        predictions, needs_labels = self.members[member], self.metric.needs_labels
-        shape = (len(self.labels),) if needs_labels else (len(self.labels), self.classes)
-        before, after = (np.zeros(shape, np.int64 if needs_labels else np.float32) for _ in range(2))
+        predictions, shape = self.members[member], (len(self.labels), self.classes)
+        before, after = (
+            self.metric.undecided(*shape) if self.metric.needs_labels else np.zeros(shape, np.float32) for _ in range(2)
+        )
         identity = self.fitter.caches[member].identity_view()
         for block in self.block_numbers:
             chain, rows = self._chain_for_views(block), self._rows(block)
@@ -183,7 +186,8 @@ class NestedCrossFit:
             parts = chunks(len(rows), self.classes) if chain.by_rows else [slice(0, len(rows))]
             for part in parts:
                 chunk = rows[part]
-                before[chunk] = self.metric.output_of(apply_temperature(identity.probs(chunk), temperature))
+                identity_probs = apply_temperature(identity.probs(chunk), temperature, self.metric.target == "multi")
+                before[chunk] = self.metric.output_of(identity_probs)
                 after[chunk] = self.metric.output_of(member_probs(chain, member, predictions, chunk))
                 predictions.release()
         return self.difference(before, after)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from competition.ensemble.calibration import best_step, floored_logs, log_norms, temperature_at
+from competition.ensemble.calibration import best_step, floored_logs, label_losses, log_norms, temperature_at
 from competition.ensemble.mixing import mix
 from competition.ensemble.predictions import ViewPredictions
 
@@ -42,7 +42,7 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
 
 
 class MemberOutput:
-    """One member under one policy.  labels: (N,) int; a fit never uses labels of rows outside it."""
+    """One member under one policy.  labels: (N,) int, or (N, C) bool; a fit never uses labels of rows outside it."""
 
     def __init__(
         self, predictions: ViewPredictions, policy: Mapping[str, float], mixing: str, labels: np.ndarray
@@ -93,6 +93,9 @@ class MemberOutput:
         parts = []
         for part in chunks(len(self._sample), self.predictions.probs.shape[2]):
             rows = self._sample[part]
+            if self.labels.ndim == 2:
+                parts.append(list(label_losses(self.probs(rows), self.labels[rows], steps)))
+                continue
             logs = floored_logs(self.probs(rows))
             true_logs = self._of_true_class(logs, rows).astype(np.float64)
             parts.append([log_norms(logs, t) - true_logs / t for t in map(temperature_at, steps)])

@@ -18,6 +18,7 @@ from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.mixing import to_mixing_space, to_probabilities, weighted_sum
 from competition.ensemble.outputs import OutputCache, identity_view
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.target_metrics import label_log_likelihoods
 
 RESAMPLES = 200  # bootstrap, for the standard error of a policy fitted by the metric
 
@@ -148,8 +149,9 @@ def _search(
         return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
     probs, labels = np.stack([cache.predictions.view(name, rows) for name in names]), labels[rows]
     if settings.by == "log_likelihood":
-        probs = apply_temperature(probs, fit_temperature(probs[0], labels))
-        metric = METRICS["log_loss"]
+        independent = metric.target == "multi"
+        probs = apply_temperature(probs, fit_temperature(probs[0], labels), independent)
+        metric = METRICS["multilabel_log_loss" if independent else "log_loss"]
     elif settings.by != "metric":
         raise UserError(f"policy by '{settings.by}' is not known; expected log_likelihood or metric")
     return _Search(to_mixing_space(probs, settings.mixing), labels, metric)
@@ -158,6 +160,9 @@ def _search(
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
     """Return True if the policy is better than the identity view by more than the standard error."""
     identity, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
+    if settings.by == "log_likelihood" and search.metric.target == "multi":
+        gains = (label_log_likelihoods(search.labels, mixed) - label_log_likelihoods(search.labels, identity)).mean(1)
+        return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
     if settings.by == "log_likelihood":
         gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, identity))
         return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))

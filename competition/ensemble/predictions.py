@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
@@ -16,6 +17,7 @@ import pandas as pd
 
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
+from competition.ensemble.metrics import TargetKind
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
 LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
@@ -24,13 +26,14 @@ SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-
 
 @dataclass(frozen=True)
 class Predictions:
-    """ids: (N,) str, unique.  probs: (N, C) float32, finite, not negative, each row sums to 1."""
+    """ids: (N,) str, unique.  probs: (N, C) float32, finite, not negative, each row sums to 1 (see `target`)."""
 
     ids: np.ndarray
     probs: np.ndarray
+    target: TargetKind = "single"  # multi: each probability stands for itself, 0 to 1 | regression: any (N, 1) number
 
     def __post_init__(self) -> None:
-        _check(self.ids, self.probs, axes=2)
+        _check(self.ids, self.probs, axes=2, target=self.target)
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """(len(ids), C), in the order of `ids`. Raises UserError for missing ids."""
@@ -46,26 +49,30 @@ class Predictions:
             return Predictions(file["ids"], file["probs"])
 
     @staticmethod
-    def load_csv(path: Path, classes: Sequence[str]) -> "Predictions":
+    def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
         """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""
         name = id_column(classes)
         table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
         missing = [c for c in (name, *classes) if c not in table]
         if missing:
             raise UserError(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
-        return Predictions(table[name].to_numpy(str), table[list(classes)].to_numpy(np.float32))
+        return Predictions(table[name].to_numpy(str), table[list(classes)].to_numpy(np.float32), target)
 
 
 @dataclass(frozen=True)
 class ViewPredictions:
-    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C) float16, each row of each view sums to 1."""
+    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C) of `stored_as`, each row of each view sums to 1.
+
+    target: as in Predictions.
+    """
 
     ids: np.ndarray
     views: tuple[str, ...]
     probs: np.ndarray
+    target: TargetKind = "single"
 
     def __post_init__(self) -> None:
-        _check(self.ids, self.probs, axes=3)
+        _check(self.ids, self.probs, axes=3, target=self.target)
         if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):
             raise UserError(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
 
@@ -76,7 +83,7 @@ class ViewPredictions:
     def at(self, ids: np.ndarray) -> "ViewPredictions":
         """The predictions of `ids`, in their order; returns self if they are the same."""
         ids = np.asarray(ids).astype(str)
-        return self if np.array_equal(ids, self.ids) else _unchecked(ids, self.views, self.rows(ids))
+        return self if np.array_equal(ids, self.ids) else _unchecked(ids, self.views, self.rows(ids), self.target)
 
     def view(self, name: str, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """(n, C) float32, of the row numbers `rows` or of all rows."""
@@ -88,14 +95,17 @@ class ViewPredictions:
     def save(self, path: Path) -> None:
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             views = np.array(self.views, dtype=str)
-            np.savez(file, ids=self.ids.astype(str), views=views, probs=self.probs.astype(np.float16))
+            target = {} if self.target == "single" else {"target": np.array(self.target)}
+            probs = self.probs.astype(stored_as(self.target))
+            np.savez(file, ids=self.ids.astype(str), views=views, probs=probs, **target)  # type: ignore[arg-type]
 
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
         with _open(path) as file:
             probs = mapped_array(path, "probs") if mapped else file["probs"]
-            loaded = ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs)
+            target: Any = str(file["target"]) if "target" in file.files else "single"
+            loaded = ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs, target)
         loaded.release()  # the checks have read the whole file
         return loaded
 
@@ -105,10 +115,15 @@ class ViewPredictions:
             self.probs._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
-def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
+def stored_as(target: TargetKind) -> type[np.floating[Any]]:
+    """float16 where rows sum to 1; float32 for values of any size, and because float16 rounds 0.9998 to 1."""
+    return np.float16 if target == "single" else np.float32
+
+
+def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray, target: TargetKind) -> ViewPredictions:
     """Create without checks, for rows whose ids and probabilities were checked before."""
     predictions = object.__new__(ViewPredictions)
-    for name, value in (("ids", ids), ("views", views), ("probs", probs)):
+    for name, value in (("ids", ids), ("views", views), ("probs", probs), ("target", target)):
         object.__setattr__(predictions, name, value)
     return predictions
 
@@ -159,7 +174,7 @@ def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     _same_views(parts)
     ids = np.concatenate([p.ids for p in parts])
     _check_unique(np.sort(ids.astype(str)))
-    return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]))
+    return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]), parts[0].target)
 
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
@@ -171,7 +186,8 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
         if len(part.ids) != len(ids):
             raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
         total += part.rows(ids)
-    return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(np.float16))
+    target = parts[0].target
+    return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(stored_as(target)), target)
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -198,25 +214,35 @@ def _check_unique(sorted_ids: np.ndarray) -> None:
         )
 
 
-def _check(ids: np.ndarray, probs: np.ndarray, axes: int) -> None:
+WANTED = {  # what a row must be -> how to get there
+    "single": ("probabilities (finite, not negative, sum 1)", "apply a softmax"),
+    "multi": ("probabilities of independent labels (finite, 0 to 1)", "apply a sigmoid"),
+    "regression": ("finite numbers", "remove NaN and infinity"),
+}
+
+
+def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) -> None:
     if probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
         raise UserError(
             f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
         )
     _check_unique(np.sort(np.asarray(ids).astype(str)))
     size = max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
-    chunks = [_not_probabilities(probs[start : start + size]) for start in range(0, len(probs), size)]
+    chunks = [_invalid_rows(probs[start : start + size], target) for start in range(0, len(probs), size)]
     bad = np.concatenate(chunks) if chunks else np.zeros(0, bool)
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
+        wanted, remedy = WANTED[target]
         raise UserError(
-            f"{np.count_nonzero(bad)} rows are not probabilities (finite, not negative, sum 1), first {names}; "
-            "apply a softmax, or predict these rows again"
+            f"{np.count_nonzero(bad)} rows are not {wanted}, first {names}; {remedy}, or predict these rows again"
         )
 
 
-def _not_probabilities(probs: np.ndarray) -> np.ndarray:
-    """(n, ...) -> (n,) bool: rows with an entry that is not finite or is negative, or a sum that is not 1."""
+def _invalid_rows(probs: np.ndarray, target: TargetKind) -> np.ndarray:
+    """(n, ...) -> (n,) bool: rows with an entry that is not finite or is negative, or a sum that is not 1; see WANTED."""
+    if target != "single":
+        valid = np.isfinite(probs) if target == "regression" else (probs >= 0) & (probs <= 1)
+        return np.asarray(~valid.reshape(len(probs), -1).all(1))
     # In float32: a float16 sum of 104 classes is itself off by more than the tolerance. The sum of a row with an
     # infinite entry is not finite, and a comparison with NaN is False.
     probs = probs.astype(np.float32)

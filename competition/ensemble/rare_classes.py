@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from competition.ensemble.metrics import LabelCounts, Metric, count_labels
+from competition.ensemble.target_metrics import one_wrong_label
 
 POOL = 30  # least number of rows borrowed by a class of one row
 POOL_LIMIT = 100  # largest number
@@ -55,6 +56,11 @@ def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classe
     expected in N other rows has an exponential distribution with standard deviation 1: one row. The 95 % interval
     then ends two rows below a perfect score; the rule of three (Hanley & Lippman-Hand 1983), one-sided, says three.
     """
+    if metric.target == "multi":
+        tried = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
+        score = metric.evaluate(labels, output)
+        effects = [metric.evaluate(labels, one) - score for one in one_wrong_label(labels, output, tried)]
+        return float(np.sqrt(np.mean(np.square(effects))))
     if metric.needs_labels:
         return _one_wrong_label(count_labels(labels, output, classes), metric, classes)
     if classes == 1:
@@ -89,12 +95,18 @@ def _one_wrong_label(base: LabelCounts, metric: Metric, classes: int) -> float:
 
 
 def small_class_warning(labels: np.ndarray, classes: int) -> list[str]:
-    """A warning if classes have too few rows for a score of their own, else an empty list.  labels: (N,) int."""
-    count = np.bincount(labels, minlength=classes)
+    """A warning if classes have too few rows for a score of their own, else an empty list.
+
+    labels: (N,) int, (N, C) bool of a multi-label competition, or (N,) float of a regression, which has no classes.
+    """
+    if labels.dtype.kind == "f":
+        return []
+    count = labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=classes)
     few, single = int((count < FEW_ROWS).sum()), int((count == 1).sum())
     if not few:
         return []
-    borrowed = f", {single} of them one row, whose spread is borrowed from the next rarest classes" if single else ""
+    borrowed = f", {single} of them one row" if single else ""
+    borrowed += ", whose spread is borrowed from the next rarest classes" if single and labels.ndim == 1 else ""
     return [
         f"{few} of {classes} classes have fewer than {FEW_ROWS} rows{borrowed}: no score of such a class alone means "
         "anything, and standard errors are approximate"

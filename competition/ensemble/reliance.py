@@ -32,9 +32,12 @@ class Weighted:
 def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Accuracy:
     """labels: (N,) int.  output: (N,) labels or (N, C) probabilities.  clusters: (N,) int; rows of one cluster are dependent.
 
+    Multi-label: labels (N, C) bool; a row is correct if all its labels are.
+
     The error is at least that of one more correct and one more wrong row (Laplace), so it is never 0.
     """
-    correct = predicted_labels(output) == labels
+    correct = predicted_labels(output, "multi" if labels.ndim == 2 else "single") == labels
+    correct = correct.all(1) if correct.ndim == 2 else correct
     rows, value = len(correct), float(correct.mean())
     _, cluster = np.unique(clusters, return_inverse=True)
     sums = np.bincount(cluster, weights=correct - value)

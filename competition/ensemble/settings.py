@@ -6,12 +6,12 @@ from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.plugins import active
 from competition.config.suggestions import did_you_mean
-from competition.ensemble.blend import BLENDS, BlendSettings
+from competition.ensemble.blend import BLENDS, BlendSettings, methods_for
 from competition.ensemble.calibration import CALIBRATIONS
 from competition.ensemble.chain import ChainSettings
 from competition.ensemble.decision import RULES, DecisionSettings
 from competition.ensemble.honest import HonestSettings
-from competition.ensemble.metrics import METRICS
+from competition.ensemble.metrics import METRICS, metric_named
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.views import expand_views
 
@@ -56,14 +56,35 @@ def validate_params(params: Params) -> Params:
     return replace(params, predict=replace(params.predict, views=views))
 
 
-def chain_settings(params: Params, metric: str) -> ChainSettings:
-    """The blocks policy, blend and decision as settings of the chain."""
-    return ChainSettings(
-        metric,
-        PolicySettings(**asdict(params.policy)),
-        BlendSettings(**{key: value for key, value in asdict(params.blend).items() if key not in ("name", "members")}),
-        DecisionSettings(**asdict(params.decision)),
-    )
+def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> ChainSettings:
+    """The blocks policy, blend and decision as settings of the chain.
+
+    at_least_one: multi-label, every row gets a label.
+    Raises UserError for settings that do not apply to the metric's target.
+    """
+    target = metric_named(metric).target
+    blend_values = {key: value for key, value in asdict(params.blend).items() if key not in ("name", "members")}
+    policy, blend = PolicySettings(**asdict(params.policy)), BlendSettings(**blend_values)
+    decision = DecisionSettings(**asdict(params.decision), at_least_one=at_least_one)
+    if target != "single":
+        unfit = [method for method in blend.methods if method not in methods_for(metric_named(metric), blend.methods)]
+        if unfit:
+            raise UserError(f"blend.methods: {unfit[0]!r} was found; it does not apply to {NAMES[target]} ({metric})")
+        policy = replace(policy, mixing=_independent("policy.mixing", policy.mixing, target))
+        blend = replace(blend, mixing=_independent("blend.mixing", blend.mixing, target))
+    if target == "regression":  # the likelihood of a member without a variance is its squared error
+        policy = replace(policy, by="metric")
+    return ChainSettings(metric, policy, blend, decision)
+
+
+NAMES = {"multi": "multi-label targets", "regression": "a regression"}
+
+
+def _independent(key: str, mixing: str, target: str) -> str:
+    """The mean of columns that do not sum to 1 (`mixing`).  key: of params.yaml."""
+    if target == "regression" and mixing != "mean":
+        raise UserError(f"{key}: {mixing!r} was found; a regression averages values, expected 'mean'")
+    return {"mean": "average", "geometric": "log_odds"}.get(mixing, mixing)
 
 
 def honest_settings(params: Params) -> HonestSettings:

@@ -87,9 +87,11 @@ def swap_test(
     Only changed rows matter. For accuracy this is the exact McNemar test. For macro-F1 a row counts by its effect on the
     score, so a rule that trades common rows for rare ones is not judged by the number of rows.
     """
-    changed = before != after
+    changed = (before != after).any(1) if metric.target == "multi" else before != after
     if not changed.any():
         return 1.0, 0.0
+    if metric.target == "multi":
+        return _mid_p(*_swapped_rows(labels, before, after, changed, metric, seed), int(changed.sum()))
     if metric.name == "accuracy":
         corrected, corrupted = (int(np.count_nonzero((one == labels) & changed)) for one in (after, before))
         return mcnemar_mid_p(corrected, corrupted), math.sqrt(corrected + corrupted) / len(labels)
@@ -105,12 +107,47 @@ def swap_test(
     at_once = max(1, CELLS_AT_ONCE // max(classes, 2 * len(kinds)))
     pieces = [swapped[start : start + at_once] for start in range(0, len(swapped), at_once)]
     gaps = np.concatenate([_gaps(kinds, count, piece, base, metric, classes) for piece in pieces])
-    value = abs(_gaps(kinds, count, np.zeros((1, len(kinds)), np.int64), base, metric, classes)[0])
+    return _mid_p(gaps, _gaps(kinds, count, np.zeros((1, len(kinds)), np.int64), base, metric, classes)[0], len(rows))
+
+
+def _mid_p(gaps: np.ndarray, difference: float, changed: int) -> tuple[float, float]:
+    """(two-sided mid-p, standard deviation).  gaps: (R,) differences of the swapped results.  changed: rows."""
+    value = abs(difference)
     beyond = np.count_nonzero(np.abs(gaps) > value + 1e-12)
     equal = np.count_nonzero(np.abs(np.abs(gaps) - value) <= 1e-12)
-    if len(rows) > FEW_SWAPS:  # the result itself is one of the possible samples (Davison & Hinkley 1997)
+    if changed > FEW_SWAPS:  # the result itself is one of the possible samples (Davison & Hinkley 1997)
         return min(1.0, float((beyond + equal / 2 + 1) / (len(gaps) + 1))), float(gaps.std())
     return float((beyond + equal / 2) / len(gaps)), float(gaps.std())
+
+
+def _swapped_rows(
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, changed: np.ndarray, metric: Metric, seed: int
+) -> tuple[np.ndarray, float]:
+    """(differences of the swapped results (R,), difference) for a metric of weighted rows.  changed: (N,) bool.
+
+    Each changed row appears twice, with its result before and after, and one of the two has weight 1.
+    """
+    rows = np.flatnonzero(changed)
+    both = np.concatenate([labels, labels[rows]]), np.concatenate([before, after[rows]])
+    if len(rows) <= FEW_SWAPS:
+        swapped = (np.arange(2 ** len(rows))[:, None] >> np.arange(len(rows))) & 1
+    else:
+        swapped = np.random.default_rng(seed).integers(0, 2, (SWAPS, len(rows)))
+
+    def gaps(swapped: np.ndarray) -> np.ndarray:
+        first, second = (_row_weights(len(labels), rows, chosen) for chosen in (swapped, 1 - swapped))
+        return metric.evaluate_weighted(*both, second) - metric.evaluate_weighted(*both, first)
+
+    at_once = max(1, CELLS_AT_ONCE // len(both[0]))
+    pieces = [gaps(swapped[start : start + at_once]) for start in range(0, len(swapped), at_once)]
+    return np.concatenate(pieces), float(gaps(np.zeros((1, len(rows)), np.int64))[0])
+
+
+def _row_weights(count: int, rows: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """(R, N + n) weights of N rows and of n of them with another result.  after: (R, n), 1 where that one counts."""
+    weights = np.ones((len(after), count + len(rows)))
+    weights[:, rows], weights[:, count:] = 1 - after, after
+    return weights
 
 
 def _gaps(

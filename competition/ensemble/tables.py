@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from competition.ensemble.blend import methods_for
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import ChainSettings, MemberViews, ViewSeconds
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.honest import HonestSettings
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import NestedCrossFit
 from competition.ensemble.significance import Difference
-
-ARGMAX = "argmax"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def blend_table(
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     tuned_folds: folds whose rows chose hyperparameters; excluded from scores (`nested.scored_rows`).
     """
-    methods = tuple(dict.fromkeys(["equal", "best", *methods]))
+    methods = methods_for(metric_named(settings.metric), dict.fromkeys(["equal", "best", *methods]))
     rows = _Rows(labels, folds, settings, honest, seconds, tuned_folds)
     alone = _with_argmax(settings, ("equal",))
     results = {name: rows.results({name: members[name]}, alone)["equal"] for name in sorted(members)}
@@ -110,7 +110,8 @@ def policy_table(
 def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
     """The settings with these blend methods, argmax and the simplest calibration."""
     blend = replace(settings.blend, methods=tuple(methods), calibrations=settings.blend.calibrations[:1])
-    return replace(settings, blend=blend, decision=replace(settings.decision, rules=(ARGMAX,)))
+    rule = metric_named(settings.metric).default_rule
+    return replace(settings, blend=blend, decision=replace(settings.decision, rules=(rule,)))
 
 
 def _table(results: Mapping[str, _Result], references: Sequence[str], spreads: Mapping[str, float]) -> list[Row]:

@@ -64,7 +64,14 @@ def reliance(
     effects: dict[str, Any] = {}
     has_mate, series = caveats.crossing(ids, rows.folds)
     alone = honest & ~has_mate
-    if has_mate.any() and has_mate.sum() >= NOTED * len(ids) and (honest & has_mate).any() and alone.any():
+    has_rights = metric.target != "regression"  # the effect of series is measured by the share of right rows
+    if (
+        has_rights
+        and has_mate.any()
+        and has_mate.sum() >= NOTED * len(ids)
+        and (honest & has_mate).any()
+        and alone.any()
+    ):
         clusters = np.where(series >= 0, series, -1 - np.arange(len(ids)))
         effects["series"] = {
             name: asdict(accuracy(labels[chosen], output[chosen], clusters[chosen]))
@@ -133,9 +140,9 @@ def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
 def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
     rows, unlike = shift["test_rows"], shift["unlike"]
     sentence = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
-    if (
-        scores["metric"] in ("log_loss", "quadratic_kappa") or scores["metric"] not in METRICS
-    ):  # the score of misclassified rows has no known value
+    metric = METRICS.get(scores["metric"])
+    if metric is None or metric.sign < 0 or metric.target != "single" or metric.name == "quadratic_kappa":
+        # The score of misclassified rows has no known value.
         return f"{sentence}; data/shift.png"
     worst = scores["honest"] * (1 - unlike / rows)
     return f"{sentence}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"

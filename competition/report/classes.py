@@ -22,6 +22,7 @@ from competition.report.mistakes import (
 )
 from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
 from competition.report.pictures import data_uri
+from competition.report.stored_blends import label_sets_of
 
 WORST, PAIRS, TILES = 15, 12, 32
 MAX_CHART_CLASSES = 104  # a confusion matrix of more classes is unreadable
@@ -31,10 +32,13 @@ SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (ids, labels, predicted, scores) of the scored out-of-fold rows, from chains fitted without their fold.
 
-    Shapes: (N,) str, (N,) int, (N,) int, (N, C).  Raises UserError if the blend has other rows than the prepared data.
+    Shapes: (N,) str, (N,) int, (N,) int, (N, C); labels and predicted of a multi-label competition (N, C) bool, of a
+    regression (N,) float.  Raises UserError if the blend has other rows than the prepared data.
     """
     ids, scores = load_scores(blend / "honest_oof.npz")
-    table = pd.read_csv(blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+    kind = prepared.competition.targets.kind
+    texts = {"id": str, "label": str} if kind == "multi" else {"id": str}
+    table = pd.read_csv(blend / "honest_oof.csv", dtype=texts, keep_default_na=False)
     try:
         predicted, labels = (
             rows["label"].to_numpy()[positions(rows["id"].to_numpy(str), ids)]
@@ -45,7 +49,9 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
     scored = np.ones(len(ids), bool)
     if "scored" in table:  # absent in blends of older versions
         scored = table["scored"].to_numpy()[positions(table["id"].to_numpy(str), ids)] == 1
-    return ids[scored], labels[scored], predicted[scored], scores[scored]
+    if kind == "multi":
+        predicted = label_sets_of(predicted.tolist(), scores.shape[1])
+    return ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored]
 
 
 def classes_section(labels: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> Section:

@@ -21,9 +21,11 @@ def data_section(prepared: Prepared) -> Section:
     folder, names = prepared.folder, prepared.competition.classes
     counts = prepared.index["part"].value_counts(sort=False)
     parts = ", ".join(f"{count:,} {part}" for part, count in counts.items())
-    blocks: list[Block] = [Text([f"{parts}; {len(names)} classes.", *prepared.competition.notes])]
+    is_regression = prepared.competition.target == "regression"
+    classes = "numbers to predict" if is_regression else f"{len(names)} classes"
+    blocks: list[Block] = [Text([f"{parts}; {classes}.", *prepared.competition.notes])]
     support = read(folder / "support.csv")
-    if len(support):
+    if len(support) and not is_regression:
         blocks += folds_blocks(support.set_index("class").rename_axis(columns="fold"), names)
     blocks += finding_blocks(folder, prepared)
     return Section(
@@ -70,7 +72,7 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     pairs, conflicts, leaks, unreadable, removed = (
         read(folder / f"{name}.csv") for name in ("duplicates", "conflicts", "leaks", "unreadable", "external_removed")
     )
-    names = prepared.competition.classes
+    label_text = prepared.competition.label_text
     blocks: list[Block] = []
     if absent := [
         name
@@ -84,25 +86,18 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     ]:
         blocks.append(Text([f"Not found: {', '.join(absent)}."]))
     if len(leaks):
-        bound = inflation(prepared.index, leaks, len(names))
+        bound = inflation(prepared.index, leaks, prepared.competition.label_count)
         if bound.touched:
-            text = (
-                f"LEAK: {bound.touched:,} of {bound.rows:,} test images are also labelled images: worth at most {bound.accuracy:.4f} of "
-                f"accuracy and {bound.macro_recall:.4f} of macro recall."
-            )
-            blocks.append(Text([text], True))
+            blocks.append(Text([f"LEAK: {bound.sentence(prepared.competition.targets.kind)}."], True))
         rows = [
-            [r["kind"], r["id"], r["match"], _class_name(names, r["label"]), _match(r["exact"])]
+            [r["kind"], r["id"], r["match"], label_text(r["label"]), _match(r["exact"])]
             for r in leaks.head(MAX_ROWS).to_dict("records")
         ]
         blocks.append(Table(["leak", "id", "same photo as", "its label", "match"], rows, 5, _truncation(leaks)))
     if len(conflicts):
         photos = conflicts["group"].nunique()
         text = f"{photos:,} {'photo has' if photos == 1 else 'photos have'} two labels or more."
-        rows = [
-            [f"{r['group']}", r["id"], _class_name(names, r["label"])]
-            for r in conflicts.head(MAX_ROWS).to_dict("records")
-        ]
+        rows = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in conflicts.head(MAX_ROWS).to_dict("records")]
         blocks += [Text([text]), Table(["photo", "id", "label"], rows, 3, _truncation(conflicts))]
     if len(pairs):
         text = f"{len(pairs):,} pairs of the same photo, {int(pairs['exact'].sum()):,} of them byte for byte; none crosses a fold."
@@ -123,10 +118,6 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
-
-
-def _class_name(names: Sequence[str], label: int) -> str:
-    return names[label] if 0 <= label < len(names) else "unknown"
 
 
 def _match(exact: bool) -> str:

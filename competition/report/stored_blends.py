@@ -11,13 +11,16 @@ import pandas as pd
 
 from competition.config.errors import UserError
 from competition.data.prepared import Prepared
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Training rows with an output of every blend that no blend was tuned on.  ids: (N,) str.  labels: (N,) int."""
+    """Training rows with an output of every blend that no blend was tuned on.
+
+    ids: (N,) str.  labels: (N,) int, (N, C) bool of a multi-label competition, (N,) float of a regression.
+    """
 
     ids: np.ndarray
     labels: np.ndarray
@@ -61,23 +64,52 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
             f"no training row can be used to compare {names}: of {len(ids):,} rows in all of them, {len(ids) - len(indexed):,} are not in "
             f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` creates a blend of the current data"
         )
-    labels = index["label"].loc[shared].to_numpy(np.int64)
+    labels = prepared.targets(index["label"].loc[shared].to_numpy(np.int64))
     optimistic = tuple(folder.name for folder in folders if _scores(folder).get("optimistic"))
     return SharedRows(shared.to_numpy(str), labels, len(ids) - len(indexed), int(tuned.sum()), optimistic)
 
 
 def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
-    """(N,) int labels for a metric of labels, else (N, C) scores: cross-fitted, in the order of `ids`."""
-    output: np.ndarray
+    """(N,) int labels (multi-label: (N, C) bool) for a metric of labels, else (N, C) scores, in the order of `ids`.
+
+    Cross-fitted.
+    """
     if metric.needs_labels:
-        output = _read_table(folder)["label"].loc[ids].to_numpy(np.int64)
-        matches = output.max() < classes
+        output = stored_decisions(folder, ids, metric.target, classes)
+        matches = output.shape[1] == classes if metric.target == "multi" else output.max() < classes
     else:
         output = load_scores(folder / "honest_oof.npz", ids)[1]
         matches = output.shape[1] == classes
     if not matches:
         raise UserError(f"{folder.name} has other classes than the {classes} of the prepared data; create it again")
     return output
+
+
+def stored_labels(decided: np.ndarray, probs: np.ndarray, kind: TargetKind) -> np.ndarray:
+    """The column `label` of honest_oof.csv: class numbers (multi-label: "0 3", "" for none), or values of a regression."""
+    if kind == "regression":
+        return probs[:, 0]
+    if kind == "multi":
+        return np.array([" ".join(map(str, np.flatnonzero(row))) for row in decided])
+    return decided
+
+
+def stored_decisions(folder: Path, ids: np.ndarray, kind: TargetKind, classes: int) -> np.ndarray:
+    """The decided labels of honest_oof.csv in the order of `ids`: (N,) int, (N, C) bool, or (N,) values of a regression."""
+    decided = _read_table(folder)["label"].loc[ids]
+    if kind == "multi":
+        return label_sets_of(decided.tolist(), classes)
+    return decided.to_numpy(np.float64 if kind == "regression" else np.int64)
+
+
+def label_sets_of(texts: Sequence[str], classes: int) -> np.ndarray:
+    """(N, C) bool of texts of `stored_labels`. With a class number of C or more the array has more columns."""
+    numbers = [[int(number) for number in str(text).split()] for text in texts]
+    columns = max([classes, *(max(row) + 1 for row in numbers if row)])
+    sets = np.zeros((len(numbers), columns), bool)
+    for row, chosen in enumerate(numbers):
+        sets[row, chosen] = True
+    return sets
 
 
 def _scores(folder: Path) -> dict[str, Any]:

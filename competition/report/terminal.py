@@ -94,7 +94,8 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
 def how(chain: Chain) -> str:
     """Describe the selected candidate: "bagged, prior", or "temperatures, bagged, prior" if it is calibrated."""
     calibration = ["temperatures"] if chain.calibration == "temperature" else []
-    return ", ".join([*calibration, chain.blend.method, chain.decision.rule])
+    rule = [] if chain.decision.rule == "none" else [chain.decision.rule]
+    return ", ".join([*calibration, chain.blend.method, *rule])
 
 
 def diversity_lines(diversity: Diversity) -> list[str]:

@@ -57,13 +57,16 @@ def compare_submissions(a: Path, b: Path, competition: Competition) -> Submissio
 
 
 def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], np.ndarray | None]:
-    """(ids, class names, probabilities or None)."""
+    """(ids, class names or other labels as text, probabilities or values or None)."""
     header, ids, cells = read_predictions(path)
     expected = [competition.id_column, *competition.prediction_columns]
     if header != expected or not ids:
         raise UserError(f"{path} has the header {','.join(header)} and {len(ids)} rows, expected {','.join(expected)}")
     if len(set(ids)) != len(ids):
         raise UserError(f"{path}: {len(ids) - len(set(ids))} ids appear twice")
+    if competition.target == "multi" and competition.predicts == "label":
+        separator = competition.list_separator if competition.is_label_list else " "
+        return ids, [separator.join(row) for row in cells], None
     if competition.predicts == "label":
         names = dict(zip(competition.label_values, competition.classes))
         return ids, [names.get(row[0], row[0]) for row in cells], None
@@ -71,4 +74,9 @@ def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], n
         probs = np.array(cells, dtype=np.float64)
     except ValueError as error:
         raise UserError(f"{path} holds cells that are no number: expected probabilities") from error
+    if competition.target == "regression":
+        return ids, [row[0] for row in cells], probs
+    if competition.target == "multi":  # changed is a row in which a probability crosses 0.5
+        names_of = np.array(competition.classes)
+        return ids, [" ".join(names_of[row >= 0.5]) or "no label" for row in probs], probs
     return ids, [competition.classes[n] for n in probs.argmax(1)], probs

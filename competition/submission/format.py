@@ -41,7 +41,8 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
     """Bytes of a submission, in the order of the sample.
 
     ids: (N,) str, unique, exactly those of the sample.
-    predictions: (N,) int class numbers when the competition predicts labels, else (N, C) probabilities.
+    predictions: (N,) int class numbers when the competition predicts labels ((N, C) bool if multi-label), (N, C)
+    probabilities, or (N, 1) values.
     """
     _, sample = _sample(sample_path, competition)
     cells = _cells(np.asarray(predictions), competition)
@@ -98,6 +99,8 @@ def _header(competition: Competition) -> list[str]:
 
 def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]:
     classes = len(competition.classes)
+    if competition.predicts == "label" and competition.target == "multi":
+        return _label_sets(predictions, competition)
     if competition.predicts == "label":
         if predictions.ndim != 1 or not np.issubdtype(predictions.dtype, np.integer):
             raise UserError(f"Expected (N,) class numbers. Received: {predictions.dtype} of shape {predictions.shape}.")
@@ -107,12 +110,25 @@ def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]
         return [[competition.label_values[number]] for number in predictions]
     columns = len(competition.prediction_columns)
     if predictions.ndim != 2 or predictions.shape[1] != columns:
-        raise UserError(f"Expected (N, {columns}) probabilities. Received: shape {predictions.shape}.")
+        raise UserError(f"Expected (N, {columns}) {competition.predicts}. Received: shape {predictions.shape}.")
     wrong = int((~np.isfinite(predictions)).any(axis=1).sum())
     if wrong:
-        raise UserError(f"{wrong} rows of probabilities are not finite: a submission cannot hold them.")
+        raise UserError(f"{wrong} rows of {competition.predicts} are not finite: a submission cannot hold them.")
     # The shortest decimals that convert back to the same float32, so that rounding creates no ties.
     return predictions.astype(np.float32).astype(str).tolist()
+
+
+def _label_sets(predictions: np.ndarray, competition: Competition) -> list[list[str]]:
+    """Cells of (N, C) bool decisions: a list of labels, or one column of 0 and 1 per class."""
+    if predictions.dtype != bool or predictions.shape[1:] != (len(competition.classes),):
+        raise UserError(f"Expected (N, C) bool label sets. Received: {predictions.dtype} of shape {predictions.shape}.")
+    if not competition.is_label_list:
+        return predictions.astype(int).astype(str).tolist()
+    empty = int((~predictions.any(axis=1)).sum())
+    if empty and not competition.allows_empty_lists:
+        raise UserError(f"{empty} rows have no label: {competition.name} expects one or more in every row.")
+    values = np.array(competition.label_values)
+    return [[competition.list_separator.join(values[row])] for row in predictions]
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
@@ -219,24 +235,52 @@ def _columns(path: Path, found: list[str], rows: Rows, expected: list[str]) -> t
 
 def _values(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
     cells = [row[1:] for row in rows]
+    if competition.is_label_list:
+        return _label_lists(path, rows, competition), []
     empty = [row[0] for row in rows if any(not cell.strip() for cell in row[1:])]
     if empty:
         raise UserError(f"{path}: empty cells in the rows of {_some(empty)}: expected a prediction in every cell.")
-    known = set(competition.label_values) if competition.predicts == "label" else set()
+    is_label = competition.predicts == "label" and competition.target != "multi"
+    known = set(competition.label_values) if is_label else set()
     missing = [row[0] for row in rows if any(_is_nan(cell) and cell not in known for cell in row[1:])]
     if missing:
         raise UserError(
             f"{path}: NaN or infinity in the rows of {_some(missing)}: expected a prediction in every cell."
         )
-    if competition.predicts == "label":
+    if is_label:
         return _labels(path, rows, competition)
     wrong = [row[0] for row in rows if any(_number(cell) is None for cell in row[1:])]
     if wrong:
-        raise UserError(f"{path}: cells that are no number in the rows of {_some(wrong)}: expected probabilities.")
+        raise UserError(
+            f"{path}: cells that are no number in the rows of {_some(wrong)}: expected {competition.predicts}."
+        )
+    if competition.predicts == "value":
+        return cells, []
+    if competition.predicts == "label":
+        wrong = [row[0] for row in rows if any(float(cell) not in (0.0, 1.0) for cell in row[1:])]
+        if wrong:
+            raise UserError(f"{path}: numbers other than 0 and 1 in the rows of {_some(wrong)}: expected 0 or 1.")
+        return cells, []
     outside = [row[0] for row in rows if any(not -1e-6 <= float(cell) <= 1 + 1e-6 for cell in row[1:])]
     if outside:
         raise UserError(f"{path}: numbers outside 0..1 in the rows of {_some(outside)}: expected probabilities.")
     return cells, []
+
+
+def _label_lists(path: Path, rows: Rows, competition: Competition) -> list[list[str]]:
+    """The cells of a column of lists; UserError for unknown labels, and for empty lists where none are allowed."""
+    lists = [[label for label in row[1].split(competition.list_separator) if label] for row in rows]
+    empty = [row[0] for row, labels in zip(rows, lists) if not labels]
+    if empty and not competition.allows_empty_lists:
+        raise UserError(f"{path}: no label in the rows of {_some(empty)}: expected one or more in every row.")
+    known = set(competition.label_values)
+    unknown = [label for labels in lists for label in labels if label not in known]
+    if unknown:
+        raise UserError(
+            f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
+            f"({_first(list(competition.label_values), 3)}): {_first(sorted(set(unknown)))}."
+        )
+    return [[competition.list_separator.join(labels)] for labels in lists]
 
 
 def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:

@@ -1,7 +1,6 @@
 """Score a submission against the local private solution, and count every opening of the solution."""
 
 import csv
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,8 +31,9 @@ class Grade:
 def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
     """Public and private score, as Kaggle would show them.
 
-    solution: CSV with id, label (as in the training table, or a class number), and optionally usage (Public or Private;
-    without it, all rows are private).
+    solution: CSV with id, label, and optionally usage (Public or Private; without it, all rows are private). label: as in
+    the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
+    blanks; regression: the number.
     book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
     """
@@ -45,42 +45,57 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(book, ledger.Look(competition.name, submission.name, now))
     looks = ledger.looks_at_solution(book, competition.name, earlier_looks)
-    solution_rows = _solution(solution, competition)
-    missing, extra = solution_rows.keys() - predicted.keys(), predicted.keys() - solution_rows.keys()
+    usages, labels = _solution(solution, competition)
+    missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):
         raise UserError(
             f"{submission}: {len(missing)} ids of the solution are missing, {len(extra)} are unknown, "
             f"{len(ids) - len(predicted)} are doubled; each id is expected once"
         )
-    parts = {
-        part: [name for name, (_, usage) in solution_rows.items() if usage == part] for part in ("Public", "Private")
+    names, usage = np.array(list(usages)), np.array(list(usages.values()))
+    parts = {part: np.flatnonzero(usage == part) for part in ("Public", "Private")}
+    scores = {
+        part: _score(labels[rows], [predicted[name] for name in names[rows]], competition)
+        for part, rows in parts.items()
     }
-    scores = {part: _score(names, predicted, solution_rows, competition) for part, names in parts.items()}
     return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), looks)
 
 
-def _score(
-    names: list[str],
-    predicted: Mapping[str, list[str]],
-    solution_rows: Mapping[str, tuple[int, str]],
-    competition: Competition,
-) -> float:
+def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
+    """Score of some rows in the metric's usual sign; NaN without rows.  labels: of `_solution`.  cells: of the submission."""
     metric = metric_named(competition.metric)
-    if not names:
+    if not cells:
         return float("nan")
-    labels = np.array([solution_rows[name][0] for name in names])
-    if competition.predicts == "probabilities":
-        return metric.display(metric.evaluate(labels, np.array([predicted[name] for name in names], dtype=np.float64)))
+    if competition.is_label_list:
+        lists = [row[0] for row in cells]
+        return metric.display(metric.evaluate(labels, label_sets(lists, competition.list_separator, competition)))
+    if competition.predicts != "label" or competition.target == "multi":
+        values = np.array(cells, dtype=np.float64)
+        output = values == 1 if competition.predicts == "label" else values
+        return metric.display(metric.evaluate(labels, output))
     numbers = {value: number for number, value in enumerate(competition.label_values)}
-    unknown = [predicted[name][0] for name in names if predicted[name][0] not in numbers]
+    unknown = [row[0] for row in cells if row[0] not in numbers]
     if unknown:
         raise UserError(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
-    decided = np.array([numbers[predicted[name][0]] for name in names])
+    decided = np.array([numbers[row[0]] for row in cells])
     return metric.display(metric.evaluate(labels, decided, len(competition.classes)))
 
 
-def _solution(path: Path, competition: Competition) -> dict[str, tuple[int, str]]:
-    """Id -> (class number, usage)."""
+def label_sets(lists: list[str], separator: str, competition: Competition) -> np.ndarray:
+    """(N, C) bool of lists of label values. Raises UserError for unknown labels."""
+    number = {value: n for n, value in enumerate(competition.label_values)}
+    sets = np.zeros((len(lists), len(number)), bool)
+    for row, text in enumerate(lists):
+        labels = [label for label in text.split(separator) if label]
+        unknown = [label for label in labels if label not in number]
+        if unknown:
+            raise UserError(f"label {unknown[0]!r} is none of the competition's: {', '.join(list(number)[:3])}, ...")
+        sets[row, [number[label] for label in labels]] = True
+    return sets
+
+
+def _solution(path: Path, competition: Competition) -> tuple[dict[str, str], np.ndarray]:
+    """Id -> usage, and the labels in the same order: (N,) int, (N, C) bool label sets or (N,) float64 values."""
     if not path.is_file():
         raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -89,12 +104,25 @@ def _solution(path: Path, competition: Competition) -> dict[str, tuple[int, str]
         raise UserError(
             f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label and, optionally, usage"
         )
+    usages = {row["id"]: row.get("usage") or "Private" for row in rows}
+    texts = {row["id"]: row["label"] for row in rows}
+    return usages, _labels(path, list(texts.values()), competition)
+
+
+def _labels(path: Path, texts: list[str], competition: Competition) -> np.ndarray:
+    if competition.target == "multi":
+        return label_sets(texts, " ", competition)
+    if competition.target == "regression":
+        try:
+            return np.array(texts, np.float64)
+        except ValueError as error:
+            raise UserError(f"{path}: {error}; expected the number of each row in the column label") from None
     numbers = {str(number): number for number in range(len(competition.classes))}
     numbers |= {value: number for number, value in enumerate(competition.label_values)}
-    unknown = [row["label"] for row in rows if row["label"] not in numbers]
+    unknown = [text for text in texts if text not in numbers]
     if unknown:
         raise UserError(
             f"{path}: {len(unknown)} labels are none of the competition's ({first_few(competition.label_values, 3)}): "
             f"{first_few(unknown, 3)}"
         )
-    return {row["id"]: (numbers[row["label"]], row.get("usage") or "Private") for row in rows}
+    return np.array([numbers[text] for text in texts])

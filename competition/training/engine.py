@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
+from competition.ensemble.metrics import TargetKind
 from competition.training.optimizer import StepValues
 
 State = dict[str, np.ndarray]
@@ -27,6 +28,7 @@ class CompiledIn:
     accumulate: int  # micro-batches per batch; divides the batch of every replica
     keep_average: bool  # keep a moving average of the weights and predict with it
     use_fit: bool  # run the steps by Keras `fit`
+    target: TargetKind = "single"  # loss and output: softmax over classes | sigmoid of each label | the value itself
 
 
 class Engine(Protocol):
@@ -39,7 +41,7 @@ class Engine(Protocol):
 
     @property
     def model(self) -> keras.Model:
-        """The network: images (B, H, W, 3) of 0..255 -> logits (B, C)."""
+        """The network: images (B, H, W, 3) of 0..255 -> logits (B, C), or the values (B, 1) of a regression."""
 
     def reset(self, seed: int) -> None:
         """Restore the initial weights, clear the optimizer's moments, seed the random layers."""
@@ -82,6 +84,11 @@ class Engine(Protocol):
 def apply_view(view: View) -> View:
     """A function from (B, H, W, 3) uint8 images to the float32 input of the model under this view."""
     return lambda images: view(keras.ops.cast(images, "float32"))
+
+
+def output_of_logits(logits: Any, target: TargetKind) -> Any:
+    """(B, C) logits -> probabilities of independent labels, or the values of a regression, which are already there."""
+    return keras.ops.sigmoid(logits) if target == "multi" else logits
 
 
 def is_random(variable: Any) -> bool:

@@ -27,17 +27,18 @@ from competition.training.engine import (
     is_random,
     layer_depths,
     moment_names,
+    output_of_logits,
     saved_variables,
     seed_state,
     weights_of,
     with_weights,
 )
 from competition.training.optimizer import (
+    LOSSES,
     StepScalars,
     StepValues,
     adamw,
     clip_gradients,
-    losses,
     step_table,
     unpack_row,
     update_average,
@@ -61,6 +62,7 @@ class JaxEngine:
             )
         self.batch, self.predict_batch = batch, predict_batch
         self.uses_fit, self.keeps_average = False, compiled_in.keep_average
+        self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
         self._micro_batches = compiled_in.accumulate
         self._replicated = NamedSharding(device.strategy, PartitionSpec())
         self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
@@ -173,7 +175,7 @@ class JaxEngine:
             images, targets, weights = batch
             inputs = images.astype("float32")
             logits, non_trainable = self._model.stateless_call(trainable, non_trainable, inputs, training=True)
-            return jnp.sum(losses(targets, logits, weights, scalars.focal_gamma)) / self.batch, non_trainable
+            return jnp.sum(self._losses(targets, logits, weights, scalars.focal_gamma)) / self.batch, non_trainable
 
         gradient_of = jax.value_and_grad(loss_of, has_aux=True)
 
@@ -207,7 +209,7 @@ class JaxEngine:
 
     def _probabilities(self, model: Arrays, images: Any) -> Any:
         logits, _ = self._model.stateless_call(*self._arguments(model), images, training=False)
-        return jax.nn.softmax(logits)
+        return jax.nn.softmax(logits) if self._target == "single" else output_of_logits(logits, self._target)
 
 
 def _put(value: np.ndarray, sharding: NamedSharding) -> Any:

@@ -26,17 +26,18 @@ from competition.training.engine import (
     is_random,
     layer_depths,
     moment_names,
+    output_of_logits,
     saved_variables,
     seed_state,
     weights_of,
     with_weights,
 )
 from competition.training.optimizer import (
+    LOSSES,
     StepScalars,
     StepValues,
     adamw,
     clip_gradients,
-    losses,
     step_table,
     unpack_row,
     update_average,
@@ -52,6 +53,7 @@ class TensorFlowEngine:
     ) -> None:
         self.batch, self.predict_batch = batch, predict_batch
         self.uses_fit, self.keeps_average = compiled_in.use_fit, compiled_in.keep_average
+        self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
         self._micro_batches, self._replicas, self._strategy = compiled_in.accumulate, device.replicas, device.strategy
         self._is_single_device = device.replicas == 1 and device.kind != "tpu"
         with self._strategy.scope():
@@ -176,7 +178,7 @@ class TensorFlowEngine:
                 )
             with tf.GradientTape() as tape:
                 logits = self.model(tf.cast(inputs, tf.float32), training=True)
-                part = tf.reduce_sum(losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch
+                part = tf.reduce_sum(self._losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch
             gradients = tape.gradient(part, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             total = [a + b for a, b in zip(total, gradients, strict=True)] if total else gradients
             loss += part
@@ -234,10 +236,11 @@ class TensorFlowEngine:
         return np.stack([self._network(x).numpy() for x in inputs], axis=1)
 
     def _probabilities(self, images: Any) -> tf.Tensor:
-        def softmax(local: tf.Tensor) -> tf.Tensor:
-            return tf.nn.softmax(self.model(local, training=False))
+        def outputs(local: tf.Tensor) -> tf.Tensor:
+            logits = self.model(local, training=False)
+            return tf.nn.softmax(logits) if self._target == "single" else output_of_logits(logits, self._target)
 
-        return self._strategy.gather(self._strategy.run(softmax, (images,)), axis=0)
+        return self._strategy.gather(self._strategy.run(outputs, (images,)), axis=0)
 
 
 class _FitModel(keras.Model):

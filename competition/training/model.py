@@ -1,4 +1,7 @@
-"""Build a member's network: images (B, H, W, 3) of 0..255 -> logits (B, C) float32, preprocessing included."""
+"""Build a member's network: images (B, H, W, 3) of 0..255 -> logits (B, C) float32, preprocessing included.
+
+The network of a regression returns values (B, 1) in the unit of the targets.
+"""
 
 import inspect
 import re
@@ -13,6 +16,7 @@ from competition.config.plugins import active, plugin_named
 from competition.config.suggestions import did_you_mean
 from competition.config.validation import FROM_FILE
 from competition.data.augmentations import is_on_device
+from competition.ensemble.metrics import TargetKind
 from competition.storage import bucket
 from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.initializers import draw_initial_weights
@@ -35,7 +39,21 @@ IMAGENET_STATISTICS = ("DenseNet",)
 BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
 
 
-def build(member: Member, classes: int) -> keras.Model:
+class Unit(keras.layers.Layer):
+    """Converts the standardised output of a regression to the unit of its targets: x * deviation + mean.
+
+    Both are weights that are not trained: each fold model has the mean and the deviation of its own training rows.
+    """
+
+    def build(self, input_shape: Any) -> None:
+        self.mean = self.add_weight(name="mean", shape=(), initializer="zeros", trainable=False)
+        self.deviation = self.add_weight(name="deviation", shape=(), initializer="ones", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        return x * self.deviation + self.mean
+
+
+def build(member: Member, classes: int, target: TargetKind = "single") -> keras.Model:
     """The network of a member before training. The same seed gives the same weights on every backend.
 
     Raises UserError for an unknown architecture or weights that do not fit.
@@ -49,6 +67,8 @@ def build(member: Member, classes: int) -> keras.Model:
     try:
         images = _augmented(inputs, member)
         logits = _with_head(_features(images, member, classes), member, classes)
+        if target == "regression":
+            logits = Unit(dtype="float32", name="unit")(logits)
     finally:
         keras.config.set_dtype_policy(previous_policy)
     model = keras.Model(inputs, logits, name=re.sub(r"\W", "_", member.architecture.lower()))

@@ -85,6 +85,25 @@ def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
     return -weights * ops.sum(targets * ops.power(complement, gamma) * log_probs, axis=-1)
 
 
+def label_losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
+    """(B,) weighted focal loss of independent labels, the mean over them; with gamma 0 the binary cross-entropy.
+
+    targets, logits: (B, C).  weights: (B,).
+    """
+    log_yes, log_no = ops.log_sigmoid(logits), ops.log_sigmoid(-logits)
+    no, yes = (ops.clip(ops.exp(value), 1e-7, 1.0) for value in (log_no, log_yes))
+    terms = targets * ops.power(no, gamma) * log_yes + (1.0 - targets) * ops.power(yes, gamma) * log_no
+    return -weights * ops.mean(terms, axis=-1)
+
+
+def squared_errors(targets: Any, values: Any, weights: Any, gamma: Any) -> Any:
+    """(B,) weighted squared errors of a regression.  targets, values: (B, 1).  gamma is not used."""
+    return weights * ops.sum(ops.square(values - targets), axis=-1)
+
+
+LOSSES = {"single": losses, "multi": label_losses, "regression": squared_errors}  # by Metric.target
+
+
 def clip_gradients(gradients: Sequence[Any], scalars: StepScalars) -> list[Any]:
     """Clip by value, then by the global norm over the variables that are not frozen.
 

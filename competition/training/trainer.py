@@ -14,8 +14,9 @@ from competition.data.cache import CacheBudget, ConcatenatedPixels, Pixels, deco
 from competition.data.images import Fit
 from competition.data.inner_part import inner_validation
 from competition.data.prepared import Prepared
+from competition.data.targets import SINGLE, Targets
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import Predictions, ViewPredictions
+from competition.ensemble.predictions import Predictions, ViewPredictions, stored_as
 from competition.ensemble.views import get_views
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
@@ -27,6 +28,7 @@ from competition.training.model import build
 from competition.training.probe import linear_probe, pooled_features, with_head
 
 Progress = Callable[[int, int], None]
+STRATUM_ROWS = 5  # label sets with fewer training rows are pooled in the choice of the inner validation part
 
 
 @dataclass(frozen=True)
@@ -80,26 +82,29 @@ class Trainer:
         soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
         alive: Callable[[], None] = lambda: None,
         name: str = "",
+        targets: Targets = SINGLE,
     ) -> None:
         """images: train rows, then external rows.  classes: C.  metric: name of the competition's metric.
 
         soft_labels: excluded folds -> probabilities for all other train rows, by teachers that were not trained on the
         excluded ones; None without teachers.
         alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
+        targets: what the label numbers of the images stand for.
         """
         self.name, self.member, self.images, self.metric = name, member, images, metric_named(metric)
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
+        self._targets, kind = targets, targets.kind
         train = member.train
         batch = round_up_batch(train.batch, device.replicas * train.accumulate)
         auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
         precision = auto if train.precision == "auto" else train.precision
         resolved = replace(member, train=replace(train, precision=precision))
         self.engine = make_engine(
-            lambda: build(resolved, classes),
+            lambda: build(resolved, classes, kind),
             batch,
             round_up_batch(predict_batch, device.replicas),
             device,
-            CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit"),
+            CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", kind),
         )
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
@@ -138,11 +143,13 @@ class Trainer:
 
         def inner_score() -> float:
             probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
-            return self.metric.display(self.metric.evaluate(self.images.labels[inner_rows], probs))
+            return self.metric.display(self.metric.evaluate(self._targets_of(inner_rows), probs))
 
         self._scored = {}
         plan, inner_rows = self.plan(fold, train), self.inner_validation_rows(fold, train)
         initial_weights = (lambda: self._probed(plan)) if train.probe else None
+        if self._targets.kind == "regression":
+            initial_weights = lambda: self._in_unit_of(plan)  # noqa: E731
         run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
         sign = self.metric.sign
         callbacks = loop.Callbacks(progress, stop, held_out_score, inner_score, sign, stall_detector, on_epoch)
@@ -158,8 +165,25 @@ class Trainer:
         head = linear_probe(self._features[rows], labels, weights, self._classes)
         return with_head(self.engine.weights(), *head)
 
+    def _in_unit_of(self, plan: TrainingPlan) -> State:
+        """The initial weights of a regression, with mean and deviation of this fold's training rows in layer "unit"."""
+        values = plan.targets[plan.rows]
+        unit = {"unit/mean": float(values.mean()), "unit/deviation": _deviation(values)}
+        weights = self.engine.weights()
+        for name, value in weights.items():
+            weights[name] = next(
+                (np.full((), one, np.float32) for end, one in unit.items() if name.endswith(end)), value
+            )
+        return weights
+
+    def _targets_of(self, rows: np.ndarray) -> np.ndarray:
+        """What the labels of these rows stand for: (n,) int, (n, C) bool or (n,) float64."""
+        return self._targets.of(self.images.labels[rows])
+
     def plan(self, fold: ExcludedFolds, train: Train) -> TrainingPlan:
         """The rows, targets and weights of one fold model.
+
+        Regression: the targets are in their unit and every weight is 1 / variance, so the loss is that of standardised ones.
 
         Rows: all other folds without the inner validation part, and external images of the sources the member names.
         Nothing depends on a label of the excluded folds.
@@ -168,8 +192,15 @@ class Trainer:
         rows = np.setdiff1d(self._usable_rows(fold), self.inner_validation_rows(fold, train))
         labels = images.labels[rows]
         targets, weights = np.zeros((count, self._classes), np.float32), np.zeros(count, np.float32)
-        targets[rows] = smooth_labels(labels, self._classes, train.label_smoothing)
-        weights[rows] = class_weights(labels, self._classes, train.class_weights)
+        if self._targets.kind == "single":
+            targets[rows] = smooth_labels(labels, self._classes, train.label_smoothing)
+            weights[rows] = class_weights(labels, self._classes, train.class_weights)
+        elif self._targets.kind == "multi":
+            smoothing = train.label_smoothing
+            targets[rows], weights[rows] = self._targets.of(labels) * (1 - smoothing) + smoothing / 2, 1.0
+        else:
+            targets[rows] = self._targets.of(labels)[:, None]
+            weights[rows] = 1 / _deviation(targets[rows]) ** 2
         if self._soft_labels is not None:
             # Teachers predict the competition's own rows only, not external ones.
             share, taught = self.member.teacher_weight, rows[images.folds[rows] >= 0]
@@ -185,7 +216,9 @@ class Trainer:
         rows = rows[images.folds[rows] >= 0]
         groups = np.arange(len(images.ids)) if images.groups is None else images.groups
         seed, number = train.seed, model_number(fold)
-        chosen = inner_validation(images.labels[rows], groups[rows], train.patience_share, seed, number, self._classes)
+        strata = self._targets.strata(images.labels[rows], STRATUM_ROWS)
+        classes = self._classes if self._targets.kind == "single" else int(strata.max(initial=0)) + 1
+        chosen = inner_validation(strata, groups[rows], train.patience_share, seed, number, classes)
         return rows[chosen]
 
     def _usable_rows(self, fold: ExcludedFolds) -> np.ndarray:
@@ -205,7 +238,7 @@ class Trainer:
         return self._score_of(self.held_out(fold), fold)
 
     def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
-        labels = self.images.labels[self._held_out_rows(fold)]
+        labels = self._targets_of(self._held_out_rows(fold))
         return self.metric.display(self.metric.evaluate(labels, probs.view("identity")))
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
@@ -222,7 +255,7 @@ class Trainer:
         """Out-of-fold probabilities by the weights in the engine, under the identity view."""
         rows = self._held_out_rows(fold)
         probs = self._probabilities(self.images, rows, ["identity"])
-        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(np.float16))
+        return self._predictions(self.images.ids[rows], ("identity",), probs)
 
     def _held_out_rows(self, fold: ExcludedFolds) -> np.ndarray:
         return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
@@ -238,7 +271,11 @@ class Trainer:
         if is_readable.any():
             probs[is_readable] = self._probabilities(images, rows[is_readable], views)
         probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self._classes
-        return ViewPredictions(images.ids[rows], tuple(views), probs.astype(np.float16))
+        return self._predictions(images.ids[rows], tuple(views), probs)
+
+    def _predictions(self, ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
+        kind = self._targets.kind
+        return ViewPredictions(ids, views, probs.astype(stored_as(kind)), kind)
 
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -254,6 +291,11 @@ class Trainer:
         if key not in self._batches:
             self._batches[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
         return self._batches[key]
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Standard deviation of the targets of a regression; 1 if all are equal."""
+    return float(values.std(dtype=np.float64)) or 1.0
 
 
 def model_number(fold: ExcludedFolds) -> int:

@@ -5,6 +5,8 @@ from competition.ensemble.bootstrap import paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.rare_classes import one_wrong_row, small_class_warning, with_borrowed_rows
 
+from .worlds import SINGLE_LABEL
+
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 
 
@@ -51,7 +53,7 @@ def test_borrowed_rows_keep_their_outcome_and_get_the_borrowing_class():
     assert len(with_borrowed_rows(two, [two])[0]) == 12  # no class borrows rows
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", SINGLE_LABEL)
 def test_a_result_without_a_mistake_has_an_error_of_one_row(name):
     labels = np.arange(200) % 4
     metric, probs = METRICS[name], np.full((200, 8), 0.01)

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.metrics import METRICS, metric_named
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.reliance import accuracy, weighted_score
+
+from .worlds import SINGLE_LABEL
 
 
 def test_weights_in_the_proportions_of_other_rows_give_their_score():
@@ -18,7 +20,7 @@ def test_weights_in_the_proportions_of_other_rows_give_their_score():
     assert 0.004 < scored.error < 0.012
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", SINGLE_LABEL)
 def test_equal_weights_give_the_score_itself_for_every_metric(name):
     rng = np.random.default_rng(1)
     metric, labels = metric_named(name), rng.integers(0, 6, 900)

@@ -5,10 +5,13 @@ import numpy as np
 from competition.ensemble.blend import BlendSettings
 from competition.ensemble.chain import Chain, ChainSettings
 from competition.ensemble.decision import DecisionSettings
+from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import CrossFitted, NestedCrossFit
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import HonestSettings
+
+SINGLE_LABEL = [name for name, metric in METRICS.items() if metric.target == "single"]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

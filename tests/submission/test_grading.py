@@ -124,11 +124,11 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
 
 
-def test_a_solution_with_an_unknown_label_is_an_error(world):
-    (world / "solution.csv").write_text("id,label\nx,tulip\n")
+def test_a_solution_with_an_unknown_label_is_an_error(tmp_path):
+    (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
+    guess = submission(tmp_path / "a.csv", {"x": 0})
     with pytest.raises(UserError, match=r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"):
-        guess = submission(world / "a.csv", {"x": 0})
-        grade(guess, world / "solution.csv", competition(), world / "ledger.jsonl", world / "looks.json")
+        grade(guess, tmp_path / "solution.csv", competition(), tmp_path / "ledger.jsonl", tmp_path / "looks.json")
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):

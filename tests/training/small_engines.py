@@ -24,6 +24,7 @@ from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.data.augment import Augmentation
 from competition.data.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.ensemble.metrics import TargetKind
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
@@ -65,9 +66,9 @@ def network(norm: bool, dropout: float) -> keras.Model:
     return model
 
 
-def engine_of(train: Train, devices: int = 1, norm: bool = True) -> Engine:
+def engine_of(train: Train, devices: int = 1, norm: bool = True, target: TargetKind = "single") -> Engine:
     device = open_device(replace(PARAMS.device, logical_devices=devices))
-    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit")
+    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", target)
     return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
 
 
@@ -98,9 +99,9 @@ def full_outcome(engine: Engine, history: list[loop.Epoch]) -> State:
     return {**engine.state(), "loss": np.array([epoch.loss for epoch in history]), "oof": held_out(engine)}
 
 
-def outcome(devices: int = 1, norm: bool = True, **changes: Any) -> State:
+def outcome(devices: int = 1, norm: bool = True, target: TargetKind = "single", **changes: Any) -> State:
     train = replace(TRAIN, **changes)
-    engine = engine_of(train, devices, norm)
+    engine = engine_of(train, devices, norm, target)
     return full_outcome(engine, trained(engine, train))
 
 
@@ -179,6 +180,8 @@ def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     outcomes["options"] = outcome(
         2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
     )
+    outcomes["multi"] = outcome(2, target="multi", focal_gamma=1.5)
+    outcomes["regression"] = outcome(2, target="regression")
     outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
     outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
     outcomes["member"] = member_weights()

@@ -44,12 +44,18 @@ def find_id_column(
 
 
 def find_labels(
-    table: pd.DataFrame, id_column: str, test: Sequence[str], targets: Sequence[str], wanted: str, name: str
+    table: pd.DataFrame,
+    id_column: str,
+    test: Sequence[str],
+    targets: Sequence[str],
+    wanted: str,
+    name: str,
+    is_multi: bool = False,
 ) -> Labels:
     """The label columns of `table`.
 
     test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
-    wanted: competition.label_column, "" = not set.
+    wanted: competition.label_column, "" = not set.  is_multi: competition.target says that images have several labels.
     Raises UserError that asks for competition.label_column if it is not certain.
     """
     if wanted:
@@ -69,6 +75,8 @@ def find_labels(
     named = [column for column in others if column.casefold() in LABEL_NAMES]
     if len(named) == 1 and not _are_all_different(table[named[0]]):
         return Labels(named)
+    if is_multi and others:
+        return Labels(others)
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
         f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others or ["label"])[0]}"'

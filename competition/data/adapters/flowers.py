@@ -12,6 +12,7 @@ from competition.config.errors import UserError
 from competition.data import records
 from competition.data.adapters.source import fetch_source
 from competition.data.competition import Competition, Part, Row, Settings, only_predicts
+from competition.data.targets import resolve_metric
 
 # In the order of the competition's class numbers.
 CLASSES = """
@@ -74,7 +75,7 @@ def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
         name=settings.name,
         slug="" if settings.miniature else settings.slug,
         classes=tuple(names),
-        metric=settings.metric or "macro_f1",
+        metric=resolve_metric("single", settings.metric, "macro_f1"),
         predicts="label",
         id_column="id",
         prediction_columns=("label",),

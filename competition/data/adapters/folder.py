@@ -17,7 +17,17 @@ from competition.data.adapters.columns import find_id_column, find_labels
 from competition.data.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_images_note
 from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv, write_csv
-from competition.data.competition import Competition, Row, Settings
+from competition.data.adapters.target_tables import (
+    Labels,
+    detect_target,
+    read_columns,
+    read_grades,
+    read_lists,
+    read_numbers,
+)
+from competition.data.competition import Competition, Predicts, Row, Settings
+from competition.data.targets import Target, resolve_metric, target_of_metric
+from competition.ensemble.metrics import METRICS
 
 SAMPLE = "sample_submission.csv"
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
@@ -77,6 +87,11 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
 
     Ids are external/<folder>/<path>, so that they differ from those of the competition.
     """
+    if competition.target in ("multi", "regression"):
+        raise UserError(
+            f"{source}: folders give each image one class; prepare.external cannot be used where the target is "
+            f"{competition.target}; leave it empty"
+        )
     number = {value: n for n, value in enumerate(competition.label_values)}
     number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
     paths = image_paths(source)
@@ -148,12 +163,25 @@ def _from_table(raw: Path, name: str, files: ImageFiles, settings: Settings) -> 
         test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
     targets = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
-    found = find_labels(train, id_column, test_columns, targets, settings.label_column, name)
+    listed = read_csv(raw / "classes.csv") if (raw / "classes.csv").exists() else None
+    is_multi = settings.target == "multi"
+    found = find_labels(train, id_column, test_columns, targets, settings.label_column, name, is_multi)
     label_columns = found.columns
+    name_of = dict(found.names) if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
+    known = (targets if len(targets) > 1 else list(name_of)) if len(label_columns) == 1 else []
+    target = detect_target(train, label_columns, known, settings.target, settings.metric)
+    unused = [column for column in train if column not in (id_column, *label_columns, found.named_by)]
+    unused_note = [f"columns {first_few(unused)} of {name} are not used"] if unused else []
+    if target in ("multi", "regression") or (target == "ordinal" and len(label_columns) == 1 and not name_of):
+        read = _read_targets(train, label_columns, id_column, target, known, name_of, name)
+        competition = _target_competition(read, settings, id_column, label_columns, sample, targets)
+        notes = [read.note, *unused_note, *_unlisted(raw, len(train) + len(test))]
+        competition = replace(competition, notes=tuple(notes))
+        return Layout(competition, (list(train[id_column]), read.numbers, groups), list(test[id_column]))
+
     notes = [f"ids are in column {id_column!r}, labels in {first_few(label_columns)} of {name}"]
     notes += [f"class names are in column {found.named_by!r}"] if found.named_by else []
-    unused = [column for column in train if column not in (id_column, *label_columns, found.named_by)]
-    notes += [f"columns {first_few(unused)} of {name} are not used"] if unused else []
+    notes += unused_note
 
     if len(label_columns) > 1:
         values, names = label_columns, label_columns
@@ -165,8 +193,6 @@ def _from_table(raw: Path, name: str, files: ImageFiles, settings: Settings) -> 
             raise UserError(
                 f"{name}: {len(bare):,} rows have no {label_columns[0]}, {first_few(bare)}; every row needs one"
             )
-        listed = read_csv(raw / "classes.csv") if (raw / "classes.csv").exists() else None
-        name_of = dict(found.names) if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
         if listed is not None:
             notes.append(f"{len(name_of)} class names come from classes.csv")
         # With one column per class, the classes must have the order of the submission's columns.
@@ -182,14 +208,87 @@ def _from_table(raw: Path, name: str, files: ImageFiles, settings: Settings) -> 
         name=settings.name,
         slug=settings.slug,
         classes=tuple(names),
-        metric=settings.metric or (LABEL_METRIC if predicts == "label" else "log_loss"),
+        metric=resolve_metric(target, settings.metric, _default_metric(target, predicts)),
         predicts=predicts,
         id_column=id_column,
         prediction_columns=tuple(columns),
         label_values=tuple(values),
         notes=(*notes, *_unlisted(raw, len(train) + len(test))),
+        target=target,
     )
     return Layout(competition, (list(train[id_column]), labels, groups), list(test[id_column]))
+
+
+def _read_targets(
+    train: pd.DataFrame,
+    columns: list[str],
+    id_column: str,
+    target: Target,
+    known: list[str],
+    name_of: dict[str, str],
+    table_name: str,
+) -> Labels:
+    """The labels of a multi-label, ordinal or regression competition.  known: the classes, if they are listed."""
+    if target == "multi":
+        if len(columns) > 1:
+            return read_columns(train, columns, id_column, table_name)
+        return read_lists(train[columns[0]], id_column, known, name_of, table_name)
+    if len(columns) > 1:
+        raise UserError(
+            f"{table_name} has columns {first_few(columns, 8)}: set competition.label_column to the one that holds the "
+            "number to predict"
+        )
+    return (read_numbers if target == "regression" else read_grades)(train[columns[0]], id_column, table_name)
+
+
+def _target_competition(
+    labels: Labels,
+    settings: Settings,
+    id_column: str,
+    label_columns: list[str],
+    sample: pd.DataFrame | None,
+    sample_columns: list[str],
+) -> Competition:
+    """The description of a multi-label, ordinal or regression competition, with the submission in the sample's form."""
+    predicts: Predicts = "value" if labels.target == "regression" else "label"
+    one_per_class = len(sample_columns) > 1 or (not sample_columns and len(label_columns) > 1)
+    if labels.target == "multi" and one_per_class:
+        named = resolve_metric("multi", settings.metric, "mean_column_auc")
+        # Columns of 0 and 1 for a metric of decisions, of probabilities for all others.
+        predicts = "label" if METRICS[named].needs_labels else "probabilities"
+    if settings.predicts and predicts == "value":
+        raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
+    predicts = settings.predicts or predicts
+    single_column = sample_columns or [label_columns[0]]
+    return Competition(
+        name=settings.name,
+        slug=settings.slug,
+        classes=labels.names,
+        metric=resolve_metric(labels.target, settings.metric, _default_metric(labels.target, predicts)),
+        predicts=predicts,
+        id_column=id_column,
+        prediction_columns=tuple(
+            (sample_columns or labels.values) if one_per_class or predicts == "probabilities" else single_column
+        ),
+        label_values=labels.values,
+        target=labels.target,
+        label_targets=labels.targets,
+        list_separator=labels.separator or " ",
+        allows_empty_lists=labels.has_empty_lists or _has_empty_cells(sample),
+    )
+
+
+def _has_empty_cells(sample: pd.DataFrame | None) -> bool:
+    return sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
+
+
+def _default_metric(target: Target, predicts: Predicts) -> str:
+    """The metric of a competition that names none."""
+    if target == "multi":
+        return "macro_f1" if predicts == "label" else "mean_column_auc"
+    if target in ("ordinal", "regression"):
+        return "quadratic_kappa" if target == "ordinal" else "rmse"
+    return LABEL_METRIC if predicts == "label" else "log_loss"
 
 
 def _groups(train: pd.DataFrame, column: str) -> list[str]:
@@ -222,13 +321,19 @@ def _from_class_folders(raw: Path, settings: Settings) -> Layout:
         )
     ignored = len(inside) - len(train) - len(test)
     unused = [f"{ignored:,} images outside train/, val/ and test/ are ignored"] if ignored else []
+    target = settings.target or target_of_metric(settings.metric) or "single"
+    if target in ("multi", "regression"):
+        raise UserError(
+            f"competition.target: {target} was asked for, but class folders give each image one class; add a train.csv"
+        )
     folder_of = {str(path): path.parent.name for path in train}
     names = in_natural_order(sorted(set(folder_of.values())))
     competition = Competition(
         name=settings.name,
         slug=settings.slug,
         classes=tuple(names),
-        metric=settings.metric or LABEL_METRIC,
+        metric=resolve_metric(target, settings.metric, _default_metric(target, "label")),
+        target=target,
         predicts=settings.predicts or "label",
         id_column=settings.id_column or "id",
         prediction_columns=tuple(names)
@@ -248,9 +353,11 @@ def _unlisted(raw: Path, listed: int) -> list[str]:
 
 
 def _blank_prediction(competition: Competition) -> list[object]:
+    if competition.target == "multi" and not competition.is_label_list:
+        return [0 if competition.predicts == "label" else 0.5] * len(competition.classes)
     if competition.predicts == "label":
         return [competition.label_values[0]]
-    return [1 / len(competition.classes)] * len(competition.classes)
+    return [0] if competition.predicts == "value" else [1 / len(competition.classes)] * len(competition.classes)
 
 
 def _plain(name: str) -> str:

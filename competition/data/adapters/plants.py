@@ -14,6 +14,7 @@ from competition.data.adapters.files import ImageFiles
 from competition.data.adapters.source import fetch_source
 from competition.data.adapters.tables import one_hot_labels, read_csv
 from competition.data.competition import Competition, Row, Settings, only_predicts
+from competition.data.targets import resolve_metric
 
 ID = "image_id"
 NAMES = ("healthy", "multiple_diseases", "rust", "scab")
@@ -42,7 +43,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
         name=settings.name,
         slug="" if settings.miniature else settings.slug,
         classes=NAMES,
-        metric=settings.metric or "mean_column_auc",
+        metric=resolve_metric("single", settings.metric, "mean_column_auc"),
         predicts="probabilities",
         id_column=ID,
         prediction_columns=NAMES,

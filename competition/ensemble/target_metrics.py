@@ -1,0 +1,111 @@
+"""Metrics of multi-label and regression competitions, each a function of (targets, output, weights).
+
+Multi-label: targets (N, C) bool; the output is (N, C) bool decisions or (N, C) float probabilities, each in 0..1.
+Regression: targets (N,) float; the output is (N, 1) float values.
+weights: (R, N) row weights of R resamples, or None.  Returns (R,) scores, or a scalar; greater is better.
+"""
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.ensemble.curves import auc, average_precision
+
+
+def multilabel_macro_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean over the classes of the F1 of each column; a class without positives and predictions counts as 0.
+
+    Equals f1_score(average="macro", zero_division=0).
+    """
+    hits = _column_sums(targets & decided, weights)
+    total = _column_sums(targets, weights) + _column_sums(decided, weights)
+    return np.asarray(_ratio(2.0 * hits, total).mean(-1))
+
+
+def samples_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean over the rows of the F1 of the row's labels; a row without labels and predictions counts as 0.
+
+    Equals f1_score(average="samples", zero_division=0).
+    """
+    total = targets.sum(1, dtype=np.float64) + decided.sum(1)
+    return _mean(_ratio(2.0 * (targets & decided).sum(1), total), weights)
+
+
+def mean_average_precision(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean over the classes of the average precision; a class without positives counts as 0, as in scikit-learn.
+
+    Equals average_precision_score(average="macro").
+    """
+    scores = [average_precision(targets[:, c], probs[:, c], _rows(weights, targets)) for c in range(targets.shape[1])]
+    mean = np.mean(scores, axis=0)
+    return np.asarray(mean[0]) if weights is None else mean
+
+
+def multilabel_mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean over the classes of ROC AUC; ties count one half.
+
+    A class without a positive or without a negative row has no AUC and is left out of the mean.
+    Equals roc_auc_score(average="macro") over the other classes.
+    """
+    positives = np.count_nonzero(targets, axis=0)
+    columns = np.flatnonzero((positives > 0) & (positives < len(targets)))
+    if not len(columns):
+        raise UserError("mean_column_auc needs a class with a positive and a negative row, found none")
+    with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
+        aucs = np.array([auc(targets[:, c], probs[:, c], _rows(weights, targets)) for c in columns])
+    defined = np.isfinite(aucs)
+    mean = np.where(defined, aucs, 0).sum(0) / np.maximum(defined.sum(0), 1)
+    return np.asarray(mean[0]) if weights is None else mean
+
+
+def multilabel_log_loss(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Minus the mean over rows and classes of the binary cross-entropy. Clipped like scikit-learn's log_loss."""
+    return _mean(label_log_likelihoods(targets, probs).mean(1), weights)
+
+
+def label_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """(N, C) float64: log p for a label that the row has, log (1 - p) for one that it has not."""
+    eps = np.finfo(np.float64 if probs.dtype == np.float64 else np.float32).eps
+    own = np.where(targets, probs.astype(np.float64), 1.0 - probs.astype(np.float64))
+    return np.log(np.clip(own, eps, 1.0 - eps))
+
+
+def negative_rmse(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Minus the root mean squared error."""
+    return -np.sqrt(_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
+
+
+def negative_mae(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Minus the mean absolute error."""
+    return -_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
+
+
+def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+    """Copies of a multi-label output, each with one wrong label more: what a standard error cannot be smaller than.
+
+    rows: row numbers, one per copy. The first label that the row has (or lacks, if it has none) becomes wrong: its
+    decision is inverted, or its probability mirrored at one half.
+    """
+    copies = []
+    for row in rows:
+        changed, label = output.copy(), int(targets[row].argmax())
+        changed[row, label] = ~output[row, label] if output.dtype == bool else 1 - output[row, label]
+        copies.append(changed)
+    return copies
+
+
+def _rows(weights: np.ndarray | None, targets: np.ndarray) -> np.ndarray:
+    return np.ones((1, len(targets))) if weights is None else weights
+
+
+def _column_sums(cells: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """(C,) or (R, C) float64."""
+    return cells.sum(0, dtype=np.float64) if weights is None else weights @ cells.astype(np.float64)
+
+
+def _mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return np.asarray(values.mean()) if weights is None else (weights @ values) / weights.sum(1)
+
+
+def _ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """part / total, 0 where the total is 0."""
+    return np.divide(part, total, out=np.zeros(np.shape(total)), where=total > 0)

@@ -1,0 +1,268 @@
+"""Multi-label and regression: metrics, standard errors, thresholds and the whole chain."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as reference
+from world import params
+
+from competition.config.errors import UserError
+from competition.ensemble.bootstrap import paired, resampled, score_with_error
+from competition.ensemble.calibration import apply_temperature, fit_temperature
+from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
+from competition.ensemble.metrics import METRICS
+from competition.ensemble.predictions import ViewPredictions, mean_over_folds
+from competition.ensemble.selection import HonestSettings
+from competition.ensemble.settings import chain_settings
+
+MACRO, SAMPLES, RMSE = METRICS["multilabel_macro_f1"], METRICS["samples_f1"], METRICS["rmse"]
+HONEST = HonestSettings(200, 0, 5)
+
+
+@st.composite
+def label_tables(draw_):
+    """targets (N, C) bool and probs (N, C); some classes have no positive row, or no negative one, some rows no label."""
+    c, n = draw_(st.integers(2, 7)), draw_(st.integers(10, 50))
+    rng = np.random.default_rng(draw_(st.integers(0, 2**32 - 1)))
+    targets, probs = rng.random((n, c)) < rng.random(c) / 2, rng.random((n, c))
+    targets[:, 0] = draw_(st.booleans())  # a degenerate class
+    targets[:2, 1] = True, False
+    targets[2] = False
+    return targets, np.round(probs, 1) if draw_(st.booleans()) else probs
+
+
+def auc_of_defined_columns(y, p):
+    columns = [c for c in range(y.shape[1]) if 0 < y[:, c].sum() < len(y)]
+    return reference.roc_auc_score(y[:, columns], p[:, columns], average="macro")
+
+
+REFERENCES = {
+    "multilabel_macro_f1": lambda y, p: reference.f1_score(y, p >= 0.5, average="macro", zero_division=0),
+    "samples_f1": lambda y, p: reference.f1_score(y, p >= 0.5, average="samples", zero_division=0),
+    "mean_average_precision": lambda y, p: reference.average_precision_score(y, p, average="macro"),
+    "multilabel_mean_column_auc": auc_of_defined_columns,
+    "multilabel_log_loss": lambda y, p: (
+        -np.mean([reference.log_loss(y[:, c], p[:, c], labels=[False, True]) for c in range(y.shape[1])])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@settings(max_examples=60, deadline=None)
+@given(table=label_tables())
+def test_every_multi_label_metric_equals_scikit_learn(name, table):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of classes without positives
+        expected = REFERENCES[name](*table)
+    assert METRICS[name].evaluate(*table) == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_errors_of_a_regression_equal_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    targets, values = rng.normal(50, 20, 30), rng.normal(50, 20, (30, 1))
+    shown = {name: METRICS[name].display(METRICS[name].evaluate(targets, values)) for name in ("rmse", "mae")}
+    assert shown["rmse"] == pytest.approx(reference.root_mean_squared_error(targets, values[:, 0]), abs=1e-12)
+    assert shown["mae"] == pytest.approx(reference.mean_absolute_error(targets, values[:, 0]), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [*REFERENCES, "rmse"])
+def test_weights_of_rows_are_repetitions_of_rows(name):
+    rng = np.random.default_rng(0)
+    targets, probs = rng.random((40, 3)) < 0.4, rng.random((40, 3))
+    if name == "rmse":
+        targets, probs = rng.random(40), probs[:, :1]
+    counts = rng.integers(0, 4, 40)
+    weighted = METRICS[name].evaluate_weighted(targets, probs, counts[None].astype(float))
+    assert weighted[0] == pytest.approx(METRICS[name].evaluate(targets.repeat(counts, 0), probs.repeat(counts, 0)))
+
+
+@pytest.mark.parametrize("name", [*REFERENCES, "rmse"])
+def test_the_standard_error_is_the_spread_of_the_score_over_samples(name):
+    """Scores of 300 fresh samples of 200 rows spread as much as the bootstrap of one of them says."""
+    rng, metric = np.random.default_rng(1), METRICS[name]
+
+    def sample():
+        targets = rng.random((200, 4)) < 0.3
+        probs = np.clip(rng.normal(0.3 + 0.4 * targets, 0.2), 0, 1)
+        return (targets[:, 0] * 3.0 + rng.normal(0, 1, 200), probs[:, :1] * 3) if name == "rmse" else (targets, probs)
+
+    spread = np.std([metric.evaluate(*sample()) for _ in range(300)])
+    errors = [score_with_error(*sample(), metric, 4, 200, seed=0).error for _ in range(5)]
+    assert np.mean(errors) == pytest.approx(spread, rel=0.25)
+
+
+def test_a_leaderboard_of_few_rows_is_drawn_without_strata():
+    targets = np.eye(4, dtype=bool)[np.arange(40) % 4]
+    drawn = resampled(targets, [targets], SAMPLES, 4, 50, 0, rows=5)[0]
+    assert np.all(drawn == 1) and len(drawn) == 50
+    assert resampled(targets, [targets], SAMPLES, 4, 50, 0, rows=40, replace=False)[0].std() == 0
+
+
+def test_a_perfect_multi_label_result_has_the_error_of_one_wrong_label():
+    targets = np.eye(4, dtype=bool)[np.arange(40) % 4]
+    assert score_with_error(targets, targets, SAMPLES, 4, 50, 0).error == pytest.approx(1 / 40)
+    perfect = np.where(targets, 0.9, 0.1)
+    assert score_with_error(targets, perfect, METRICS["mean_average_precision"], 4, 50, 0).error > 0
+
+
+def test_one_changed_row_is_no_gain_and_many_are():
+    rng = np.random.default_rng(0)
+    targets = rng.random((300, 3)) < 0.4
+    before = targets ^ (rng.random((300, 3)) < 0.3)
+    one, many = before.copy(), before.copy()
+    wrong = np.flatnonzero((before != targets).any(1))
+    one[wrong[0]], many[wrong[:60]] = targets[wrong[0]], targets[wrong[:60]]
+    small, large = (paired(targets, before, after, SAMPLES, 3, 200, 0) for after in (one, many))
+    assert (small.changed, small.corrected, small.corrupted) == (1, 1, 0) and not small.is_better
+    assert small.swap_p == 0.5  # a sign decides
+    assert large.corrected == 60 and large.is_significant
+
+
+def test_the_thresholds_of_macro_f1_are_the_best_ones_of_each_class():
+    rng = np.random.default_rng(3)
+    targets = rng.random((300, 3)) < [0.5, 0.2, 0.05]
+    probs = np.clip(rng.normal(0.2 + 0.25 * targets, 0.12), 0, 1)
+    thresholds = fit_label_thresholds(probs, targets, MACRO, passes=1, shrink_rows=0)
+    for c in range(3):
+        best = max(reference.f1_score(targets[:, c], probs[:, c] >= t, zero_division=0) for t in np.unique(probs[:, c]))
+        assert reference.f1_score(targets[:, c], probs[:, c] >= thresholds[c]) == pytest.approx(best)
+    shrunk = fit_label_thresholds(probs, targets, MACRO, passes=1, shrink_rows=1e9)
+    assert np.ptp(shrunk) < 1e-3  # the common threshold
+
+
+def test_thresholds_raise_the_mean_f1_of_the_rows():
+    rng = np.random.default_rng(4)
+    targets = rng.random((300, 4)) < 0.3
+    probs = np.clip(rng.normal(0.15 + 0.2 * targets, 0.1), 0, 1)
+    thresholds = fit_label_thresholds(probs, targets, SAMPLES, passes=2, shrink_rows=0)
+    assert SAMPLES.evaluate(targets, probs >= thresholds) > SAMPLES.evaluate(targets, probs) + 0.1
+
+
+def test_a_class_without_positives_gets_the_common_threshold():
+    targets, probs = np.array([[1, 0], [0, 0], [1, 0]], bool), np.array([[0.4, 0.1], [0.2, 0.3], [0.5, 0.2]])
+    thresholds = fit_label_thresholds(probs, targets, MACRO, 1, 0)
+    assert 0.2 < thresholds[0] < 0.4 and 0.3 < thresholds[1] < 0.401
+
+
+def test_an_empty_list_gets_the_label_that_comes_closest_only_if_asked():
+    probs, thresholds = np.array([[0.1, 0.4], [0.9, 0.1]]), np.array([0.2, 0.6])
+    assert label_sets(probs, thresholds, at_least_one=False).tolist() == [[False, False], [True, False]]
+    assert label_sets(probs, thresholds, at_least_one=True).tolist() == [[True, False], [True, False]]
+
+
+def test_the_temperature_of_independent_labels_scales_the_log_odds():
+    rng = np.random.default_rng(0)
+    odds = rng.normal(0, 1.5, (4000, 3))
+    targets = rng.random((4000, 3)) < 1 / (1 + np.exp(-odds))
+    overconfident = 1 / (1 + np.exp(-2 * odds))
+    temperature = fit_temperature(overconfident, targets)
+    assert temperature == pytest.approx(2, rel=0.07)
+    calibrated = apply_temperature(overconfident, temperature, independent=True)
+    assert np.abs(calibrated - 1 / (1 + np.exp(-odds))).max() < 0.02
+
+
+def members(targets, noise, views=("identity",), target="multi", seed=0):
+    """name -> predictions that see the targets through their own noise, the same under every view but for more noise."""
+    rng, ids = np.random.default_rng(seed), np.array([f"i{n:04}" for n in range(len(targets))])
+    columns = targets[:, None] if targets.ndim == 1 else targets
+    result = {}
+    for name, scale in noise.items():
+        seen = [columns + rng.normal(0, scale, columns.shape) for _ in views]
+        probs = np.stack(seen, 1)
+        probs = probs if target == "regression" else 1 / (1 + np.exp(-4 * (probs - 0.6)))
+        result[name] = ViewPredictions(ids, tuple(views), probs.astype(np.float32), target)
+    return result
+
+
+@pytest.mark.parametrize("name", ["multilabel_macro_f1", "samples_f1", "mean_average_precision"])
+def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name, tmp_path):
+    rng = np.random.default_rng(5)
+    targets, folds = rng.random((250, 4)) < [0.5, 0.3, 0.2, 0.1], np.arange(250) % 5
+    oof = members(targets, {"good": 0.5, "poor": 1.0}, ("identity", "flip_lr"))
+    result = fit_and_score_chain(
+        oof, targets, folds, chain_settings(params("blend.bags=2 blend.rounds=4"), name), HONEST
+    )
+    assert 0.5 < result.honest.value < 1 and result.honest.error > 0
+    assert result.chain.blend.mixing == "average"
+    result.chain.save(tmp_path / "chain.json")
+    probs, decided = apply_chain(Chain.load(tmp_path / "chain.json"), oof)
+    assert probs.shape == decided.shape == targets.shape and decided.dtype == bool
+    metric = METRICS[name]
+    assert metric.evaluate(targets, metric.output_of(probs, decided)) == pytest.approx(result.chosen_on)
+
+
+def test_thresholds_of_random_labels_do_not_raise_the_honest_score():
+    """The thresholds win on the rows they are fitted on and, with labels drawn at random, nowhere else."""
+    chosen, honest = [], []
+    settings = chain_settings(
+        params("decision.rules=[thresholds] blend.methods=[equal] decision.shrink_rows=0"), MACRO.name
+    )
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        targets, folds = rng.random((120, 5)) < 0.1, np.arange(120) % 5
+        oof = members(rng.random((120, 5)) < 0.1, {"a": 0.3}, seed=seed)
+        result = fit_and_score_chain(oof, targets, folds, settings, replace(HONEST, resamples=20))
+        chosen.append(result.chosen_on)
+        honest.append(result.honest.value)
+    everything = 2 * 0.1 / 1.1  # the F1 of saying yes to every row
+    assert np.mean(chosen) > np.mean(honest)
+    assert np.mean(honest) < everything + 0.03
+
+
+def test_the_chain_of_a_regression_averages_values():
+    rng = np.random.default_rng(6)
+    targets, folds = rng.normal(1000, 20, 200), np.arange(200) % 5
+    oof = members(targets, {"a": 10.0, "b": 10.0}, ("identity", "flip_lr"), "regression")
+    settings = chain_settings(params("blend.bags=2 blend.rounds=4"), "rmse")
+    result = fit_and_score_chain(oof, targets, folds, settings, HONEST)
+    alone = RMSE.evaluate(targets, oof["a"].view("identity"))
+    assert RMSE.display(result.honest.value) < 0.75 * RMSE.display(alone)  # half the variance or less
+    assert result.honest.error > 0 and result.chain.calibration == "none"
+    assert mean_over_folds([oof["a"], oof["a"]]).probs.dtype == np.float32  # 1000 ± 0.5 would be lost in float16
+
+
+def test_what_does_not_apply_is_refused_with_the_key():
+    for name, sets, match in (
+        (
+            "samples_f1",
+            "blend.methods=[stacking]",
+            "blend.methods: 'stacking' was found; it does not apply to multi-label",
+        ),
+        ("rmse", "blend.methods=[rank]", "blend.methods: 'rank' was found; it does not apply to a regression"),
+        ("rmse", "blend.mixing=geometric", "blend.mixing: 'geometric' was found; a regression averages values"),
+    ):
+        with pytest.raises(UserError, match=match):
+            chain_settings(params(sets), name)
+
+
+@pytest.mark.parametrize(
+    ("target", "probs", "match"),
+    [
+        (
+            "multi",
+            [[1.2, 0.0]],
+            "1 rows are not probabilities of independent labels .finite, 0 to 1., first a; apply a sigmoid",
+        ),
+        ("regression", [[np.nan]], "1 rows are not finite numbers, first a"),
+    ],
+)
+def test_predictions_of_the_wrong_kind_are_refused(target, probs, match):
+    with pytest.raises(UserError, match=match):
+        ViewPredictions(np.array(["a"]), ("identity",), np.array(probs)[:, None], target)
+
+
+@pytest.mark.parametrize("target", ["single", "multi", "regression"])
+def test_the_kind_of_predictions_is_stored_with_them(tmp_path, target):
+    probs = np.array([[[0.25, 0.75]]] if target == "single" else [[[0.5, 0.75]]])
+    ViewPredictions(np.array(["a"]), ("identity",), probs, target).save(tmp_path / "p.npz")
+    for mapped in (False, True):
+        loaded = ViewPredictions.load(tmp_path / "p.npz", mapped)
+        assert loaded.target == target and np.array_equal(loaded.at(np.array(["a"])).probs, probs)
