@@ -122,3 +122,9 @@ def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submissi
     )
     assert prepared(per_class).digest == prepared(DIGITS, "accuracy").digest == first.digest
     assert prepared(replace(DIGITS, classes=("a", "c"))).digest != first.digest
+    several = replace(DIGITS, target="multi", metric="samples_f1", label_targets=("01", "11"))
+    assert prepared(several).digest not in {first.digest, prepared(replace(several, label_targets=("01", "10"))).digest}
+    assert prepared(replace(several, list_separator=";", allows_empty_lists=False)).digest == prepared(several).digest
+    assert (
+        prepared(replace(DIGITS, target="ordinal", metric="quadratic_kappa")).digest == first.digest
+    )  # grades are classes

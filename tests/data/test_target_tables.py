@@ -11,7 +11,7 @@ from competition.config.errors import UserError
 from competition.data import folds
 from competition.data.adapters import folder
 from competition.data.adapters.target_tables import detect_target
-from competition.data.competition import Competition, needs_a_label
+from competition.data.competition import Competition, needs_a_label, with_metric
 from competition.data.targets import Targets, check_training, resolve_metric
 
 IDS = [f"i{n:02}" for n in range(12)]
@@ -180,6 +180,51 @@ def test_the_target_changes_the_raw_files_only_where_it_is_set(make_settings):
         "target" not in make_settings().of_raw_files()
         and make_settings(target="multi").of_raw_files()["target"] == "multi"
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "kept"),
+    [
+        ("", ""), ("accuracy", ""), ("macro_f1", ""), ("log_loss", ""),  # say nothing about the target
+        ("quadratic_kappa", "quadratic_kappa"), ("rmse", "rmse"), ("mae", "rmse"),
+        ("samples_f1", "multilabel_macro_f1"), ("mean_average_precision", "mean_average_precision"),
+    ],
+)  # fmt: skip
+def test_prepared_data_depend_on_the_target_of_the_metric_and_not_on_the_metric(make_settings, metric, kept):
+    assert make_settings(metric=metric).of_data().metric == kept
+    assert make_settings(metric=metric, target="multi").of_data().metric == ""
+
+
+def test_another_metric_changes_the_form_of_a_multi_label_submission_without_new_data(read):
+    competition, _ = read(COLUMNS)
+    assert with_metric(competition, "") == competition
+    decisions = with_metric(competition, "macro_f1")
+    assert (decisions.metric, decisions.predicts) == ("multilabel_macro_f1", "label")
+    back = with_metric(decisions, "mean_average_precision")
+    assert (back.metric, back.predicts) == ("mean_average_precision", "probabilities")
+    stated = with_metric(competition, "macro_f1", predicts="probabilities")
+    assert (stated.metric, stated.predicts) == ("multilabel_macro_f1", "probabilities")
+
+
+@pytest.mark.parametrize("metric", ["rmse", "accuracy", "a_metric_of_a_plugins_file"])
+def test_a_metric_of_another_target_is_refused_when_it_is_put_in_later(read, metric):
+    competition, _ = read(COLUMNS)
+    with pytest.raises(
+        UserError, match=f"competition.metric: {metric} was found, the target is multi; expected one of"
+    ):
+        with_metric(competition, metric)
+
+
+def test_columns_that_are_not_certain_are_labels_where_several_labels_are_asked_for(read):
+    competition, _ = read(table("image_id,scab,rust", ["1,0", "0,0", "1,0", "0,0"] * 3), target="multi")
+    assert competition.classes == ("scab", "rust")
+
+
+def test_labels_are_written_as_names_lists_or_numbers(read):
+    competition, labels = read(LISTS.replace("healthy", "").replace("rust scab", "rust;scab"))
+    assert competition.written(competition.targets.of(labels))[:3] == ["scab", "rust;scab", ""]
+    numbers = replace(competition, target="regression", classes=("x",), label_values=("x",), label_targets=("0.1",))
+    assert replace(numbers, predicts="value").written(np.array([1234567.5])) == [1234567.5]
 
 
 def index_of(labels: np.ndarray) -> pd.DataFrame:

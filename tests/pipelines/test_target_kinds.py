@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.metrics import cohen_kappa_score, f1_score, root_mean_squared_error
 from stages import ROOT, Workspace
 
+import goldfold
 from competition.data.competition import Competition
 from competition.ensemble.predictions import load_scores
 
@@ -92,6 +93,10 @@ def submitted(workspace: Workspace) -> pd.Series:
     return pd.read_csv(newest, dtype=str, keep_default_na=False).set_index("image")["target"]
 
 
+def opened(workspace: Workspace) -> goldfold.Project:
+    return goldfold.open(workspace.params, work=workspace.folder / "work", submissions=workspace.submissions)
+
+
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A multi-label competition with a student of `slim` and a member trained elsewhere."""
@@ -126,6 +131,27 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
     grade = labelled.do("grade")
     assert float(grade.split("private ")[1].split()[0]) > 0.85
+
+
+def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
+    with (labelled.folder / "source" / "train.csv").open() as file:
+        lists = dict(list(csv.reader(file))[1:])
+    labelled.do("folds")
+    folds = pd.read_csv(labelled.work / "folds.csv", dtype=str)
+    assert {name: set(label.split()) for name, label in zip(folds["id"], folds["label"])} == {
+        name: set(cell.split()) for name, cell in lists.items()
+    }
+    listed = labelled.do("runs")
+    assert "slim@" in listed and "held-out: mean multilabel_macro_f1 of the fold models" in listed
+    assert "samples_f1" in labelled.do("runs", sets="competition.metric=samples_f1")  # scored without training
+    g, (_, targets, table, probs) = opened(labelled), results(labelled)
+    oof = g.oof()
+    assert oof["label"].tolist() == [" ".join(np.array(g.classes)[row]) for row in targets]
+    chosen = [[int(number) for number in str(text).split()] for text in table["label"]]
+    assert oof["class"].tolist() == [" ".join(g.classes[number] for number in row) for row in chosen]
+    assert np.array_equal(oof[list(g.classes)].to_numpy(), probs)
+    slim = g.oof("slim")
+    assert [len(cell.split()) for cell in slim["class"]] == (slim[list(g.classes)] >= 0.5).sum(axis=1).tolist()
 
 
 def test_the_report_of_a_multi_label_competition_shows_every_label(labelled: Workspace) -> None:
@@ -186,6 +212,17 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert submitted(workspace).astype(float).between(900, 1200).all()
     assert "RMSE" in (workspace.work / "report.html").read_text()
     assert "private" in workspace.do("grade")
+    g, names = opened(workspace), submitted(workspace).index[:6]
+    predicted = g.predict([workspace.folder / "source" / "images" / f"{name}.png" for name in names])
+    assert list(predicted.columns) == ["target"]  # values, no classes
+    assert predicted["target"].tolist() == pytest.approx(
+        submitted(workspace).loc[names].astype(float).tolist(), rel=1e-4
+    )
+    assert g.oof()["label"].tolist() == targets.tolist() and list(g.oof().columns) == ["fold", "label", "target"]
+    assert "metric mae" in workspace.do("prepare", "--force", sets="competition.metric=mae")
+    assert "accuracy was found, the target is regression" in workspace.refused(
+        "blend", sets="competition.metric=accuracy"
+    )
     assert "the target of small is regression" in workspace.refused("issues_in_labels")
     assert "cutmix: 1.0 was found; it is not defined for a regression" in workspace.refused(
         "train", sets="train.cutmix=1.0"
