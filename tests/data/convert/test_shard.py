@@ -10,15 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from small_source import digests
 
 from competition.config.errors import UserError
 from competition.data import images, records
 from competition.data.convert import files, tfrecord
 from competition.data.convert.shard import Shard, convert_shard, finished_shard, verify_file
-
-
-def contents(target: str) -> dict[str, bytes]:
-    return {name: (Path(target) / name).read_bytes() for name in files.names(target) if name.endswith(".tfrec")}
 
 
 def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
@@ -76,7 +73,7 @@ def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_sta
 @pytest.mark.parametrize("damage", ["removed", "one bit", "cut", "no manifest", "broken manifest"])
 def test_a_damaged_shard_is_written_again(shards, recipe, damage):
     outcome = convert_shard(shards[0], recipe)
-    expected, file = contents(recipe.target), Path(recipe.target) / next(iter(outcome.files))
+    expected, file = digests(recipe.target), Path(recipe.target) / next(iter(outcome.files))
     manifest = Path(recipe.target) / shards[0].manifest
     if damage == "removed":
         file.unlink()
@@ -91,7 +88,7 @@ def test_a_damaged_shard_is_written_again(shards, recipe, damage):
     else:
         manifest.write_text(manifest.read_text()[:50])
     assert not convert_shard(shards[0], recipe).reused
-    assert contents(recipe.target) == expected and json.loads(manifest.read_text())["written"] == 4
+    assert digests(recipe.target) == expected and json.loads(manifest.read_text())["written"] == 4
 
 
 def write_file(path: Path, triples: list[tuple[str, int, bytes]]) -> None:
@@ -142,7 +139,7 @@ def test_unreadable_images(shards, recipe, photos):
         (photos / name).write_bytes(b"<html>not found</html>")
     with pytest.raises(UserError, match=r"image 'r00' \(r00.jpg\): it is a web page .* set convert.bad_images=drop"):
         convert_shard(shards[0], recipe)
-    assert contents(recipe.target) == {}
+    assert digests(recipe.target) == {}
     dropping = replace(recipe, bad_images="drop")
     outcome = convert_shard(shards[0], dropping)
     assert (outcome.written, outcome.dropped) == (3, ("r00",))
@@ -172,8 +169,8 @@ def test_a_killed_process_leaves_nothing_that_counts(shards, recipe):
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert any(partial.iterdir())
-    assert contents(recipe.target) == {} and finished_shard(shards[0], recipe) is None
+    assert digests(recipe.target) == {} and finished_shard(shards[0], recipe) is None
     convert_shard(shards[0], recipe)
-    assert contents(recipe.target) == contents(expected.target)
+    assert digests(recipe.target) == digests(expected.target)
     files.clear_partial(recipe.target)
     assert not partial.exists()
