@@ -46,3 +46,9 @@ def digests(target: str | Path) -> dict[str, str | None]:
     """Path -> sha256 of all shards below the target."""
     names = [name for name in files.names(str(target)) if name.endswith(".tfrec")]
     return {name: files.digest(f"{target}/{name}") for name in names}
+
+
+def stamps(target: str | Path) -> dict[str, tuple[int, int]]:
+    """Path -> (inode, modification time) of all shards; equal values mean that the file was not touched."""
+    status = {name: (Path(target) / name).stat() for name in digests(target)}
+    return {name: (value.st_ino, value.st_mtime_ns) for name, value in status.items()}

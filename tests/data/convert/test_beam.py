@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("apache_beam", reason="apache-beam is not installed here; make test-beam installs it")
-from small_source import digests, recipe_of, rows_of, shards_of, write_photos
+from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_photos
 
 from competition.data.convert import files
-from competition.data.convert.beam import run_pipeline
 from competition.data.convert.shard import Shard, convert_shard, finished_shard
 from competition.data.convert.work_list import load_work, save_work
 
@@ -108,6 +107,11 @@ def dask():
         yield [DASK_RUNNER, f"--dask_client_address=tcp://127.0.0.1:{port}"]
 
 
+def driver(recipe, *arguments: str) -> list[str]:
+    """The command that `make convert` starts."""
+    return [sys.executable, "-m", "pipelines.convert_beam", recipe.target, *arguments]
+
+
 ENGINES = {
     "direct in memory": lambda: direct("in_memory"),
     "direct threads": lambda: direct("multi_threading"),
@@ -118,13 +122,13 @@ ENGINES = {
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_writes_the_bytes_of_one_process_and_leaves_finished_shards_alone(work, name):
-    shards, recipe, paths, expected = work
-    first = convert_shard(shards[0], recipe)
-    stamps = {path: os.stat(f"{recipe.target}/{path}").st_ino for path in first.files}
+    shards, recipe, _, expected = work
+    convert_shard(shards[0], recipe)
+    finished = stamps(recipe.target)
     with ENGINES[name]() as arguments:
-        run_pipeline(paths, arguments)
+        subprocess.run(driver(recipe, *arguments), cwd=ROOT, env=ENVIRONMENT, check=True)
     assert digests(recipe.target) == expected and len(expected) == 6
-    assert stamps == {path: os.stat(f"{recipe.target}/{path}").st_ino for path in first.files}
+    assert len(finished) == 2 and finished.items() <= stamps(recipe.target).items()
     assert all(finished_shard(shard, recipe) for shard in shards)
 
 
@@ -135,26 +139,22 @@ def test_the_work_list_is_what_was_saved_and_earlier_lists_are_gone(work):
     assert files.names(f"{recipe.target}/work_list") == [Path(kept).name]
 
 
-def test_the_command_that_make_convert_starts_converts_the_work_list(work):
-    _, recipe, _, expected = work
-    command = [sys.executable, "-m", "pipelines.convert_beam", recipe.target, "--runner=DirectRunner"]
-    subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, check=True)
-    assert digests(recipe.target) == expected
-
-
 def test_the_environment_of_beam_has_no_tensorflow_and_the_shard_function_needs_none(work):
     code = "import sys, pipelines.convert_beam; print(sorted({'tensorflow', 'pandas', 'scipy'} & sys.modules.keys()))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]", ran.stderr
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_a_shard_loses_nothing(work, tmp_path):
+def test_a_worker_that_is_killed_in_the_middle_of_a_shard_loses_nothing(work):
     """Dask runs the shard of a dead worker again on another one."""
     pytest.importorskip("distributed", reason="dask is not installed here")
     _, recipe, _, _ = work
     rows = rows_of(Path(recipe.source)) * 150  # about a second
-    shards = [Shard("train", f"{n:02}", tuple(replace(row, id=f"{row.id}-{k}") for k, row in enumerate(rows))) for n in range(6)]
-    paths = save_work(shards, recipe)
+    shards = [
+        Shard("train", f"{n:02}", tuple(replace(row, id=f"{row.id}-{k}") for k, row in enumerate(rows)))
+        for n in range(6)
+    ]
+    save_work(shards, recipe)
     port = free_port()
     with ExitStack() as stack:
         scheduler = ("distributed.cli.dask_scheduler", "--host=127.0.0.1", f"--port={port}", "--no-dashboard")
@@ -162,17 +162,16 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_shard_loses_nothing(work, tm
         address = f"tcp://127.0.0.1:{port}"
         worker = ("distributed.cli.dask_worker", address, "--nthreads=1", "--no-dashboard", "--no-nanny")
         victim, _ = (stack.enter_context(service(*worker, port=0)) for _ in range(2))
-        command = [sys.executable, "-m", "pipelines.convert_beam", recipe.target, DASK_RUNNER]
-        driver = subprocess.Popen([*command, f"--dask_client_address={address}"], cwd=ROOT, env=ENVIRONMENT)
+        command = driver(recipe, DASK_RUNNER, f"--dask_client_address={address}")
+        running = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT)
         partial, end = Path(recipe.target) / files.PARTIAL, time.monotonic() + 120
         while len(digests(recipe.target)) < 2 and time.monotonic() < end:
             time.sleep(0.02)
-        finished = {path: os.stat(f"{recipe.target}/{path}").st_ino for path in digests(recipe.target)}
-        assert finished and driver.poll() is None
+        finished = stamps(recipe.target)
+        assert finished and running.poll() is None
         os.kill(victim.pid, signal.SIGKILL)
-        assert driver.wait(timeout=200) == 0
+        assert running.wait(timeout=200) == 0
     assert all(finished_shard(shard, recipe) for shard in shards) and len(digests(recipe.target)) == 12
-    assert finished.items() <= {p: os.stat(f"{recipe.target}/{p}").st_ino for p in digests(recipe.target)}.items()
+    assert finished.items() <= stamps(recipe.target).items()
     assert any(partial.iterdir())  # what the victim was writing; it counts for nothing
     assert json.loads((Path(recipe.target) / shards[0].manifest).read_text())["written"] == len(rows)
-    assert len(paths) == 6

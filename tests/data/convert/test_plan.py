@@ -40,7 +40,10 @@ def test_without_stratification_the_order_of_the_source_is_kept():
 def test_names_have_the_same_length():
     assert [shard.name for shard in make_shards("test", ROWS, 3, False)] == ["00", "01", "02"]
     many = [SourceImage(str(n), -1, "", "") for n in range(101)]
-    assert make_shards("test", many, 101, False)[-1].name == "100" and make_shards("test", many, 101, False)[0].name == "000"
+    assert (
+        make_shards("test", many, 101, False)[-1].name == "100"
+        and make_shards("test", many, 101, False)[0].name == "000"
+    )
 
 
 def test_the_number_of_shards_follows_from_their_size():

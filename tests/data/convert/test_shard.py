@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_source import digests
+from small_source import digests, stamps
 
 from competition.config.errors import UserError
 from competition.data import images, records
@@ -37,7 +37,7 @@ def test_tensorflow_reads_the_same_features_and_writes_the_same_bytes(shards, re
     outcome = convert_shard(shards[2], recipe)
     for name in outcome.files:
         path = f"{recipe.target}/{name}"
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             ours = [serialized for _, serialized in tfrecord.read_records(file, name)]
         assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == ours
         for serialized in ours:
@@ -57,10 +57,10 @@ def test_one_size_has_the_pixels_of_the_training_decoder(rows, recipe, photos):
 
 def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_stale(shards, recipe):
     first = convert_shard(shards[0], recipe)
-    stamps = {name: os.stat(f"{recipe.target}/{name}").st_mtime_ns for name in first.files}
+    untouched = stamps(recipe.target)
     again = convert_shard(shards[0], recipe)
     assert again == replace(first, reused=True)
-    assert stamps == {name: os.stat(f"{recipe.target}/{name}").st_mtime_ns for name in first.files}
+    assert stamps(recipe.target) == untouched and len(untouched) == 2
     changed_row = replace(shards[0].rows[0], stamp="changed")
     for shard, other in (
         (shards[0], replace(recipe, quality=50)),
@@ -112,7 +112,9 @@ def write_file(path: Path, triples: list[tuple[str, int, bytes]]) -> None:
 def test_reading_back_compares_count_ids_labels_and_images(tmp_path, written, message):
     import hashlib
 
-    expected = [(row_id, label, hashlib.sha256(data).hexdigest()) for row_id, label, data in (("a", 0, b"A"), ("b", 1, b"B"))]
+    expected = [
+        (row_id, label, hashlib.sha256(data).hexdigest()) for row_id, label, data in (("a", 0, b"A"), ("b", 1, b"B"))
+    ]
     write_file(tmp_path / "f", [("a", 0, b"A"), ("b", 1, b"B")])
     verify_file(tmp_path / "f", "f", expected)
     write_file(tmp_path / "f", written)
