@@ -1,7 +1,9 @@
 """make convert as a user runs it, and training from what it wrote."""
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_kaggle.gcs import FakeGcs
 from PIL import Image
 from stages import Workspace
 from world import ROOT
@@ -29,6 +32,10 @@ predict: {{batch: 16, views: [identity]}}
 honest: {{resamples: 20}}
 convert: {{sizes: [16, 24], least_shards: 3, processes: 2}}
 """
+SETTINGS = Settings(
+    name="again", adapter="flowers", slug="", source="", image_size=16, validation="pool", id_column="", label_column="",
+    metric="", predicts="", miniature=0, seed=0,
+)  # fmt: skip
 NAMES = ("oak", "pine", "yew")
 BEAM = ROOT / ".venv" / "beam" / "bin" / "python"
 
@@ -101,9 +108,8 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(plac
     finished = {name: (target / name).stat().st_ino for name in shards(target)}
     manifests = len(list(target.glob("manifests/*.json")))
     assert 0 < manifests < 18 and not (target / "manifest.json").exists()
-    settings = Settings("x", "flowers", "", str(target), 0, "pool", "", "", "", "", 0, 0)
     with pytest.raises(UserError, match="is not finished; run make convert again"):
-        flowers.describe(target, settings)
+        flowers.describe(target, SETTINGS)
     (target / "partial" / "shard-x.partial").write_bytes(b"left over")
     output = converted(place, sets=sets)
     assert f"{18 - manifests} shards written and read back, {manifests} were finished before" in output
@@ -150,3 +156,37 @@ def test_the_error_of_an_image_names_it_with_every_engine(place):
     for sets in ("", *(["convert.engine=beam"] if BEAM.exists() else [])):
         error = place.refused("convert", "--source", str(place.folder / "source"), sets=sets)
         assert "image 'train/oak/000.jpg'" in error and "convert.bad_images=drop" in error
+
+
+def test_images_and_shards_may_be_in_a_bucket(place, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
+    source, local, sets = place.folder / "source", place.folder / "local", "convert.least_shards=1 convert.processes=1"
+    for path in source.rglob("*.jpg"):
+        if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
+            path.unlink()
+    converted(place, "--target", str(local), sets=sets)
+    (tmp_path / "gcs").mkdir()
+    with FakeGcs(tmp_path / "gcs") as gcs:
+        names = [path.relative_to(source).as_posix() for path in source.rglob("*.jpg")]
+        gcs.buckets["mine"] = {f"photos/{name}": (source / name).read_bytes() for name in names}
+        arguments = ("--source", "gs://mine/photos", "--target", "gs://mine/shards")
+        ran = place.run("convert", *arguments, sets=sets, **gcs.environment())
+        assert ran.code == 0 and "2 shards written and read back; 6 images" in ran.out, f"{ran.out}\n{ran.err}"
+        objects = {name: data for name, data in gcs.buckets["mine"].items() if name.startswith("shards/")}
+    assert {name: hashlib.sha256(objects[f"shards/{name}"]).hexdigest() for name in shards(local)} == shards(local)
+    assert {name.split("/")[1] for name in objects} == {
+        "tfrecords-jpeg-16x16", "tfrecords-jpeg-24x24", "manifests", "manifest.json", "competition.json", "sample_submission.csv",
+    }  # fmt: skip
+
+
+def test_the_raw_files_of_a_downloaded_competition_keep_its_classes(place):
+    place.params.write_text(PARAMS.replace("adapter: folder", "adapter: digits"))
+    place.do("download")
+    assert "1,347 train images in 3 shards, 450 test images in 3 shards; 10 classes" in place.do("convert")
+    target = place.work / "converted"
+    described = flowers.describe(target, SETTINGS)
+    assert (described.name, described.classes[:2], described.label_values[:2]) == ("again", ("zero", "one"), ("0", "1"))
+    raw, rows = place.work / "raw", list(flowers.record_rows(target, SETTINGS))
+    assert (target / "private" / "solution.csv").read_bytes() == (raw / "private" / "solution.csv").read_bytes()
+    assert len(rows) == 1797 and sum(row.label >= 0 for row in rows) == 1347
