@@ -5,7 +5,10 @@
 
 The reference is what a script would do: a process pool whose workers open, decode, resize to both sizes and encode with
 Pillow, and throw the result away: no records, no files, no checksums, no reading back. Both arms take the same share of the
-images in turn, several times, in pools that are already running; the ratio of the medians of their rates is printed.
+images in turn, several times; the median of the ratios per round is printed, with the lowest and the highest.
+
+Measured beside other work on 2 cores (load 12), 1,600 images, 5 rounds: 0.90 (0.87 to 0.92) in running processes, 0.86 (0.79 to
+0.96) with the start of the engine's processes.
 """
 
 import argparse
