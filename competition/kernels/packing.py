@@ -96,6 +96,7 @@ def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
         device=replace(params.device, backend="auto", require=require),
         storage=replace(params.storage, bucket=""),
         competition=replace(params.competition, source=""),
+        convert=replace(params.convert, source="", target=""),
     )
 
 
