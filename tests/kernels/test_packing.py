@@ -51,7 +51,9 @@ def test_requirements_are_those_of_the_project():
 
 
 def test_the_parameters_that_travel_mean_the_same_and_name_nothing_of_this_machine(tmp_path):
-    here = params("kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip train.epochs=3")
+    here = params(
+        "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3"
+    )
     packed = packing.files(ROOT, here, here.members)
     assert {"competition/config/errors.py", "pipelines/train.py"} <= packed.keys()
     assert all(name.endswith(".py") or name == packing.PARAMS for name in packed)
@@ -59,6 +61,7 @@ def test_the_parameters_that_travel_mean_the_same_and_name_nothing_of_this_machi
     there = load_params(tmp_path / packing.PARAMS)
     assert (there.members, there.train, there.predict) == (here.members, here.train, here.predict)
     assert (there.competition.source, there.storage.bucket, there.device.require) == ("", "", "tpu")
+    assert there.convert.target == ""
     assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
 
 
