@@ -14,7 +14,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS EXPLAIN EXTRA FILE FOLD FORCE MEMBER MODE ONLY PARAMS PYTHON RUN SEARCH SEEDS SET \
-  TOP TOPOLOGY
+  SOURCE TARGET TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
   SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
@@ -26,6 +26,8 @@ endif
 export GOLDFOLD_SET := $(SET)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 export GOLDFOLD_ONLY := $(value ONLY)
+export GOLDFOLD_SOURCE := $(value SOURCE)
+export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
 STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
@@ -75,6 +77,16 @@ plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; withou
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
 	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
+
+##@ Conversion
+convert: $(BIN)/.ready ## images to TFRecord shards in several sizes (SOURCE=folder or gs://... TARGET=...; SET="convert.engine=beam")
+	@$(call STAGE,convert) $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TARGET),--target="$$GOLDFOLD_TARGET")
+
+beam: .venv/beam/.ready ## install Apache Beam into .venv/beam, an environment of its own (for convert.engine=beam)
+
+test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
+	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/data/convert/test_beam.py
+	@$(BIN)/python -m pytest tests/pipelines/test_convert.py
 
 ##@ Kaggle and other machines
 kernel: $(BIN)/.ready ## train and predict missing fold models on Kaggle and import them (MEMBER=cnn FOLD=2)
@@ -176,8 +188,15 @@ $(BIN)/.ready-preflight: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),preflight]"
 	@touch $@
 
+# Apache Beam's pins exclude this project's protobuf, Pillow and dateutil, so it gets an environment without TensorFlow.
+.venv/beam/.ready: requirements-beam.txt
+	@test -x .venv/beam/bin/python || $(PYTHON) -m venv .venv/beam
+	@echo "installing Apache Beam into .venv/beam (once; a minute or two)"
+	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
+	@touch $@
+
 $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
 	@touch $@
 
-.PHONY: runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

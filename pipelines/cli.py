@@ -74,6 +74,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "inline": {"help": "Largest compressed index, in bytes, that is sent inside the kernel."},
     "top": {"help": "Number of rows."},
     "seeds": {"help": "Number of seeds."},
+    "source": {"help": "Overrides convert.source: folder to convert, local or gs://.", "metavar": "FOLDER"},
+    "target": {"help": "Overrides convert.target: folder of the shards, local or gs://.", "metavar": "FOLDER"},
 }
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 
@@ -124,6 +126,7 @@ VERBS = {
     "bench": Verb("Measure images per second.", SELECTION),
     "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds")),
     "issues-in-labels": Verb("List labels that are probably wrong."),
+    "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
 }
 
 app = typer.Typer(

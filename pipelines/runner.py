@@ -66,6 +66,8 @@ class Options:
     inline: int = 350_000  # bytes; a larger index does not fit into the kernel's one file and is sent as a dataset
     top: int = 20
     seeds: int = 3
+    source: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)

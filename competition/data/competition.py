@@ -69,7 +69,11 @@ class Competition:
             )
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_bytes(self.json_bytes())
+
+    def json_bytes(self) -> bytes:
+        """Return the content of competition.json."""
+        return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "Competition":
