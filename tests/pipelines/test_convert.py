@@ -42,7 +42,7 @@ BEAM = ROOT / ".venv" / "beam" / "bin" / "python"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     """A folder with class folders in source/: 3 x 10 training photos, 9 test photos."""
     rng = np.random.default_rng(0)
     for number in range(39):
@@ -60,31 +60,31 @@ def shards(target: Path) -> dict[str, str | None]:
     return {name: files.digest(f"{target}/{name}") for name in files.names(str(target)) if name.endswith(".tfrec")}
 
 
-def converted(place: Workspace, *arguments: str, sets: str = "") -> str:
-    return place.do("convert", "--source", str(place.folder / "source"), *arguments, sets=sets)
+def converted(workspace: Workspace, *arguments: str, sets: str = "") -> str:
+    return workspace.do("convert", "--source", str(workspace.folder / "source"), *arguments, sets=sets)
 
 
-def test_a_competition_trains_from_the_converted_images(place):
-    target = place.work / "converted"
-    assert "6 shards written and read back; 39 images at 2 sizes" in converted(place)
+def test_a_competition_trains_from_the_converted_images(workspace):
+    target = workspace.work / "converted"
+    assert "6 shards written and read back; 39 images at 2 sizes" in converted(workspace)
     assert len(shards(target)) == 12
     sets = f"competition.adapter=flowers competition.source={target}"
     for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend"):
-        place.do(stage, sets=sets)
-    lines = place.submission().decode().splitlines()
+        workspace.do(stage, sets=sets)
+    lines = workspace.submission().decode().splitlines()
     assert lines[0] == "id,label" and len(lines) == 10
     assert {line.split(",")[0] for line in lines[1:]} == {f"test/{n:03}.jpg" for n in range(30, 39)}
     assert {line.split(",")[1] for line in lines[1:]} <= set(NAMES)  # the labels of the source, not class numbers
 
 
-def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everything(place):
-    target = place.work / "converted"
-    converted(place)
-    before = place.files()
-    assert "convert: current, 6 shards" in converted(place)
+def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everything(workspace):
+    target = workspace.work / "converted"
+    converted(workspace)
+    before = workspace.files()
+    assert "convert: current, 6 shards" in converted(workspace)
     kept = {path: value for path, value in before.items() if path.endswith(".tfrec")}
-    assert kept.items() <= place.files().items() and len(kept) == 12
-    converted(place, sets="convert.sizes=[20] convert.least_shards=2")
+    assert kept.items() <= workspace.files().items() and len(kept) == 12
+    converted(workspace, sets="convert.sizes=[20] convert.least_shards=2")
     assert {name.split("/")[0] for name in shards(target)} == {"tfrecords-jpeg-20x20"}
     assert len(shards(target)) == 4 and len(list((target / "manifests").iterdir())) == 4
     recorded = json.loads((target / "manifest.json").read_text())
@@ -94,14 +94,14 @@ def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everythin
     }
 
 
-def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(place):
-    target = place.work / "converted"
-    whole = place.folder / "whole"
+def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(workspace):
+    target = workspace.work / "converted"
+    whole = workspace.folder / "whole"
     sets = "convert.sizes=[1024] convert.least_shards=9"
-    converted(place, "--target", str(whole), sets=sets)
-    converted(place, sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
+    converted(workspace, "--target", str(whole), sets=sets)
+    converted(workspace, sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
     assert flowers.describe(target, SETTINGS).classes == NAMES
-    command = place.command("convert", "--source", str(place.folder / "source"), sets=sets)
+    command = workspace.command("convert", "--source", str(workspace.folder / "source"), sets=sets)
     process = subprocess.Popen(command, cwd=ROOT, stdout=-3, stderr=-3, start_new_session=True)
     end = time.monotonic() + 100
     while len(list(target.glob("tfrecords-jpeg-1024x1024/*/*"))) < 3 and time.monotonic() < end:
@@ -113,7 +113,7 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(plac
     with pytest.raises(UserError, match="is not finished; run make convert again"):
         flowers.describe(target, SETTINGS)
     (target / "partial" / "shard-x.partial").write_bytes(b"left over")
-    output = converted(place, sets=sets)
+    output = converted(workspace, sets=sets)
     (written, reused) = map(
         int, re.findall(r"(\d+) shards written and read back, (\d+) were finished before", output)[0]
     )
@@ -134,48 +134,48 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(plac
         ((), "", "this stage needs the results of `make download`"),
     ],
 )
-def test_wrong_folders_are_refused_and_nothing_is_written(place, arguments, sets, message):
-    (place.folder / "full").mkdir()
-    (place.folder / "full" / "mine.txt").write_text("precious")
-    arguments = [argument.format(folder=place.folder) for argument in arguments]
-    assert message in place.refused("convert", *arguments, sets=sets)
-    assert (place.folder / "full" / "mine.txt").read_text() == "precious" and not shards(place.folder / "full")
+def test_wrong_folders_are_refused_and_nothing_is_written(workspace, arguments, sets, message):
+    (workspace.folder / "full").mkdir()
+    (workspace.folder / "full" / "mine.txt").write_text("precious")
+    arguments = [argument.format(folder=workspace.folder) for argument in arguments]
+    assert message in workspace.refused("convert", *arguments, sets=sets)
+    assert (workspace.folder / "full" / "mine.txt").read_text() == "precious" and not shards(workspace.folder / "full")
 
 
-def test_apache_beam_writes_the_same_records_as_the_local_engine(place):
+def test_apache_beam_writes_the_same_records_as_the_local_engine(workspace):
     if not BEAM.exists():
         pytest.skip("no .venv/beam: make beam installs Apache Beam there")
-    local, beam = place.folder / "local", place.folder / "beam"
-    converted(place, "--target", str(local))
-    output = converted(place, "--target", str(beam), sets="convert.engine=beam")
+    local, beam = workspace.folder / "local", workspace.folder / "beam"
+    converted(workspace, "--target", str(local))
+    output = converted(workspace, "--target", str(beam), sets="convert.engine=beam")
     assert "6 shards written and read back" in output or "current, 6 shards" in output
     # The environments may have different versions of Pillow, so ids and labels are compared, not bytes.
     assert list(shards(beam)) == list(shards(local)) and len(shards(beam)) == 12
     assert not (beam / "work_list").exists() or not any((beam / "work_list").iterdir())
-    assert "current, 6 shards" in converted(place, "--target", str(beam), sets="convert.engine=beam")
+    assert "current, 6 shards" in converted(workspace, "--target", str(beam), sets="convert.engine=beam")
 
 
-def test_the_error_of_an_image_names_it_with_every_engine(place):
-    (place.folder / "source" / "train" / "oak" / "000.jpg").write_bytes(b"")
+def test_the_error_of_an_image_names_it_with_every_engine(workspace):
+    (workspace.folder / "source" / "train" / "oak" / "000.jpg").write_bytes(b"")
     for sets in ("", *(["convert.engine=beam"] if BEAM.exists() else [])):
-        error = place.refused("convert", "--source", str(place.folder / "source"), sets=sets)
+        error = workspace.refused("convert", "--source", str(workspace.folder / "source"), sets=sets)
         assert "image 'train/oak/000.jpg'" in error and "convert.bad_images=drop" in error
 
 
-def test_images_and_shards_may_be_in_a_bucket(place, tmp_path):
+def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
-    source, local, sets = place.folder / "source", place.folder / "local", "convert.least_shards=1 convert.processes=1"
+    source, local, sets = workspace.folder / "source", workspace.folder / "local", "convert.least_shards=1 convert.processes=1"
     for path in source.rglob("*.jpg"):
         if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
             path.unlink()
-    converted(place, "--target", str(local), sets=sets)
+    converted(workspace, "--target", str(local), sets=sets)
     (tmp_path / "gcs").mkdir()
     with FakeGcs(tmp_path / "gcs") as gcs:
         names = [path.relative_to(source).as_posix() for path in source.rglob("*.jpg")]
         gcs.buckets["mine"] = {f"photos/{name}": (source / name).read_bytes() for name in names}
         arguments = ("--source", "gs://mine/photos", "--target", "gs://mine/shards")
-        ran = place.run("convert", *arguments, sets=sets, **gcs.environment())
+        ran = workspace.run("convert", *arguments, sets=sets, **gcs.environment())
         assert ran.code == 0 and "2 shards written and read back; 6 images" in ran.out, f"{ran.out}\n{ran.err}"
         objects = {name: data for name, data in gcs.buckets["mine"].items() if name.startswith("shards/")}
     assert {name: hashlib.sha256(objects[f"shards/{name}"]).hexdigest() for name in shards(local)} == shards(local)
@@ -184,13 +184,13 @@ def test_images_and_shards_may_be_in_a_bucket(place, tmp_path):
     }  # fmt: skip
 
 
-def test_the_raw_files_of_a_downloaded_competition_keep_its_classes(place):
-    place.params.write_text(PARAMS.replace("adapter: folder", "adapter: digits"))
-    place.do("download")
-    assert "1,347 train images in 3 shards, 450 test images in 3 shards; 10 classes" in place.do("convert")
-    target = place.work / "converted"
+def test_the_raw_files_of_a_downloaded_competition_keep_its_classes(workspace):
+    workspace.params.write_text(PARAMS.replace("adapter: folder", "adapter: digits"))
+    workspace.do("download")
+    assert "1,347 train images in 3 shards, 450 test images in 3 shards; 10 classes" in workspace.do("convert")
+    target = workspace.work / "converted"
     described = flowers.describe(target, SETTINGS)
     assert (described.name, described.classes[:2], described.label_values[:2]) == ("again", ("zero", "one"), ("0", "1"))
-    raw, rows = place.work / "raw", list(flowers.record_rows(target, SETTINGS))
+    raw, rows = workspace.work / "raw", list(flowers.record_rows(target, SETTINGS))
     assert (target / "private" / "solution.csv").read_bytes() == (raw / "private" / "solution.csv").read_bytes()
     assert len(rows) == 1797 and sum(row.label >= 0 for row in rows) == 1347
