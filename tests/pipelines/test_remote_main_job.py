@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sys
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -270,8 +271,13 @@ def test_after_another_choice_a_notebook_blends_again_from_predictions_that_are_
     sets, before = "kaggle.submit=notebook honest.resamples=21", world.place.submission()
     said = world.do("kernel", sets=sets)
     assert "2 folders of this machine are sent with it" in said and "pipelines.train" not in said
-    packs = world.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
-    assert packs == {f"work-small-members-slim-fold{fold}-views.pack" for fold in (0, 1)}
+    run, sent = world.place.fold("slim", 0).parent.name, world.kaggle.datasets["ada/goldfold-small-carried"]
+    names = {f"work-small-members-slim-{run}-fold{fold}.pack" for fold in (0, 1)}
+    assert sent.keys() - {"goldfold-output.json"} == names
+    for name in names:  # the predictions, and the manifest by which they are found; not the weights
+        content = zipfile.ZipFile(io.BytesIO(sent[name])).namelist()
+        assert "manifest.json" in content and "weights.npz" not in content
+        assert {Path(path).name for path in content} == {"manifest.json", "oof.npz", "test.npz"}
     assert world.place.submission() == before  # of the same predictions, by the same rules
     assert world.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
     assert world.place.weights().keys() == {"slim/fold0", "slim/fold1"}
