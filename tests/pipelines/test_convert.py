@@ -165,7 +165,11 @@ def test_the_error_of_an_image_names_it_with_every_engine(workspace):
 def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
-    source, local, sets = workspace.folder / "source", workspace.folder / "local", "convert.least_shards=1 convert.processes=1"
+    source, local, sets = (
+        workspace.folder / "source",
+        workspace.folder / "local",
+        "convert.least_shards=1 convert.processes=1",
+    )
     for path in source.rglob("*.jpg"):
         if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
             path.unlink()
