@@ -73,6 +73,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "inline": {"help": "Largest compressed index, in bytes, that is sent inside the kernel."},
     "top": {"help": "Number of rows."},
     "seeds": {"help": "Number of seeds."},
+    "format": {"help": "saved_model, onnx, litert, or several separated by commas.", "metavar": "NAMES"},
+    "engine": {
+        "help": "What computes the predictions.",
+        "metavar": "[onnx|saved_model|litert]",
+        "callback": one_of("onnx", "saved_model", "litert"),
+    },
+    "address": {"help": "Address and port to listen on; port 0 = any free one.", "metavar": "HOST:PORT"},
 }
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 
@@ -103,6 +110,8 @@ VERBS = {
     "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),
     "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial",)),
     "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
+    "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format")),
+    "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
     "submit": Verb("Submit once and wait for the score.", ("file", "again")),
     "grade": Verb("Score a submission of a local competition.", ("file",)),
     "submissions": Verb("List submissions with expected and public scores."),

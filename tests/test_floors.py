@@ -32,7 +32,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("competition.preflight",),
     ("competition.artifacts",),
     ("competition.kernels",),
-    ("competition.report",),
+    ("competition.report", "competition.serving"),
     ("pipelines.progress", "pipelines.versions"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
@@ -59,6 +59,9 @@ HEAVY = (
     "competition.data.augment",
     "competition.data.rand_augment",
     "competition.data.batches",
+    "competition.serving.decoding",
+    "competition.serving.graph",
+    "competition.serving.writing",
     "pipelines.debug",
 )
 LIGHT_ALL_THE_SAME = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")

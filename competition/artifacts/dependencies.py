@@ -43,6 +43,11 @@ def fold_views_path(work: Path, name: str, fold: int) -> Path:
     return work / "members" / name / f"fold{fold}" / "views" / "manifest.json"
 
 
+def export_path(work: Path, name: str) -> Path:
+    """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
+    return work / "export" / name / "manifest.json"
+
+
 def member_with_tuned_values(
     work: Path, params: Params, name: str, overrides: Sequence[Override]
 ) -> tuple[Member, dict[str, str]]:
