@@ -31,6 +31,7 @@ PAGE = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
+    "/page.svg": ("page.svg", "image/svg+xml"),
 }
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
