@@ -1,5 +1,6 @@
 """Servers in processes of their own on loopback, and the images to send to them."""
 
+import importlib.util
 import io
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def small_server(exported: Workspace) -> Iterator[Server]:
     """A server with the ONNX engine and small limits."""
-    for package in ("onnxruntime", "tf2onnx", "starlette", "uvicorn", "prometheus_client"):
-        pytest.importorskip(package, reason="the packages of goldfold[serve] and goldfold[onnx] are not installed")
+    packages = ("onnxruntime", "tf2onnx", "starlette", "uvicorn", "prometheus_client")
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"goldfold[serve] and goldfold[onnx] are not installed: {', '.join(missing)}")
     server = start([sys.executable, "-c", SMALL, str(exported.work), "onnx"], "port ")
     yield server
     server.process.kill()

@@ -1,12 +1,15 @@
 """The exported graph computes what `apply_chain` computes, for every kind of chain that can be served."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from world import member, params, pixels_of
+from world import ROOT, member, params, pixels_of
 
 from competition.config.errors import UserError
 from competition.ensemble.blend import Blend
@@ -20,7 +23,7 @@ from competition.training.checkpoint import load_arrays, save_arrays
 from competition.training.engine import saved_variables
 from competition.training.model import build
 
-CLASSES, ROWS = ("ash", "beech", "chestnut"), 40
+CLASSES, ROWS = ("ash", "beech", "chestnut"), 24
 MEMBERS = {"small": replace(member(), image_size=16), "large": replace(member(seed=3), image_size=24)}
 POLICIES = {
     "small": {"identity": 0.7, "flip_lr": 0.3},
@@ -35,13 +38,13 @@ CHAINS = {
         Blend("stacking", "geometric", {"small": 0.9, "large": 1.4}, (0.3, -0.2, 0.0)), ARGMAX,
     ),
     "prior": Chain(
-        "macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("prior", (0.1, 0.9, 0.4), (), 0.5)
+        "macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)
     ),
     "thresholds": Chain(
         "quadratic_kappa", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("thresholds", (), (0.9, 1.1), 0.0)
     ),
     "one member": Chain(
-        "macro_f1", {"small": {"identity": 1.0}, "large": {"identity": 1.0}}, "mean", {"small": 1.0, "large": 1.0},
+        "macro_f1", {"small": {"flip_lr": 1.0}, "large": {"shift_up": 1.0}}, "mean", {"small": 1.0, "large": 1.0},
         Blend("best", "mean", {"small": 0.0, "large": 1.0}, ()), ARGMAX,
     ),
 }  # fmt: skip
@@ -57,7 +60,9 @@ def weights(tmp_path_factory) -> dict[str, dict[int, Path]]:
             for _, variable in saved_variables(model):
                 variable.assign(np.abs(variable + rng.normal(0, 0.1, variable.shape)))
             kernel, bias = model.get_layer("logits").weights
-            kernel.assign(kernel - np.mean(kernel, 1, keepdims=True))
+            bias.assign(np.zeros(len(CLASSES)))
+            outputs = model(pixels(each.image_size).astype(np.float32))
+            kernel.assign(kernel * (4 / np.std(outputs - np.mean(outputs, 0))))
             bias.assign(-np.mean(model(pixels(each.image_size).astype(np.float32)), 0))
             files.setdefault(name, {})[fold] = folder / f"{name}{fold}.npz"
             save_arrays(files[name][fold], {key: v.numpy() for key, v in saved_variables(model)})
@@ -68,16 +73,16 @@ def pixels(size: int) -> np.ndarray:
     return pixels_of(np.arange(ROWS) % len(CLASSES), seed=size, size=size)
 
 
-def expected(chain: Chain, weights) -> tuple[np.ndarray, np.ndarray]:
-    """Predict view by view and model by model in float32, then apply the chain of the project."""
-    predictions = {}
-    for name in chain.used_views():
-        views, each = tuple(chain.policies[name]), MEMBERS[name]
+@pytest.fixture(scope="module")
+def predictions(weights) -> dict[str, ViewPredictions]:
+    """Of each member under every view of its policy: view by view and model by model, in float32."""
+    members = {}
+    for name, each in MEMBERS.items():
         models = [load_model(each, len(CLASSES), load_arrays(path)) for path in weights[name].values()]
-        images = tf.cast(pixels(each.image_size), tf.float32)
+        images, views = tf.cast(pixels(each.image_size), tf.float32), tuple(POLICIES[name])
         by_view = [np.mean([tf.nn.softmax(m(view(images))) for m in models], 0) for view in get_views(views)]
-        predictions[name] = ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
-    return apply_chain(chain, predictions)
+        members[name] = ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
+    return members
 
 
 def selection(chain: Chain, weights) -> Selection:
@@ -85,18 +90,66 @@ def selection(chain: Chain, weights) -> Selection:
     return Selection("blend", "the blend", chain, used, {name: weights[name] for name in used}, {}, True)
 
 
+def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> Chain:
+    """The chain with offsets or thresholds under which these rows get several classes."""
+    if chain.decision == ARGMAX:
+        return chain
+    probs, _ = apply_chain(replace(chain, decision=ARGMAX), predictions)
+    if chain.decision.thresholds:
+        thresholds = np.quantile(probs @ np.arange(len(CLASSES)), [0.35, 0.65])
+        return replace(chain, decision=replace(chain.decision, thresholds=tuple(thresholds.tolist())))
+    return replace(chain, decision=replace(chain.decision, offsets=tuple((-np.log(probs).mean(0)).tolist())))
+
+
 @pytest.mark.parametrize("name", CHAINS)
-def test_probabilities_and_labels_are_those_of_the_chain(weights, name) -> None:
-    chain = CHAINS[name]
+def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, name) -> None:
+    chain = with_fitted_rule(CHAINS[name], predictions)
     selected = selection(chain, weights)
-    exported = ExportedChain(selected, CLASSES, "squash")
-    inputs = {f"images_{size}": tf.constant(pixels(size)) for size in selected.sizes}
-    outputs = exported.signatures()["pixels"](**inputs)
-    probs, labels = expected(chain, weights)
+    function, _ = ExportedChain(selected, CLASSES, "squash").numbers()
+    outputs = function(*(tf.constant(pixels(size)) for size in selected.sizes))
+    probs, labels = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
     np.testing.assert_array_equal(outputs["class_id"], labels)
     assert len(set(labels.tolist())) > 1  # a constant answer would prove nothing
-    assert outputs["class_name"].numpy().tolist() == [CLASSES[n].encode() for n in labels]
+    assert (chain.decision == ARGMAX) == bool((labels == probs.argmax(1)).all())  # a rule changes some label
+
+
+ON_JAX = """
+import sys
+import keras
+import numpy as np
+from test_graph import CLASSES, MEMBERS, pixels
+from competition.serving.graph import load_model
+from competition.training.checkpoint import load_arrays, save_arrays
+from competition.training.engine import saved_variables
+from pathlib import Path
+
+assert keras.backend.backend() == "jax"
+model = load_model(MEMBERS["small"], len(CLASSES), load_arrays(Path(sys.argv[1])))
+save_arrays(Path(sys.argv[2]), {name: np.asarray(variable) for name, variable in saved_variables(model)})
+np.save(sys.argv[3], keras.ops.softmax(model(pixels(16).astype("float32"))))
+"""
+
+
+def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(weights, tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
+    written, answers = tmp_path / "weights.npz", tmp_path / "answers.npy"
+    folders = [str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT)]
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-c", ON_JAX, str(weights["small"][0]), str(written), str(answers)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    one = Chain(
+        "macro_f1",
+        {"small": {"identity": 1.0}},
+        "mean",
+        {"small": 1.0},
+        Blend("best", "mean", {"small": 1.0}, ()),
+        ARGMAX,
+    )
+    selected = Selection("m", "m", one, {"small": MEMBERS["small"]}, {"small": {0: written}}, {}, False)
+    function, _ = ExportedChain(selected, CLASSES, "squash").numbers()
+    outputs = function(tf.constant(pixels(16)))
+    np.testing.assert_allclose(outputs["probabilities"], np.load(answers), atol=1e-5)
 
 
 def test_weights_of_another_architecture_are_refused(weights) -> None:
