@@ -53,7 +53,6 @@ class Batcher:
         self._waiting += len(images)
         self._metrics.waiting.set(self._waiting)
         loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Answer]] = []
         try:
             decoding = [loop.run_in_executor(self._decoders, self._prepare, data) for data in images]
             results = await asyncio.gather(*decoding, return_exceptions=True)
@@ -62,13 +61,12 @@ class Batcher:
                     raise BadImage(f"instance {number}: {result}" if len(images) > 1 else str(result))
                 if isinstance(result, BaseException):
                     raise result
-            futures = [loop.create_future() for _ in results]
+            futures: list[asyncio.Future[Answer]] = [loop.create_future() for _ in results]
             self._queue.extend(zip(results, futures, strict=True))
             self._arrived.set()
+            # If the client goes away, gather cancels the futures, and the model skips their images.
             return list(await asyncio.gather(*futures))
         finally:
-            for future in futures:
-                future.cancel()  # of a client that has gone away; the model skips it
             self._waiting -= len(images)
             self._metrics.waiting.set(self._waiting)
 

@@ -82,6 +82,30 @@ def test_a_request_beyond_the_waiting_images_is_refused_and_the_others_are_answe
     assert len(results[0]) == 3 and len(results[2]) == 2
 
 
+def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as_waiting() -> None:
+    engine = Brightness()
+
+    async def one_goes_away() -> list:
+        batcher = Batcher(engine, Limits(waiting=4), Metrics())
+        batcher.start()
+        first = asyncio.create_task(batcher.predict([image(10)]))
+        await asyncio.sleep(0.2)  # the model is busy with it
+        gone = asyncio.create_task(batcher.predict([image(20)] * 3))
+        await asyncio.sleep(0.2)
+        gone.cancel()
+        await asyncio.sleep(0)
+        last = asyncio.create_task(batcher.predict([image(30)] * 3))  # together with `gone` more than may wait
+        await asyncio.sleep(0.2)
+        engine.released.set()
+        results = await asyncio.gather(first, last)
+        await batcher.stop()
+        return results
+
+    results = asyncio.run(one_goes_away())
+    assert [len(result) for result in results] == [1, 3]
+    assert engine.batches == [1, 3]
+
+
 def test_an_error_of_the_model_reaches_its_requests_and_the_next_is_answered() -> None:
     engine, results = run(Limits(batch=1), [[255], [100]])
     assert isinstance(results[0], RuntimeError) and len(results[1]) == 1
