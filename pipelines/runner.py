@@ -68,6 +68,9 @@ class Options:
     seeds: int = 3
     source: str = ""
     target: str = ""
+    format: str = ""
+    engine: str = "onnx"
+    address: str = "127.0.0.1:8501"
 
 
 @dataclass(frozen=True)
