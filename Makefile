@@ -13,8 +13,8 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS EXPLAIN EXTRA FILE FOLD FORCE MEMBER MODE ONLY PARAMS PYTHON RUN SEARCH SEEDS SET \
-  TOP TOPOLOGY
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MEMBER MODE ONLY PARAMS PYTHON RUN \
+  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
   SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
@@ -26,6 +26,8 @@ endif
 export GOLDFOLD_SET := $(SET)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 export GOLDFOLD_ONLY := $(value ONLY)
+export GOLDFOLD_SOURCE := $(value SOURCE)
+export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
 STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
@@ -49,6 +51,13 @@ predict: $(BIN)/.ready ## predict under every view, then fit TTA policy, blend a
 
 submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
 	@$(call STAGE,submit) $(FILES) $(if $(AGAIN),--again)
+
+##@ Serving
+export: $(BIN)/.ready-onnx$(if $(findstring litert,$(FORMAT)), $(BIN)/.ready-litert) ## export the blend as SavedModel and ONNX (MEMBER=cnn FOLD=0: a part of it; FORMAT=saved_model,onnx,litert)
+	@$(call STAGE,export) $(PICK) $(if $(FORMAT),--format "$(FORMAT)")
+
+serve: $(BIN)/.ready-serve$(if $(findstring litert,$(ENGINE)), $(BIN)/.ready-litert) ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
+	@$(call STAGE,serve) $(PICK) $(if $(ENGINE),--engine "$(ENGINE)") $(if $(ADDRESS),--address "$(ADDRESS)")
 
 ##@ Single stages
 prepare resolve: $(BIN)/.ready
@@ -75,6 +84,16 @@ plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; withou
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
 	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
+
+##@ Conversion
+convert: $(BIN)/.ready ## images to TFRecord shards in several sizes (SOURCE=folder or gs://... TARGET=...; SET="convert.engine=beam")
+	@$(call STAGE,convert) $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TARGET),--target="$$GOLDFOLD_TARGET")
+
+beam: .venv/beam/.ready ## install Apache Beam into .venv/beam, an environment of its own (for convert.engine=beam)
+
+test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
+	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/data/convert/test_beam.py
+	@$(BIN)/python -m pytest tests/pipelines/test_convert.py
 
 ##@ Kaggle and other machines
 kernel: $(BIN)/.ready ## train and predict missing fold models on Kaggle and import them (MEMBER=cnn FOLD=2)
@@ -159,6 +178,7 @@ help: ## this page
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
+	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
@@ -176,8 +196,19 @@ $(BIN)/.ready-preflight: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),preflight]"
 	@touch $@
 
-$(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,dev]"
+# Apache Beam's pins exclude this project's protobuf, Pillow and dateutil, so it gets an environment without TensorFlow.
+.venv/beam/.ready: requirements-beam.txt
+	@test -x .venv/beam/bin/python || $(PYTHON) -m venv .venv/beam
+	@echo "installing Apache Beam into .venv/beam (once; a minute or two)"
+	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	@touch $@
 
-.PHONY: runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
+	@touch $@
+
+$(BIN)/.ready-dev: $(BIN)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
+	@touch $@
+
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

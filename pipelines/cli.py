@@ -74,6 +74,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "inline": {"help": "Largest compressed index, in bytes, that is sent inside the kernel."},
     "top": {"help": "Number of rows."},
     "seeds": {"help": "Number of seeds."},
+    "source": {"help": "Overrides convert.source: folder to convert, local or gs://.", "metavar": "FOLDER"},
+    "target": {"help": "Overrides convert.target: folder of the shards, local or gs://.", "metavar": "FOLDER"},
+    "format": {"help": "saved_model, onnx, litert, or several separated by commas.", "metavar": "NAMES"},
+    "engine": {
+        "help": "What computes the predictions.",
+        "metavar": "[onnx|saved_model|litert]",
+        "callback": one_of("onnx", "saved_model", "litert"),
+    },
+    "address": {"help": "Address and port to listen on; port 0 = any free one.", "metavar": "HOST:PORT"},
 }
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 
@@ -105,6 +114,8 @@ VERBS = {
     "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial",)),
     "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
     "folds": Verb("Export the folds as CSV for models trained elsewhere."),
+    "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format")),
+    "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
     "submit": Verb("Submit once and wait for the score.", ("file", "again")),
     "grade": Verb("Score a submission of a local competition.", ("file",)),
     "submissions": Verb("List submissions with expected and public scores."),
@@ -124,6 +135,7 @@ VERBS = {
     "bench": Verb("Measure images per second.", SELECTION),
     "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds")),
     "issues-in-labels": Verb("List labels that are probably wrong."),
+    "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
 }
 
 app = typer.Typer(

@@ -66,6 +66,11 @@ class Options:
     inline: int = 350_000  # bytes; a larger index does not fit into the kernel's one file and is sent as a dataset
     top: int = 20
     seeds: int = 3
+    source: str = ""
+    target: str = ""
+    format: str = ""
+    engine: str = "onnx"
+    address: str = "127.0.0.1:8501"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Four logical CPU devices, so that every test run covers distributed code, and one workspace trained once for all tests."""
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -36,5 +37,21 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
             workspace = new_workspace(folder)
             for stage in MAIN_JOB:
                 workspace.do(stage)
+            done.touch()
+    return Workspace(folder)
+
+
+@pytest.fixture(scope="session")
+def exported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """The finished world with its blend exported in every format that the installed packages write. Not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = base / "exported", base / "exported.done"
+    packages = {"saved_model": "tensorflow", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
+    formats = [name for name, package in packages.items() if importlib.util.find_spec(package)]
+    with FileLock(base / "exported.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            finished.copy_to(folder).do("export", "--format", ",".join(formats))
             done.touch()
     return Workspace(folder)

@@ -61,6 +61,9 @@ HEAVY = (
     "competition.data.augment",
     "competition.data.rand_augment",
     "competition.data.batches",
+    "competition.serving.decoding",
+    "competition.serving.graph",
+    "competition.serving.writing",
     "pipelines.debug",
 )
 LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")

@@ -118,6 +118,15 @@ def test_allow_partial_reaches_both_stages_of_predict(called) -> None:
     assert not any("--allow-partial" in call for call in called("predict"))
 
 
+def test_export_and_serve_get_their_options(called) -> None:
+    (export,) = called("export", "MEMBER=cnn", "FOLD=0", "FORMAT=onnx,litert")
+    assert export[2] == "export" and option(export, "--format") == "onnx,litert"
+    assert (option(export, "--member"), option(export, "--fold")) == ("cnn", "0")
+    (serve,) = called("serve", "ENGINE=saved_model", "ADDRESS=127.0.0.1:0")
+    assert serve[2] == "serve" and option(serve, "--engine") == "saved_model"
+    assert option(serve, "--address") == "127.0.0.1:0"
+
+
 def test_debug_reaches_every_stage(called) -> None:
     calls = called("train", "DEBUG=1", "DEBUG_ROWS=64")
     assert all("--debug" in call and call[-1] == "1" for call in calls)
@@ -126,7 +135,20 @@ def test_debug_reaches_every_stage(called) -> None:
 
 def test_help_names_every_verb_and_variable() -> None:
     output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for verb in ("download", "train", "predict", "tune", "blend", "submit", "test", "clean", "fresh", "help"):
+    for verb in (
+        "download",
+        "train",
+        "predict",
+        "tune",
+        "blend",
+        "export",
+        "serve",
+        "submit",
+        "test",
+        "clean",
+        "fresh",
+        "help",
+    ):
         assert f"\n  {verb} " in output
     for verb in ("kernel", "kernel-status", "kernel-log", "quota", "leaderboard", "submissions"):
         assert f"\n  {verb} " in output
@@ -149,7 +171,7 @@ def test_make_calls_only_verbs_of_the_command() -> None:
         ("MEMBERS=cnn", "did you mean MEMBER=cnn"),
         ("member=cnn", "did you mean MEMBER=cnn"),
         ("TRAIN_EPOCHS=3", 'did you mean SET="train.epochs=3"?'),
-        ('ZZZZ=it\'s a "test"', 'ZZZZ=it\'s a "test": unknown variable; variables: A AGAIN'),
+        ('ZZZZ=it\'s a "test"', 'ZZZZ=it\'s a "test": unknown variable; variables: A ADDRESS AGAIN'),
     ],
 )
 def test_an_unknown_variable_is_an_error_with_a_suggestion_and_nothing_runs(called, variable, suggestion) -> None:

@@ -38,6 +38,11 @@ def fold_views_path(run: Run, params: Params, fold: int) -> Path:
     return fold_model_path(run, fold).parent / "views" / digest[:DIGITS] / "manifest.json"
 
 
+def export_path(work: Path, name: str) -> Path:
+    """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
+    return work / "export" / name / "manifest.json"
+
+
 def training_parts(member: Member) -> tuple[str, ...]:
     """Parts of the index whose images a member is trained on."""
     return ("train", "external") if member.external else ("train",)

@@ -260,6 +260,24 @@ class StorageParams(Block):
 
 
 @dataclass(frozen=True)
+class ConvertParams(Block):
+    source: str
+    target: str
+    sizes: Annotated[tuple[Annotated[int, Field(ge=8, le=4096)], ...], Field(min_length=1)]
+    kind: Literal["jpeg", "png"]
+    quality: Annotated[int, Field(ge=1, le=100)]
+    fit: Literal["squash", "crop"]
+    shard_megabytes: Positive
+    least_shards: Positive
+    stratify: bool
+    bad_images: Literal["error", "drop"]
+    engine: Literal["local", "beam"]
+    processes: Count
+    beam_python: str
+    beam_options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Params(Block):
     plugins: str  # path of the user's own code; "" = none
     competition: CompetitionParams
@@ -278,3 +296,4 @@ class Params(Block):
     kaggle: KaggleParams
     kernel: KernelParams
     storage: StorageParams
+    convert: ConvertParams

@@ -129,8 +129,11 @@ class Competition:
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
     def save(self, path: Path) -> None:
-        """Write JSON of the fields of `stated`."""
-        path.write_text(json.dumps(self.stated(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_bytes(self.json_bytes())
+
+    def json_bytes(self) -> bytes:
+        """Return the content of competition.json: the fields of `stated`."""
+        return (json.dumps(self.stated(), indent=1, ensure_ascii=False) + "\n").encode("utf-8")
 
     @classmethod
     def load(cls, path: Path) -> "Competition":

@@ -1,6 +1,7 @@
 """Decoding of image bytes with Pillow, the only decoder of the project."""
 
 import io
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -25,18 +26,34 @@ def decode(data: bytes, size: int, fit: Fit) -> np.ndarray:
     fit: "crop" keeps the central square, "squash" resizes and changes the aspect ratio.
     Raises BadImage.
     """
+    return np.array(resized(data, (size,), fit)[0])
+
+
+def resized(data: bytes, sizes: Sequence[int], fit: Fit) -> list[Image.Image]:
+    """Return one square RGB image per size, as `decode` does; the bytes are decoded once, for the largest size.
+
+    Raises BadImage.
+    """
     image = _open(data)
     try:
         # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
-        image.draft(None, (2 * size, 2 * size))
+        image.draft(None, (2 * max(sizes), 2 * max(sizes)))
         image = _rgb(_upright(image))
         if fit == "crop":
-            image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
-        else:
-            image = image.resize((size, size), Image.Resampling.BILINEAR)
-        return np.array(image)
+            return [ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) for size in sizes]
+        return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
     except Exception as error:  # damaged bytes may cause any exception in a decoder
         raise BadImage(_reason(error)) from None
+
+
+def encode(image: Image.Image, kind: Literal["jpeg", "png"], quality: int) -> bytes:
+    """Return the encoded image. quality: 1 to 100, for JPEG."""
+    out = io.BytesIO()
+    if kind == "jpeg":
+        image.save(out, "JPEG", quality=quality)
+    else:
+        image.save(out, "PNG")
+    return out.getvalue()
 
 
 def probe(data: bytes) -> tuple[int, int, str]:

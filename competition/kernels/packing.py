@@ -110,6 +110,7 @@ def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
         # Stored runs are not in the kernel; it predicts with all members.
         blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
         competition=replace(params.competition, source=""),
+        convert=replace(params.convert, source="", target=""),
     )
 
 

@@ -54,7 +54,7 @@ def test_the_requirements_are_those_of_pyproject():
 
 def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
     local_params = params(
-        "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip train.epochs=3"
+        "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3"
     )
     packed = packing.files(ROOT, local_params, local_params.members)
     assert {"competition/config/errors.py", "pipelines/train.py"} <= packed.keys()
@@ -71,6 +71,7 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
         "",
         "tpu",
     )
+    assert unpacked_params.convert.target == ""
     assert "here.zip" not in json.loads(packed[packing.PARAMS])["competition"].values()
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sys
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -279,9 +280,14 @@ def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remot
     sets, before = "kaggle.submit=notebook honest.resamples=21", remote.workspace.submission()
     output = remote.do("kernel", sets=sets)
     assert "2 folders of this machine are sent with it" in output and "pipelines.train" not in output
-    packs = remote.kaggle.datasets["ada/goldfold-small-carried"].keys() - {"goldfold-output.json"}
-    assert packs == {f"work-small-members-slim-fold{fold}-views.pack" for fold in (0, 1)}
-    assert remote.workspace.submission() == before  # same predictions, same rules
+    run, sent = remote.workspace.fold("slim", 0).parent.name, remote.kaggle.datasets["ada/goldfold-small-carried"]
+    names = {f"work-small-members-slim-{run}-fold{fold}.pack" for fold in (0, 1)}
+    assert sent.keys() - {"goldfold-output.json"} == names
+    for name in names:  # the predictions, and the manifest by which they are found; not the weights
+        content = zipfile.ZipFile(io.BytesIO(sent[name])).namelist()
+        assert "manifest.json" in content and "weights.npz" not in content
+        assert {Path(path).name for path in content} == {"manifest.json", "oof.npz", "test.npz"}
+    assert remote.workspace.submission() == before  # of the same predictions, by the same rules
     assert remote.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
     assert remote.workspace.weights().keys() == {"slim/fold0", "slim/fold1"}
 

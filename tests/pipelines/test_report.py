@@ -307,12 +307,12 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
         study = seed_study_path(workspace.work, name, study_digest)
         study.parent.mkdir(parents=True, exist_ok=True)
         study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
+    workspace.do("table")
     depends = tuning_dependencies(prepared, params, "slim")
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
     best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
     write_manifest(best.with_name("manifest.json"), depends, [best], {}, {})
-    workspace.do("table")
     workspace.do("report")
     for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.001235"):
         assert text in workspace.page

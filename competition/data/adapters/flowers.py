@@ -2,10 +2,12 @@
 
 tfrecords-jpeg-{192x192,224x224,331x331,512x512}/{train,val,test}/NN-224x224-COUNT.tfrec   features id, image, class
 sample_submission.csv                                                                     id,label
+competition.json                                                                          only in a result of `make convert`
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from competition.config.errors import UserError
@@ -32,6 +34,7 @@ blanket flower, trumpet creeper, blackberry lily, common tulip, wild rose
 """
 NAMES = tuple(" ".join(name.split()) for name in CLASSES.split(","))
 SIZES = (192, 224, 331, 512)  # pixels
+DESCRIPTION = "competition.json"
 FOLDER = re.compile(r"tfrecords-(?:jpeg|png)-(\d+)x\1")
 
 
@@ -47,7 +50,25 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
-    return label_competition(settings, NAMES)
+    """Return Kaggle's flower competition, or the one that `make convert` described in competition.json."""
+    converted = raw / DESCRIPTION
+    if (raw / "manifests").exists() and not (raw / "manifest.json").exists():
+        raise UserError(
+            "the conversion that wrote these files is not finished; run make convert again, then make download"
+        )
+    return (
+        of_converted(Competition.load(converted), settings)
+        if converted.exists()
+        else label_competition(settings, NAMES)
+    )
+
+
+def of_converted(competition: Competition, settings: Settings) -> Competition:
+    """Return the description of a converted competition under the name and with the metric of `settings`."""
+    only_predicts(settings, competition.predicts)
+    return replace(
+        competition, name=settings.name, slug=settings.slug, metric=settings.metric or competition.metric, notes=()
+    )
 
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:

@@ -63,6 +63,11 @@ def describe(raw: Path, settings: Settings) -> Competition:
     return _layout(raw, settings).competition
 
 
+def read_layout(raw: Path, settings: Settings) -> Layout:
+    """Return the content of the folder without reading an image."""
+    return _layout(raw, settings)
+
+
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     layout, files = _layout(raw, settings), ImageFiles(raw)
     ids, labels, groups = layout.train

@@ -1,0 +1,120 @@
+"""TFRecord files and tf.train.Example messages without TensorFlow: reading and writing with the checks of the format.
+
+A record is: length (8 bytes, little endian), masked CRC32C of the length (4), the serialized Example, its masked CRC32C (4).
+The message types live in a descriptor pool of their own, so that they do not collide with TensorFlow's in one process.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, BinaryIO
+
+import google_crc32c
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from competition.config.errors import UserError
+
+Feature = bytes | int
+HEAD, TAIL = 12, 4  # bytes around the Example
+LARGEST = 2**31 - 1  # bytes of one Example, protobuf's own limit
+
+
+def serialize_example(features: Mapping[str, Feature]) -> bytes:
+    """Return the serialized tf.train.Example with one value per feature.
+
+    Features are ordered by name, so that equal features give equal bytes.
+    """
+    example = _example_class()()
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            example.features.feature[name].bytes_list.value.append(value)
+        else:
+            example.features.feature[name].int64_list.value.append(value)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def parse_example(serialized: bytes, where: str) -> dict[str, list[Any]]:
+    """Return the values of all features. where: name of the record in error messages. Raises UserError."""
+    try:
+        example = _example_class().FromString(serialized)
+    except message.DecodeError:
+        raise UserError(f"{where}: not a tf.train.Example; a record with an encoded image was expected") from None
+    values = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        values[name] = list(getattr(feature, kind).value) if kind else []
+    return values
+
+
+def write_record(file: BinaryIO, serialized: bytes) -> None:
+    length = struct.pack("<Q", len(serialized))
+    file.write(length + _checksum(length) + serialized + _checksum(serialized))
+
+
+def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset of the Example in the file, serialized Example) of all records, with both checksums verified.
+
+    where: name of the file in error messages. Raises UserError if the file is truncated or damaged.
+    """
+    offset = number = 0
+    while head := file.read(HEAD):
+        if len(head) < HEAD or head[8:] != _checksum(head[:8]):
+            raise UserError(f"{where}, record {number}: {_damage(head, number)}; write or fetch the file again")
+        (length,) = struct.unpack("<Q", head[:8])
+        serialized = file.read(min(length, LARGEST))
+        if len(serialized) != length or file.read(TAIL) != _checksum(serialized):
+            raise UserError(f"{where}, record {number}: it is truncated or damaged; write or fetch the file again")
+        yield offset + HEAD, serialized
+        offset += HEAD + length + TAIL
+        number += 1
+
+
+def _damage(head: bytes, number: int) -> str:
+    if number == 0 and head[:2] == b"\x1f\x8b":
+        return "the file is compressed with gzip, plain TFRecord was expected"
+    if number == 0 and head.isascii() and b"\0" not in head:
+        return "the file is text, TFRecord was expected"
+    return "it is truncated or damaged"
+
+
+def _checksum(data: bytes) -> bytes:
+    value = google_crc32c.value(data)
+    return struct.pack("<I", (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+@cache
+def _example_class() -> Any:
+    """The class of tf.train.Example, built at run time from its public definition (tensorflow/core/example)."""
+    field, file = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FileDescriptorProto()
+    file.name, file.package, file.syntax = "goldfold/example.proto", "tensorflow", "proto3"
+
+    def add(parent: Any, name: str) -> Any:
+        parent.add().name = name
+        return parent[-1]
+
+    def add_field(owner: Any, name: str, number: int, kind: int, label: int, of: str = "") -> Any:
+        new = owner.field.add(name=name, number=number, type=kind, label=label)
+        if of:
+            new.type_name = f".tensorflow.{of}"
+        return new
+
+    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
+    lists = {"BytesList": field.TYPE_BYTES, "FloatList": field.TYPE_FLOAT, "Int64List": field.TYPE_INT64}
+    for name, kind in lists.items():
+        values = add_field(add(file.message_type, name), "value", 1, kind, many)
+        if name != "BytesList":
+            values.options.packed = True
+    feature = add(file.message_type, "Feature")
+    feature.oneof_decl.add().name = "kind"
+    for number, (name, of) in enumerate(zip(("bytes_list", "float_list", "int64_list"), lists), 1):
+        add_field(feature, name, number, field.TYPE_MESSAGE, one, of).oneof_index = 0
+    features = add(file.message_type, "Features")
+    entry = add(features.nested_type, "FeatureEntry")
+    entry.options.map_entry = True
+    add_field(entry, "key", 1, field.TYPE_STRING, one)
+    add_field(entry, "value", 2, field.TYPE_MESSAGE, one, "Feature")
+    add_field(features, "feature", 1, field.TYPE_MESSAGE, many, "Features.FeatureEntry")
+    add_field(add(file.message_type, "Example"), "features", 1, field.TYPE_MESSAGE, one, "Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

@@ -1,0 +1,241 @@
+"""The web application: TensorFlow Serving's REST shape, health, metrics, and a page to try the model."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from competition.data.images import BadImage
+from competition.serving.batching import Batcher, Overloaded
+from competition.serving.engines import Engine
+from competition.serving.limits import Limits
+from competition.serving.metrics import CONTENT_TYPE, Metrics
+from competition.serving.requests import MODEL, BadRequest, images_of, metadata, prediction, status
+from competition.serving.similar import TrainingImages
+
+LOGGER = logging.getLogger("goldfold.serving")
+PAGE = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.svg": ("page.svg", "image/svg+xml"),
+}
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
+TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
+DISCARDED = (
+    2  # times limits.body_bytes; so much is read of a body that is too large, because a reset would hide the answer
+)
+HEADERS = {
+    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cache-control": b"no-store",
+}
+
+
+def create_app(
+    engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None], loopback_only: bool
+) -> ASGIApp:
+    """The application around one engine.
+
+    training_images: called once in a thread after the start; None = the page shows no similar images.
+    loopback_only: answer only requests whose Host is this machine, so that no web page can read from it (DNS rebinding).
+    """
+    server = _Server(engine, limits, training_images)
+    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))] if loopback_only else []
+    routes = [
+        Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
+        Route(f"/v1/models/{MODEL}", server.status),
+        Route(f"/v1/models/{MODEL}/metadata", server.metadata),
+        Route("/healthz", server.health),
+        Route("/metrics", server.metrics_text),
+        Route("/photo", server.photo, methods=["POST"]),
+        Route("/training/{row:int}.png", server.picture),
+        *(Route(path, _static(*file)) for path, file in PAGE.items()),
+    ]
+    handlers: dict[Any, Any] = {
+        404: _answer_with(404, "no such page; predictions are at /v1/models/goldfold:predict"),
+        405: _answer_with(405, "this address takes another method; predictions are POST requests"),
+    }
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
+    return _guarded(app, limits, server.metrics, {route.path for route in routes})
+
+
+class _Server:
+    """The routes. Errors are {"error": "..."} with a status of 400 and above."""
+
+    def __init__(self, engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None]) -> None:
+        self._engine, self._limits, self._find_training_images = engine, limits, training_images
+        self.metrics = Metrics()
+        self._batcher: Batcher | None = None
+        self._training_images: TrainingImages | None = None
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self._batcher = Batcher(self._engine, self._limits, self.metrics)
+        self._batcher.start()
+        loading = asyncio.create_task(self._load_training_images())
+        yield
+        loading.cancel()
+        await self._batcher.stop()
+
+    async def _load_training_images(self) -> None:
+        self._training_images = await asyncio.to_thread(self._find_training_images)
+
+    async def predict(self, request: Request) -> Response:
+        try:
+            images = images_of(await _body(request, self._limits), self._limits)
+            answers = await self._predict(images)
+        except _Refused as refused:
+            return refused.response
+        except BadRequest as bad:
+            return _error(400, str(bad))
+        bundle = self._engine.bundle
+        return JSONResponse({"predictions": [prediction(bundle, probs, number) for probs, number in answers]})
+
+    async def photo(self, request: Request) -> Response:
+        """The page's request: one image as the body. The content type keeps forms of other sites from sending it."""
+        if request.headers.get("content-type") != "application/octet-stream":
+            return _error(415, "expected one image as application/octet-stream")
+        try:
+            data = await _body(request, self._limits)
+            ((probs, number),) = await self._predict([data])
+        except _Refused as refused:
+            return refused.response
+        similar = []
+        if self._training_images is not None:
+            similar = await asyncio.to_thread(self._training_images.most_similar, data, NEIGHBOURS)
+        classes = self._engine.bundle.classes
+        best = np.argsort(-probs, kind="stable")[:TOP]
+        top = [{"class_name": classes[n], "probability": round(float(probs[n]), 4)} for n in best]
+        return JSONResponse({"class_name": classes[number], "top": top, "similar": [asdict(each) for each in similar]})
+
+    async def _predict(self, images: list[bytes]) -> list[tuple[np.ndarray, int]]:
+        assert self._batcher is not None, "the server has not started"
+        try:
+            return await self._batcher.predict(images)
+        except BadImage as bad:
+            raise _Refused(_error(400, str(bad))) from None
+        except Overloaded:
+            busy = _error(503, f"{self._limits.waiting} images are waiting; try again", {"retry-after": "1"})
+            raise _Refused(busy) from None
+
+    async def picture(self, request: Request) -> Response:
+        data = None
+        if self._training_images is not None:
+            data = await asyncio.to_thread(self._training_images.picture, request.path_params["row"])
+        return _error(404, "no such training image") if data is None else Response(data, media_type="image/png")
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse(status())
+
+    async def metadata(self, request: Request) -> Response:
+        return JSONResponse(metadata(self._engine.bundle, self._engine.name))
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "engine": self._engine.name})
+
+    async def metrics_text(self, request: Request) -> Response:
+        return Response(self.metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+class _Refused(Exception):
+    """A request that ends with this response."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    """The body, at most limits.body_bytes within limits.body_seconds."""
+    close = {"connection": "close"}  # the rest of the body is not read
+    length = request.headers.get("content-length", "0")
+    is_too_large = not length.isdecimal() or int(length[:19]) > limits.body_bytes
+    chunks: list[bytes] = []
+    received = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for chunk in request.stream():
+                received += len(chunk)
+                is_too_large = is_too_large or received > limits.body_bytes
+                if not is_too_large:
+                    chunks.append(chunk)
+                elif received > DISCARDED * limits.body_bytes:
+                    break
+    except TimeoutError:
+        raise _Refused(_error(408, f"the body was not complete after {limits.body_seconds:g} s", close)) from None
+    except ClientDisconnect:
+        raise _Refused(_error(400, "the client has gone", close)) from None
+    if is_too_large:
+        message = f"the body has more than {limits.body_bytes:,} bytes; send fewer or smaller images"
+        raise _Refused(_error(413, message, close))
+    return b"".join(chunks)
+
+
+def _error(code: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": message}, code, headers)
+
+
+def _answer_with(code: int, message: str) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        return _error(code, message)
+
+    return answer
+
+
+def _static(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    content = Path(__file__).with_name(name).read_bytes()
+
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return answer
+
+
+def _guarded(app: ASGIApp, limits: Limits, metrics: Metrics, routes: set[str]) -> ASGIApp:
+    """Add security headers, a limit on the time of a request, metrics, and an answer to unexpected errors."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        started, code = perf_counter(), 0
+        route = scope["path"] if scope["path"] in routes else "other"
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                message["headers"] = [*message["headers"], *HEADERS.items()]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(limits.request_seconds):
+                await app(scope, receive, send_with_headers)
+        except TimeoutError:
+            if not code:
+                busy = _error(503, f"no answer after {limits.request_seconds:g} s", {"connection": "close"})
+                await busy(scope, receive, send_with_headers)
+        except Exception:  # Starlette has answered 500
+            LOGGER.exception("unexpected error in %s", route)
+        finally:
+            metrics.requests.labels(route, str(code)).inc()
+            metrics.seconds.labels(route).observe(perf_counter() - started)
+
+    return guarded

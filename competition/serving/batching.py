@@ -1,0 +1,109 @@
+"""Micro-batching: images that arrive while the model is busy are predicted together by its next call.
+
+There is no waiting time: a lone client gets the latency of one image, and under load the batches fill by themselves.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from competition.data.images import BadImage, size_of
+from competition.serving.engines import Engine
+from competition.serving.limits import Limits
+from competition.serving.metrics import Metrics
+
+Answer = tuple[np.ndarray, int]  # (C,) float32 probabilities, class number
+
+
+class Overloaded(Exception):
+    """Too many images wait for the model."""
+
+
+class Batcher:
+    """Decodes images in several threads and predicts them in one. Used within one event loop."""
+
+    def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
+        self.engine, self._limits, self._metrics = engine, limits, metrics
+        self._decoders = ThreadPoolExecutor(os.cpu_count(), "decode")
+        self._runner = ThreadPoolExecutor(1, "model")
+        self._queue: deque[tuple[Any, asyncio.Future[Answer]]] = deque()
+        self._arrived = asyncio.Event()
+        self._waiting = 0  # images accepted and not answered
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._decoders.shutdown(wait=False, cancel_futures=True)
+        self._runner.shutdown(wait=True)
+
+    async def predict(self, images: Sequence[bytes]) -> list[Answer]:
+        """Predict encoded images, one or more. Raises BadImage, with the image's number if there are several; Overloaded."""
+        if self._waiting + len(images) > self._limits.waiting:
+            raise Overloaded
+        self._waiting += len(images)
+        self._metrics.waiting.set(self._waiting)
+        loop = asyncio.get_running_loop()
+        try:
+            decoding = [loop.run_in_executor(self._decoders, self._prepare, data) for data in images]
+            results = await asyncio.gather(*decoding, return_exceptions=True)
+            for number, result in enumerate(results):
+                if isinstance(result, BadImage):
+                    raise BadImage(f"instance {number}: {result}" if len(images) > 1 else str(result))
+                if isinstance(result, BaseException):
+                    raise result
+            futures: list[asyncio.Future[Answer]] = [loop.create_future() for _ in results]
+            self._queue.extend(zip(results, futures, strict=True))
+            self._arrived.set()
+            # If the client goes away, gather cancels the futures, and the model skips their images.
+            return list(await asyncio.gather(*futures))
+        finally:
+            self._waiting -= len(images)
+            self._metrics.waiting.set(self._waiting)
+
+    def _prepare(self, data: bytes) -> Any:
+        if len(data) > self._limits.image_bytes:
+            raise BadImage(f"{len(data):,} bytes are more than the {self._limits.image_bytes:,} of one image")
+        width, height = size_of(data)
+        if width * height > self._limits.image_pixels:
+            raise BadImage(f"{width} x {height} pixels are more than the {self._limits.image_pixels:,} of one image")
+        return self.engine.prepare(data)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._arrived.wait()
+            batch = self._next_batch()
+            if not batch:
+                self._arrived.clear()
+                continue
+            started = perf_counter()
+            try:
+                probs, classes = await loop.run_in_executor(self._runner, self.engine.run, [item for item, _ in batch])
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            self._metrics.model_seconds.observe(perf_counter() - started)
+            self._metrics.batches.observe(len(batch))
+            for (_, future), row, number in zip(batch, probs, classes, strict=True):
+                if not future.done():
+                    future.set_result((row, int(number)))
+
+    def _next_batch(self) -> list[tuple[Any, "asyncio.Future[Answer]"]]:
+        batch: list[tuple[Any, asyncio.Future[Answer]]] = []
+        while self._queue and len(batch) < self._limits.batch:
+            item, future = self._queue.popleft()
+            if not future.done():
+                batch.append((item, future))
+        return batch

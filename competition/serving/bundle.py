@@ -1,0 +1,58 @@
+"""An exported folder: names of its files, and serving.json, which says how to use the model without this project."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from competition.artifacts.manifest import files_intact, read_manifest, write_json
+from competition.config.errors import UserError
+from competition.data.images import Fit
+
+FORMATS = ("saved_model", "onnx", "litert")
+FILES = {"saved_model": "saved_model", "onnx": "model.onnx", "litert": "model.tflite"}
+DESCRIPTION, CLASSES, CARD = "serving.json", "classes.txt", "README.md"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The content of serving.json.
+
+    sizes: sides of the square images that the model takes, pixels; the input of side S is named images_S.
+    fit: how an image becomes square, see `images.decode`.  digest: of the chain and its fold models.
+    """
+
+    title: str
+    competition: str
+    data: str  # digest of the data that the models were trained on
+    digest: str
+    classes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    fit: Fit
+    formats: tuple[str, ...]
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write serving.json and classes.txt (one class name per line, in class order). Returns their paths."""
+        write_json(folder / DESCRIPTION, self)
+        (folder / CLASSES).write_text("".join(f"{name}\n" for name in self.classes), encoding="utf-8")
+        return [folder / DESCRIPTION, folder / CLASSES]
+
+
+def load_bundle(folder: Path) -> Bundle:
+    """Load serving.json of a complete export. Raises UserError if a file is missing or was changed."""
+    path = folder / "manifest.json"
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise UserError(f"{folder} holds no finished export; `make export` makes it")
+    if not files_intact(path, manifest):
+        raise UserError(
+            f"{folder}: files are missing or differ from manifest.json; `make export FORCE=1` makes them again"
+        )
+    stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
+    return Bundle(**values)
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())

@@ -1,0 +1,204 @@
+"""Decoding and resizing of image bytes in a TensorFlow graph, with the arithmetic of Pillow.
+
+The graph gives the pixels of `competition.data.images.decode`: the same JPEG library, accurate integer DCT, the same
+reduced decoding of large JPEGs, and Pillow's bilinear filter in its fixed-point arithmetic (Pillow, src/libImaging/Resample.c).
+What TensorFlow's decoders read differently is refused: `image_problem` lists it, `images.normalized` converts it.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from competition.data.images import LARGEST, ORIENTATION, Fit
+
+HEAD = 131_072  # bytes that are searched for Exif data and PNG chunks
+FIXED_POINT = 2.0**22  # Pillow's PRECISION_BITS = 32 - 8 - 2
+REDUCTIONS = (1, 2, 4, 8)  # a JPEG can be decoded at 1/n of its size
+
+
+def decode_batch(data: Any, sizes: Sequence[int], fit: Fit) -> list[Any]:
+    """Decode encoded images once per size.  data: (B,) string.  Returns (B, S, S, 3) uint8 for each S of `sizes`.
+
+    An image that is refused is an InvalidArgumentError of the whole batch.
+    """
+    specs = tuple(tf.TensorSpec((size, size, 3), tf.uint8) for size in sizes)
+    decoded = tf.map_fn(lambda one: tuple(_decode(one, sizes, fit)), data, fn_output_signature=specs)
+    return list(decoded)
+
+
+def resize(images: Any, size: int, fit: Fit) -> Any:
+    """(..., H, W, 3) uint8 -> (..., size, size, 3) uint8: Pillow's Image.resize (squash) or ImageOps.fit (crop), bilinear.
+
+    H and W need not be static.
+    """
+    height, width = tf.shape(images)[-3], tf.shape(images)[-2]
+    sides = tf.cast(tf.stack([height, width]), tf.float64)
+    kept = tf.reduce_min(sides) * tf.ones(2, tf.float64) if fit == "crop" else sides
+    starts = (sides - kept) * 0.5
+    across = _filter(width, starts[1], kept[1], size)
+    down = _filter(height, starts[0], kept[0], size)
+    values = tf.cast(images, tf.float64)
+    if resizes_tall_images_down_first():
+        is_tall = (height > size) & (height - size > 2 * (width - size))
+        values = tf.cond(
+            is_tall, lambda: _resized(values, down, across, False), lambda: _resized(values, down, across, True)
+        )
+    else:
+        values = _resized(values, down, across, True)
+    return tf.ensure_shape(tf.cast(values, tf.uint8), [*images.shape[:-3], size, size, 3])
+
+
+@cache
+def resizes_tall_images_down_first() -> bool:
+    """Return True if the installed Pillow filters the columns of a tall image first, as version 13 does.
+
+    It rounds between the two passes, so their order changes some values by one.
+    """
+    tall = np.random.default_rng(0).integers(0, 256, (300, 64, 3)).astype(np.uint8)
+    expected = np.asarray(Image.fromarray(tall).resize((32, 32), Image.Resampling.BILINEAR))
+    with tf.init_scope():  # computed now, also where a graph is being built
+        down, across = (_filter(side, 0.0, float(side), 32) for side in tall.shape[:2])
+        return bool(np.array_equal(_resized(tf.constant(tall, tf.float64), down, across, False), expected))
+
+
+def _resized(values: Any, down: Any, across: Any, across_first: bool) -> Any:
+    """(..., H, W, 3) float64 -> (..., S, S, 3) float64 whole numbers.  down: (S, H).  across: (S, W)."""
+    steps = [("...hwc,ow->...hoc", across), ("...hwc,oh->...owc", down)]
+    for equation, weights in steps if across_first else reversed(steps):
+        values = tf.einsum(equation, values, weights)
+        values = tf.clip_by_value(tf.floor((values + FIXED_POINT / 2) / FIXED_POINT), 0.0, 255.0)
+    return values
+
+
+def _filter(length: Any, start: Any, kept: Any, size: int) -> Any:
+    """(size, length) float64 whole numbers: the weight of each input pixel in each output pixel, times FIXED_POINT.
+
+    start, kept: position and length of the part of the input that is resized, pixels.
+    """
+    step = tf.cast(kept, tf.float64) / size
+    support = tf.maximum(step, 1.0)  # pixels on each side of the centre; more than one when the image shrinks
+    centres = (start + (tf.range(size, dtype=tf.float64) + 0.5) * step)[:, None]
+    positions = tf.range(tf.cast(length, tf.float64), dtype=tf.float64)[None, :]
+    first = tf.maximum(tf.floor(centres - support + 0.5), 0.0)
+    last = tf.floor(centres + support + 0.5)
+    weights = tf.maximum(1.0 - tf.abs((positions - centres + 0.5) / support), 0.0)
+    weights = tf.where((positions >= first) & (positions < last), weights, 0.0)
+    return tf.floor(weights / tf.reduce_sum(weights, 1, keepdims=True) * FIXED_POINT + 0.5)
+
+
+def _decode(data: Any, sizes: Sequence[int], fit: Fit) -> list[Any]:
+    problem = image_problem(data)
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+        data = tf.identity(data)
+    is_jpeg = tf.equal(tf.strings.substr(data, 0, 2), b"\xff\xd8")
+    return [_sized(data, is_jpeg, size, fit) for size in sizes]
+
+
+def _sized(data: Any, is_jpeg: Any, size: int, fit: Fit) -> Any:
+    """(size, size, 3) uint8."""
+
+    def jpeg() -> Any:
+        sides = tf.io.extract_jpeg_shape(data)[:2]
+        # Pillow's draft(): the largest reduction that leaves twice the size or more on both sides.
+        ratio = tf.reduce_min(sides) // (2 * size)
+        branch = tf.reduce_sum(tf.cast(ratio >= tf.constant(REDUCTIONS[1:]), tf.int32))
+        return tf.switch_case(
+            branch,
+            [
+                lambda n=n: tf.io.decode_jpeg(data, channels=3, ratio=n, dct_method="INTEGER_ACCURATE")
+                for n in REDUCTIONS
+            ],
+        )
+
+    pixels = tf.cond(is_jpeg, jpeg, lambda: tf.io.decode_png(data, channels=3))
+    return resize(tf.ensure_shape(pixels, (None, None, 3)), size, fit)
+
+
+def image_problem(data: Any) -> Any:
+    """() string -> () string: "" or why this graph would not read the image as Pillow does."""
+    head = tf.io.decode_raw(tf.strings.substr(data, 0, tf.minimum(tf.strings.length(data), HEAD)), tf.uint8)
+    head = tf.cast(head, tf.int32)
+    return tf.case(
+        [
+            (_starts_with(head, b"\xff\xd8\xff"), lambda: _jpeg_problem(data, head)),
+            (_starts_with(head, b"\x89PNG\r\n\x1a\n"), lambda: _png_problem(head)),
+        ],
+        default=lambda: tf.constant("expected a JPEG or PNG; convert other formats to PNG"),
+    )
+
+
+def _jpeg_problem(data: Any, head: Any) -> Any:
+    shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
+    return _first_problem(
+        [
+            (shape[0] * shape[1] > LARGEST, f"more than {LARGEST:,} pixels"),
+            (shape[2] == 4, "a CMYK JPEG; convert it to RGB"),
+            (_orientation(head) > 1, "a JPEG rotated by its Exif orientation; save it upright"),
+        ]
+    )
+
+
+def _png_problem(head: Any) -> Any:
+    width, height, depth, kind = (
+        _number(head, 16, 4, True), _number(head, 20, 4, True), _byte(head, 24), _byte(head, 25)
+    )  # fmt: skip
+    size = tf.shape(head)[0]
+    before_pixels = tf.minimum(_find(head, b"IDAT"), size)
+    return _first_problem(
+        [
+            (tf.cast(width, tf.int64) * tf.cast(height, tf.int64) > LARGEST, f"more than {LARGEST:,} pixels"),
+            (depth != 8, "a PNG without 8 bits per value; convert it to 8-bit RGB"),
+            ((kind != 0) & (kind != 2), "a PNG with a palette or transparency; convert it to RGB"),
+            (_find(head, b"tRNS") < before_pixels, "a PNG with a palette or transparency; convert it to RGB"),
+            (_find(head, b"eXIf") < before_pixels, "a PNG with Exif data; save it upright without them"),
+        ]
+    )
+
+
+def _first_problem(problems: Sequence[tuple[Any, str]]) -> Any:
+    text = tf.constant("")
+    for has_problem, name in reversed(problems):
+        text = tf.where(has_problem, name, text)
+    return text
+
+
+def _orientation(head: Any) -> Any:
+    """() int32: the orientation of the first Exif block, 1 to 8; 1 if there is none."""
+    tiff = _find(head, b"Exif\0\0") + 6
+    big = _byte(head, tiff) == ord("M")
+    directory = tiff + _number(head, tiff + 4, 4, big)
+    entries = directory + 2 + 12 * tf.range(tf.minimum(_number(head, directory, 2, big), 256))
+    found = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
+    value = tf.cond(tf.size(found) > 0, lambda: _number(head, found[0] + 8, 2, big), lambda: tf.constant(1))
+    return tf.where((value >= 1) & (value <= 8), value, 1)
+
+
+def _starts_with(head: Any, prefix: bytes) -> Any:
+    return _find(head[: len(prefix)], prefix) == 0
+
+
+def _find(values: Any, pattern: bytes) -> Any:
+    """() int32: position of the first `pattern`; 2 * HEAD if there is none."""
+    count = tf.maximum(tf.shape(values)[0] - len(pattern) + 1, 0)
+    matches = [values[n : n + count] == byte for n, byte in enumerate(pattern)]
+    positions = tf.where(tf.reduce_all(tf.stack(matches), 0))[:, 0]
+    return tf.cond(tf.size(positions) > 0, lambda: tf.cast(positions[0], tf.int32), lambda: tf.constant(2 * HEAD))
+
+
+def _byte(head: Any, position: Any) -> Any:
+    """The byte at each position; 0 outside the head."""
+    size = tf.shape(head)[0]
+    inside = (position >= 0) & (position < size)
+    return tf.where(inside, tf.gather(head, tf.clip_by_value(position, 0, tf.maximum(size - 1, 0))), 0)
+
+
+def _number(head: Any, position: Any, length: int, big_endian: Any) -> Any:
+    """Unsigned integer of `length` bytes at each position, int32; values of 2^31 and more become 2^31 - 1."""
+    parts = [tf.cast(_byte(head, position + n), tf.int64) for n in range(length)]
+    big = tf.add_n([part * 256 ** (length - 1 - n) for n, part in enumerate(parts)])
+    little = tf.add_n([part * 256**n for n, part in enumerate(parts)])
+    return tf.cast(tf.minimum(tf.where(big_endian, big, little), 2**31 - 1), tf.int32)

@@ -1,0 +1,195 @@
+"""What is exported: the fitted chain, or one member of it, with the weights of its fold models and their digests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from competition.artifacts.dependencies import fold_model_path, is_trained, newest_blend
+from competition.artifacts.ensemble_inputs import prediction_sources
+from competition.artifacts.manifest import Manifest, files_intact, read_manifest, to_plain
+from competition.artifacts.runs import Run, blended_runs
+from competition.config.errors import UserError
+from competition.config.params import Member, Params
+from competition.config.params_file import Override
+from competition.data.prepared import Prepared
+from competition.ensemble.blend import Blend
+from competition.ensemble.chain import Chain
+from competition.ensemble.decision import ARGMAX
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One thing to export: the blend, one member, or some fold models of one member."""
+
+    name: str  # name of its folder: blend, member-cnn, member-cnn-folds-0-2
+    title: str  # for readers: "the blend", "member cnn, fold 0"
+    chain: Chain
+    members: Mapping[str, Member]  # those with a weight, as they were trained
+    weights: Mapping[str, Mapping[str, Path]]  # member -> model (fold, or run:fold for several seeds) -> weights.npz
+    digests: Mapping[str, Mapping[str, str]]  # member -> model -> sha256 of weights.npz
+    is_blend: bool
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sides of the images that the members take, pixels, ascending."""
+        return tuple(sorted({member.image_size for member in self.members.values()}))
+
+
+def export_name(member: str, folds: Sequence[int]) -> str:
+    """Name of the folder of an export.  member: "" = the blend.  folds: () = all."""
+    if not member:
+        return "blend"
+    return f"member-{member}" + (f"-folds-{'-'.join(map(str, folds))}" if folds else "")
+
+
+def select(
+    work: Path,
+    params: Params,
+    prepared: Prepared,
+    overrides: Sequence[Override],
+    member: str = "",
+    folds: Sequence[int] = (),
+) -> Selection:
+    """Select the blend, or `member` alone, or its fold models `folds`; all fold models if there are none.
+
+    A single member keeps its views and temperature of the blend, without the blend's decision rule, which was fitted on
+    blended probabilities; before `make predict` it gets the identity view alone.
+    Raises UserError for what is not trained, not blended or cannot be served.
+    """
+    folder = newest_blend(work)
+    chain = Chain.load(folder / "chain.json") if folder is not None else None
+    if not member:
+        if folds:
+            raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
+        return _blend(work, params, prepared, overrides, chain, folder)
+    if member not in params.members:
+        raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
+    runs = _runs(work, params, prepared, overrides, (member,))[member]
+    title = f"member {member}" + (
+        f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
+    )
+    models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
+    return _selection(
+        export_name(member, folds), title, _chain_of_member(member, prepared, params, chain), {member: models}, False
+    )
+
+
+def _runs(
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], names: Sequence[str]
+) -> dict[str, list[Run]]:
+    """Member, or stored run -> its runs with the current parameters."""
+    named = replace(params, blend=replace(params.blend, members=tuple(names)))
+    return blended_runs(work, prepared, named, overrides)
+
+
+def _blend(
+    work: Path,
+    params: Params,
+    prepared: Prepared,
+    overrides: Sequence[Override],
+    chain: Chain | None,
+    folder: Path | None,
+) -> Selection:
+    manifest: Manifest | None = read_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or chain is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
+        raise UserError("there is no complete blend to export; `make predict` makes it, or name one member: MEMBER=cnn")
+    check_chain(chain, params)
+    names = list(chain.used_views())
+    only = replace(params, blend=replace(params.blend, members=tuple(names)))
+    current = to_plain(prediction_sources(work, only, prepared, True, overrides))
+    recorded = manifest.depends["predictions"]
+    stale = [name for name in names if recorded.get(name) != current.get(name)]
+    if stale:
+        raise UserError(
+            f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"
+        )
+    runs = _runs(work, params, prepared, overrides, names)
+    models = {
+        name: [
+            (run, sorted(map(int, recorded[name][run.digest]))) for run in runs[name] if run.digest in recorded[name]
+        ]
+        for name in names
+    }
+    return _selection("blend", "the blend", chain, models, True)
+
+
+def check_chain(chain: Chain, params: Params) -> None:
+    """Raise UserError if the chain cannot answer for one image alone, or contains models that are not here."""
+    if not chain.by_rows:
+        raise UserError(
+            "the blend averages ranks, which depend on all rows of a prediction, so it cannot be served; choose another "
+            'blend, e.g. SET="blend.mixing=mean policy.mixing=mean", or export one member: MEMBER=cnn'
+        )
+    external = [name for name in chain.used_views() if name in params.foreign]
+    if external:
+        raise UserError(
+            f"the blend contains {', '.join(external)}, trained outside this project: there is no model to export; blend "
+            "without it, or export one member: MEMBER=cnn"
+        )
+
+
+def _chain_of_member(member: str, prepared: Prepared, params: Params, chain: Chain | None) -> Chain:
+    """The views and the temperature of this member in the blend, without weights and decision rule."""
+    blend, metric = Blend("best", "mean", {member: 1.0}, ()), prepared.competition.metric
+    usable = chain is not None and member in chain.policies and chain.view_mixing != "rank"
+    if chain is None or not usable:
+        return Chain(metric, {member: {"identity": 1.0}}, "mean", {member: 1.0}, blend, ARGMAX)
+    policy, temperature = chain.policies[member], chain.temperatures[member]
+    return replace(chain, policies={member: policy}, temperatures={member: temperature}, blend=blend, decision=ARGMAX)
+
+
+def _selection(
+    name: str, title: str, chain: Chain, models: Mapping[str, Sequence[tuple[Run, Sequence[int]]]], is_blend: bool
+) -> Selection:
+    """models: member -> its runs, each with the folds whose models are exported."""
+    weights: dict[str, dict[str, Path]] = {}
+    for member, by_run in models.items():
+        if len({len(folds) for _, folds in by_run}) > 1:
+            raise UserError(
+                f"the runs of member {member} have different numbers of fold models, so their average is no plain mean; "
+                f"`make train predict MEMBER={member}` completes them"
+            )
+        weights[member] = {
+            f"{run.digest[:8]}:{fold}" if len(by_run) > 1 else str(fold): _trained_weights(run, fold)
+            for run, folds in by_run
+            for fold in folds
+        }
+    digests = {
+        member: {
+            model: manifest.files["weights.npz"]
+            for model, path in paths.items()
+            if (manifest := read_manifest(path.with_name("manifest.json")))
+        }
+        for member, paths in weights.items()
+    }
+    members = {member: by_run[0][0].member for member, by_run in models.items()}
+    return Selection(name, title, chain, members, weights, digests, is_blend)
+
+
+def _trained_weights(run: Run, fold: int) -> Path:
+    """weights.npz of a fold model.  Raises UserError if it is not trained."""
+    if not is_trained(run, fold):
+        raise UserError(
+            f"member {run.name} fold {fold} is not trained with these parameters; `make train MEMBER={run.name} "
+            f"FOLD={fold}` trains it"
+        )
+    return fold_model_path(run, fold).with_name("weights.npz")
+
+
+def export_dependencies(
+    selection: Selection, prepared: Prepared, params: Params, formats: Sequence[str]
+) -> dict[str, Any]:
+    """What an export depends on."""
+    return {
+        "data": prepared.digest,
+        "fit": params.prepare.fit,
+        "chain": selection.chain,
+        "members": {name: _architecture(member) for name, member in selection.members.items()},
+        "models": selection.digests,
+        "formats": list(formats),
+    }
+
+
+def _architecture(member: Member) -> dict[str, Any]:
+    return {"architecture": member.architecture, "image_size": member.image_size, "alpha": member.alpha}

@@ -1,0 +1,30 @@
+"""Runs in the environment of Apache Beam, started by `make convert`.
+
+python -m pipelines.convert_beam codecs                 prints the versions of the image codecs
+python -m pipelines.convert_beam TARGET BEAM_OPTIONS    converts the work list in the target
+"""
+
+import sys
+
+from competition.config.errors import UserError
+from competition.data.convert import files
+from competition.data.convert.beam import run_pipeline
+from competition.data.convert.shard import codecs
+from competition.data.convert.work_list import FOLDER
+
+
+def main(target: str, *arguments: str) -> None:
+    if target == "codecs":
+        print(codecs())
+        return
+    paths = [f"{target}/{FOLDER}/{name}" for name in files.names(f"{target}/{FOLDER}")]
+    if not paths:
+        raise UserError(f"{target}/{FOLDER} holds no work list: run make convert, which writes it")
+    run_pipeline(paths, arguments)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"goldfold: {error}")

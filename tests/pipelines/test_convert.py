@@ -1,0 +1,200 @@
+"""make convert as a user runs it, and training from what it wrote."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_kaggle.gcs import FakeGcs
+from PIL import Image
+from stages import Workspace
+from world import ROOT
+
+from competition.config.errors import UserError
+from competition.data.adapters import flowers
+from competition.data.competition import Settings
+from competition.data.convert import files
+
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small, adapter: folder}}
+prepare: {{folds: 2, near_bits: 0}}
+train: {{epochs: 1, batch: 16}}
+members:
+  slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
+predict: {{batch: 16, views: [identity]}}
+honest: {{resamples: 20}}
+convert: {{sizes: [16, 24], least_shards: 3, processes: 2}}
+"""
+SETTINGS = Settings(
+    name="again", adapter="flowers", slug="", source="", image_size=16, validation="pool", id_column="", label_column="",
+    metric="", predicts="", miniature=0, seed=0,
+)  # fmt: skip
+NAMES = ("oak", "pine", "yew")
+BEAM = ROOT / ".venv" / "beam" / "bin" / "python"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """A folder with class folders in source/: 3 x 10 training photos, 9 test photos."""
+    rng = np.random.default_rng(0)
+    for number in range(39):
+        name, folder = f"{number:03}.jpg", NAMES[number % 3]
+        small = rng.integers(0, 120, (4, 4, 3))
+        small[..., number % 3] += 120
+        path = tmp_path / "source" / (f"train/{folder}/{name}" if number < 30 else f"test/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(small.astype(np.uint8)).resize((40, 30), Image.Resampling.BICUBIC).save(path)
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    return Workspace(tmp_path)
+
+
+def shards(target: Path) -> dict[str, str | None]:
+    return {name: files.digest(f"{target}/{name}") for name in files.names(str(target)) if name.endswith(".tfrec")}
+
+
+def converted(workspace: Workspace, *arguments: str, sets: str = "") -> str:
+    return workspace.do("convert", "--source", str(workspace.folder / "source"), *arguments, sets=sets)
+
+
+def test_a_competition_trains_from_the_converted_images(workspace):
+    target = workspace.work / "converted"
+    assert "6 shards written and read back; 39 images at 2 sizes" in converted(workspace)
+    assert len(shards(target)) == 12
+    sets = f"competition.adapter=flowers competition.source={target}"
+    for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend"):
+        workspace.do(stage, sets=sets)
+    lines = workspace.submission().decode().splitlines()
+    assert lines[0] == "id,label" and len(lines) == 10
+    assert {line.split(",")[0] for line in lines[1:]} == {f"test/{n:03}.jpg" for n in range(30, 39)}
+    assert {line.split(",")[1] for line in lines[1:]} <= set(NAMES)  # the labels of the source, not class numbers
+
+
+def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everything(workspace):
+    target = workspace.work / "converted"
+    converted(workspace)
+    before = workspace.files()
+    assert "convert: current, 6 shards" in converted(workspace)
+    kept = {path: value for path, value in before.items() if path.endswith(".tfrec")}
+    assert kept.items() <= workspace.files().items() and len(kept) == 12
+    converted(workspace, sets="convert.sizes=[20] convert.least_shards=2")
+    assert {name.split("/")[0] for name in shards(target)} == {"tfrecords-jpeg-20x20"}
+    assert len(shards(target)) == 4 and len(list((target / "manifests").iterdir())) == 4
+    recorded = json.loads((target / "manifest.json").read_text())
+    assert shards(target).items() <= recorded["files"].items() and recorded["result"]["images"] == {
+        "train": 30,
+        "test": 9,
+    }
+
+
+def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(workspace):
+    target = workspace.work / "converted"
+    whole = workspace.folder / "whole"
+    sets = "convert.sizes=[1024] convert.least_shards=9"
+    converted(workspace, "--target", str(whole), sets=sets)
+    converted(workspace, sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
+    assert flowers.describe(target, SETTINGS).classes == NAMES
+    command = workspace.command("convert", "--source", str(workspace.folder / "source"), sets=sets)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=-3, stderr=-3, start_new_session=True)
+    end = time.monotonic() + 100
+    while len(list(target.glob("tfrecords-jpeg-1024x1024/*/*"))) < 3 and time.monotonic() < end:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    present = {name: (target / name).stat().st_ino for name in shards(target) if "1024" in name}
+    assert 3 <= len(present) < 18 and not (target / "manifest.json").exists()
+    with pytest.raises(UserError, match="is not finished; run make convert again"):
+        flowers.describe(target, SETTINGS)
+    (target / "partial" / "shard-x.partial").write_bytes(b"left over")
+    output = converted(workspace, sets=sets)
+    (written, reused) = map(
+        int, re.findall(r"(\d+) shards written and read back, (\d+) were finished before", output)[0]
+    )
+    assert written + reused == 18 and 1 <= reused <= len(present)
+    assert sum((target / name).stat().st_ino == inode for name, inode in present.items()) >= reused
+    assert shards(target) == shards(whole) and not (target / "partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sets", "message"),
+    [
+        (("--source", "{folder}/absent"), "", "absent is not a folder; name a local folder or gs://"),
+        (("--source", "{folder}/a.zip"), "", "is a zip, a folder was expected; unpack it, or set competition.source"),
+        (("--source", "s3://x/y"), "", "a local folder or gs://NAME/FOLDER was expected"),
+        (("--source", "{folder}/source", "--target", "{folder}/source"), "", "is also the source"),
+        (("--source", "{folder}/source", "--target", "{folder}/full"), "", "already holds 'mine.txt'; name an empty"),
+        (("--source", "{folder}/source"), "convert.engine=beam convert.beam_python=absent", "`make beam` installs"),
+        ((), "", "this stage needs the results of `make download`"),
+    ],
+)
+def test_wrong_folders_are_refused_and_nothing_is_written(workspace, arguments, sets, message):
+    (workspace.folder / "full").mkdir()
+    (workspace.folder / "full" / "mine.txt").write_text("precious")
+    arguments = [argument.format(folder=workspace.folder) for argument in arguments]
+    assert message in workspace.refused("convert", *arguments, sets=sets)
+    assert (workspace.folder / "full" / "mine.txt").read_text() == "precious" and not shards(workspace.folder / "full")
+
+
+def test_apache_beam_writes_the_same_records_as_the_local_engine(workspace):
+    if not BEAM.exists():
+        pytest.skip("no .venv/beam: make beam installs Apache Beam there")
+    local, beam = workspace.folder / "local", workspace.folder / "beam"
+    converted(workspace, "--target", str(local))
+    output = converted(workspace, "--target", str(beam), sets="convert.engine=beam")
+    assert "6 shards written and read back" in output or "current, 6 shards" in output
+    # The environments may have different versions of Pillow, so ids and labels are compared, not bytes.
+    assert list(shards(beam)) == list(shards(local)) and len(shards(beam)) == 12
+    assert not (beam / "work_list").exists() or not any((beam / "work_list").iterdir())
+    assert "current, 6 shards" in converted(workspace, "--target", str(beam), sets="convert.engine=beam")
+
+
+def test_the_error_of_an_image_names_it_with_every_engine(workspace):
+    (workspace.folder / "source" / "train" / "oak" / "000.jpg").write_bytes(b"")
+    for sets in ("", *(["convert.engine=beam"] if BEAM.exists() else [])):
+        error = workspace.refused("convert", "--source", str(workspace.folder / "source"), sets=sets)
+        assert "image 'train/oak/000.jpg'" in error and "convert.bad_images=drop" in error
+
+
+def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
+    source, local, sets = (
+        workspace.folder / "source",
+        workspace.folder / "local",
+        "convert.least_shards=1 convert.processes=1",
+    )
+    for path in source.rglob("*.jpg"):
+        if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
+            path.unlink()
+    converted(workspace, "--target", str(local), sets=sets)
+    (tmp_path / "gcs").mkdir()
+    with FakeGcs(tmp_path / "gcs") as gcs:
+        names = [path.relative_to(source).as_posix() for path in source.rglob("*.jpg")]
+        gcs.buckets["mine"] = {f"photos/{name}": (source / name).read_bytes() for name in names}
+        arguments = ("--source", "gs://mine/photos", "--target", "gs://mine/shards")
+        ran = workspace.run("convert", *arguments, sets=sets, **gcs.environment())
+        assert ran.code == 0 and "2 shards written and read back; 6 images" in ran.out, f"{ran.out}\n{ran.err}"
+        objects = {name: data for name, data in gcs.buckets["mine"].items() if name.startswith("shards/")}
+    assert {name: hashlib.sha256(objects[f"shards/{name}"]).hexdigest() for name in shards(local)} == shards(local)
+    assert {name.split("/")[1] for name in objects} == {
+        "tfrecords-jpeg-16x16", "tfrecords-jpeg-24x24", "manifests", "manifest.json", "competition.json", "sample_submission.csv",
+    }  # fmt: skip
+
+
+def test_the_raw_files_of_a_downloaded_competition_keep_its_classes(workspace):
+    workspace.params.write_text(PARAMS.replace("adapter: folder", "adapter: digits"))
+    workspace.do("download")
+    assert "1,347 train images in 3 shards, 450 test images in 3 shards; 10 classes" in workspace.do("convert")
+    target = workspace.work / "converted"
+    described = flowers.describe(target, SETTINGS)
+    assert (described.name, described.classes[:2], described.label_values[:2]) == ("again", ("zero", "one"), ("0", "1"))
+    raw, rows = workspace.work / "raw", list(flowers.record_rows(target, SETTINGS))
+    assert (target / "private" / "solution.csv").read_bytes() == (raw / "private" / "solution.csv").read_bytes()
+    assert len(rows) == 1797 and sum(row.label >= 0 for row in rows) == 1347

@@ -1,0 +1,159 @@
+"""`make export` after the main job: one model that predicts what was submitted, without this project."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+from stages import Workspace
+
+from competition.artifacts.manifest import files_intact, read_manifest
+from competition.config.params_file import load_params
+from competition.data import records
+from competition.data.images import decode
+from competition.data.prepared import load_prepared
+from competition.ensemble.chain import apply_chain
+from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.serving.bundle import load_bundle
+from competition.serving.engines import ENGINES
+from competition.serving.graph import load_model
+from competition.serving.selection import select
+from competition.training.checkpoint import load_arrays
+
+FRESH = """
+import sys
+
+class NoGoldfold:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("competition", "pipelines", "goldfold"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, NoGoldfold())
+import numpy as np
+import tensorflow as tf
+
+model, inputs = tf.saved_model.load(sys.argv[1]), np.load(sys.argv[2])
+ends = np.cumsum(inputs["lengths"])
+images = [inputs["data"][end - length : end].tobytes() for end, length in zip(ends, inputs["lengths"])]
+results = {
+    "bytes": model.signatures["serving_default"](image_bytes=tf.constant(images)),
+    "images": model.signatures["images"](images=tf.constant(inputs["pixels"])),
+    "pixels": model.signatures["pixels"](images_16=tf.constant(inputs["pixels"])),
+}
+arrays = {f"{name}|{key}": value.numpy() for name, result in results.items() for key, value in result.items()}
+np.savez(sys.argv[3], **{name: a.astype("S") if a.dtype == object else a for name, a in arrays.items()})
+assert not {"competition", "pipelines"} & sys.modules.keys()
+"""
+
+
+def images_of_test_rows(workspace: Workspace) -> tuple[np.ndarray, list[bytes], np.ndarray]:
+    """(ids, encoded images, decoded images) of all test rows."""
+    prepared = load_prepared(workspace.work / "data")
+    images = {name: data for name, _, data in records.read(prepared.records("test"))}
+    ids = prepared.part("test")["id"].to_numpy(str)
+    encoded = [images[name] for name in ids]
+    return ids, encoded, np.stack([decode(data, 16, "squash") for data in encoded])
+
+
+@pytest.fixture(scope="module")
+def answers(exported: Workspace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """signature|output -> array, for all test rows, by a process that cannot import goldfold."""
+    folder = tmp_path_factory.mktemp("fresh")
+    _, encoded, pixels = images_of_test_rows(exported)
+    lengths, data = [len(image) for image in encoded], np.frombuffer(b"".join(encoded), np.uint8)
+    np.savez(folder / "inputs.npz", lengths=lengths, data=data, pixels=pixels)
+    model = exported.work / "export" / "blend" / "saved_model"
+    command = [sys.executable, "-c", FRESH, str(model), str(folder / "inputs.npz"), str(folder / "answers.npz")]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2_000:]
+    with np.load(folder / "answers.npz") as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def submitted(workspace: Workspace, ids: np.ndarray) -> list[str]:
+    (file,) = workspace.submissions.glob("*.csv")
+    return pd.read_csv(file, dtype=str).set_index("id").loc[ids, "label"].tolist()
+
+
+def test_pixels_give_the_float32_prediction_of_the_chain(exported: Workspace, answers: dict[str, np.ndarray]) -> None:
+    prepared, params = load_prepared(exported.work / "data"), load_params(exported.params, ())
+    selection = select(exported.work, params, prepared, ())
+    ids, _, pixels = images_of_test_rows(exported)
+    predictions = {}
+    for name, member in selection.members.items():
+        assert list(selection.chain.policies[name]) == ["identity"]
+        models = [load_model(member, 10, load_arrays(path)) for path in selection.weights[name].values()]
+        probs = np.mean([tf.nn.softmax(model.predict(pixels, verbose=0)) for model in models], 0)
+        predictions[name] = ViewPredictions(ids, ("identity",), probs[:, None])
+    probs, labels = apply_chain(selection.chain, predictions)
+    for signature in ("pixels", "images"):
+        np.testing.assert_allclose(answers[f"{signature}|probabilities"], probs, atol=1e-5)
+        np.testing.assert_array_equal(answers[f"{signature}|class_id"], labels)
+
+
+def test_bytes_give_the_labels_of_the_submission_and_the_stored_probabilities(
+    exported: Workspace, answers: dict[str, np.ndarray]
+) -> None:
+    ids, _, _ = images_of_test_rows(exported)
+    _, stored = load_scores(exported.blend / "test.npz", ids)
+    np.testing.assert_allclose(answers["bytes|probabilities"], stored, atol=5e-4)  # stored views are float16
+    np.testing.assert_allclose(answers["bytes|probabilities"], answers["pixels|probabilities"], atol=1e-6)
+    classes = (exported.work / "export" / "blend" / "classes.txt").read_text().splitlines()
+    names = [name.decode() for name in answers["bytes|class_name"]]
+    assert names == [classes[n] for n in answers["bytes|class_id"]]
+    assert len(ids) == 450 and answers["bytes|class_id"].astype(str).tolist() == submitted(exported, ids)
+
+
+@pytest.mark.parametrize("name", ["onnx", "litert"])
+def test_every_other_format_gives_the_same_probabilities(exported: Workspace, answers, name: str) -> None:
+    bundle = load_bundle(exported.work / "export" / "blend")
+    if name not in bundle.formats:
+        pytest.skip(f"the packages of goldfold[{name}] are not installed")
+    engine = ENGINES[name](exported.work / "export" / "blend", bundle)
+    _, encoded, _ = images_of_test_rows(exported)
+    probs, labels = engine.run([engine.prepare(data) for data in encoded])
+    np.testing.assert_allclose(probs, answers["pixels|probabilities"], atol=1e-5)
+    np.testing.assert_array_equal(labels, answers["pixels|class_id"])
+    one, _ = engine.run([engine.prepare(encoded[7])])  # another batch size
+    np.testing.assert_allclose(one[0], probs[7], atol=1e-6)
+
+
+def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_file(exported: Workspace) -> None:
+    folder, scores = (
+        exported.work / "export" / "blend",
+        json.loads((exported.blend / "scores.json").read_text()),
+    )
+    card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
+    assert f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}" in card
+    assert load_prepared(exported.work / "data").digest in card and "1,347 out-of-fold rows" in card
+    assert "| slim | cnn | 16 |" in card and "Intended use and limits" in card
+    files = {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"
+    }
+    assert manifest is not None and files_intact(folder / "manifest.json", manifest)
+    assert set(manifest.files) == files - {"manifest.json"}
+
+
+def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exported: Workspace, tmp_path: Path) -> None:
+    workspace = exported.copy_to(tmp_path)
+    arguments = ("--member", "slim", "--fold", "1", "--format", "saved_model")
+    assert "member slim, fold 1, 1 fold models" in workspace.do("export", *arguments)
+    folder = workspace.work / "export" / "member-slim-folds-1"
+    engine = ENGINES["saved_model"](folder, load_bundle(folder))
+    ids, encoded, _ = images_of_test_rows(workspace)
+    probs, _ = engine.run([engine.prepare(data) for data in encoded[:50]])
+    stored = ViewPredictions.load(workspace.views("slim", 1) / "test.npz").at(ids[:50])
+    np.testing.assert_allclose(probs, stored.view("identity"), atol=5e-4)
+    assert "current" in workspace.do("export", *arguments)
+
+
+def test_what_cannot_be_exported_is_one_sentence(exported: Workspace) -> None:
+    assert "MEMBER=cnn FOLD=0" in exported.refused("export", "--fold", "0")
+    assert "MEMBER=wid: no such member" in exported.refused("export", "--member", "wid")
+    assert "'tflite' is not a format" in exported.refused("export", "--format", "tflite")
+    changed = exported.refused("export", "--member", "slim", sets="members.slim.alpha=0.5")
+    assert "member slim fold 0 is not trained with these parameters" in changed

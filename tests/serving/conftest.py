@@ -1,0 +1,53 @@
+"""Servers in processes of their own on loopback, and the images to send to them."""
+
+import importlib.util
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from servers import SMALL, Server, start
+from stages import Workspace
+
+from competition.data.cache import cached_images
+from competition.data.prepared import load_prepared
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that needs a server waits for the whole main job."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def small_server(exported: Workspace) -> Iterator[Server]:
+    """A server with the ONNX engine and small limits."""
+    packages = ("onnxruntime", "tf2onnx", "starlette", "uvicorn", "prometheus_client")
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"goldfold[serve] and goldfold[onnx] are not installed: {', '.join(missing)}")
+    server = start([sys.executable, "-c", SMALL, str(exported.work), "onnx"], "port ")
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def rows(exported: Workspace) -> list[tuple[str, bytes]]:
+    """(id, image) of every test row: its decoded pixels as a PNG, read without TensorFlow."""
+    prepared = load_prepared(exported.work / "data")
+    ids = prepared.part("test")["id"].to_numpy(str)
+    pixels = cached_images(exported.work / "cache", prepared.digest, ids, 16, "squash")
+    assert pixels is not None
+    images = []
+    for image in pixels[np.arange(len(ids))]:
+        out = io.BytesIO()
+        Image.fromarray(image).save(out, "PNG")
+        images.append(out.getvalue())
+    return list(zip(ids.tolist(), images, strict=True))

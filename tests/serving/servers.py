@@ -1,0 +1,80 @@
+"""Servers in processes of their own on loopback."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from world import ROOT
+
+# Limits small enough to be reached in a test.
+SMALL = """
+import sys
+from pathlib import Path
+from competition.artifacts.dependencies import export_path
+from competition.data.prepared import load_prepared
+from competition.serving.app import create_app
+from competition.serving.engines import open_engine
+from competition.serving.limits import Limits
+from competition.serving.server import listen, run_server
+from competition.serving.similar import cached_training_images
+
+work, engine = Path(sys.argv[1]), sys.argv[2]
+limits = Limits(body_bytes=4_000_000, header_seconds=1.0, body_seconds=1.0, instances=64, waiting=64, connections=1_200)
+training = lambda: cached_training_images(load_prepared(work / "data"), [16], "squash", work / "cache")
+listener = listen("127.0.0.1:0")
+print("port", listener.getsockname()[1], flush=True)
+app = create_app(open_engine(engine, export_path(work, "blend").parent), limits, training, True)
+run_server(app, listener, limits)
+"""
+
+
+@dataclass
+class Server:
+    process: "subprocess.Popen[str]"
+    port: int
+
+    def connect(self, timeout: float = 30.0) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout)
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read(), {k.lower(): v for k, v in response.getheaders()}
+        finally:
+            connection.close()
+
+    def post(self, path: str, value: Any) -> tuple[int, Any]:
+        status, body, _ = self.request("POST", path, json.dumps(value))
+        return status, json.loads(body)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+def start(command: list[str], port_after: str) -> Server:
+    """Start a server and wait until it answers.  port_after: the text before the port in a line of its output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if port_after in line)
+    server = Server(process, int(line.split(port_after)[1].split("/")[0].split()[0]))
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        try:
+            if server.request("GET", "/healthz")[0] == 200:
+                return server
+        except OSError:
+            time.sleep(0.05)
+    process.kill()
+    raise AssertionError("the server did not answer")

@@ -1,0 +1,122 @@
+"""Images that arrive while the model is busy are predicted together; one client's failure is its own."""
+
+import asyncio
+import io
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from competition.data.images import BadImage
+from competition.serving.bundle import Bundle
+from competition.serving.limits import Limits
+
+pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installed")
+
+from competition.serving.batching import Batcher, Overloaded
+from competition.serving.metrics import Metrics
+
+BUNDLE = Bundle("the blend", "small", "", "", ("dark", "bright"), (1,), "squash", ("onnx",))
+
+
+class Brightness:
+    """A model that waits to be released: the probability of "bright" is the mean of the image."""
+
+    name, bundle = "onnx", BUNDLE
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.released = threading.Event()
+
+    def prepare(self, data: bytes) -> float:
+        return float(np.asarray(Image.open(io.BytesIO(data))).mean() / 255)
+
+    def run(self, prepared: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        self.released.wait(30)
+        self.batches.append(len(prepared))
+        if max(prepared) > 0.99:
+            raise RuntimeError("too bright")
+        bright = np.array(prepared, np.float32)
+        return np.stack([1 - bright, bright], 1), (bright > 0.5).astype(np.int64)
+
+
+def image(value: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("L", (2, 2), value).save(out, "PNG")
+    return out.getvalue()
+
+
+def run(limits: Limits, requests: Sequence[Sequence[int]], released: bool = False) -> tuple[Brightness, list]:
+    """Send requests of images of these brightnesses at once; the model answers when all wait. Exceptions are results."""
+    engine = Brightness()
+    if released:
+        engine.released.set()
+
+    async def all_requests() -> list:
+        batcher = Batcher(engine, limits, Metrics())
+        batcher.start()
+        tasks = [asyncio.create_task(batcher.predict([image(value) for value in values])) for values in requests]
+        await asyncio.sleep(0.3)
+        engine.released.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await batcher.stop()
+        return results
+
+    return engine, asyncio.run(all_requests())
+
+
+def test_waiting_images_form_batches_of_at_most_the_limit_and_each_gets_its_own_answer() -> None:
+    values = [10 * n for n in range(20)]
+    engine, results = run(Limits(batch=8), [[value] for value in values])
+    assert sum(engine.batches) == 20 and max(engine.batches) <= 8 and len(engine.batches) <= 5
+    got = [results[n][0][0][1] for n in range(20)]
+    np.testing.assert_allclose(got, [value / 255 for value in values], atol=1e-6)
+    assert [results[n][0][1] for n in range(20)] == [int(value > 127) for value in values]
+
+
+def test_a_request_beyond_the_waiting_images_is_refused_and_the_others_are_answered() -> None:
+    _, results = run(Limits(waiting=5), [[0, 0, 0], [0, 0, 0], [0, 0]])
+    assert isinstance(results[1], Overloaded)
+    assert len(results[0]) == 3 and len(results[2]) == 2
+
+
+def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as_waiting() -> None:
+    engine = Brightness()
+
+    async def one_goes_away() -> list:
+        batcher = Batcher(engine, Limits(waiting=4), Metrics())
+        batcher.start()
+        first = asyncio.create_task(batcher.predict([image(10)]))
+        await asyncio.sleep(0.2)  # the model is busy with it
+        gone = asyncio.create_task(batcher.predict([image(20)] * 3))
+        await asyncio.sleep(0.2)
+        gone.cancel()
+        await asyncio.sleep(0)
+        last = asyncio.create_task(batcher.predict([image(30)] * 3))  # together with `gone` more than may wait
+        await asyncio.sleep(0.2)
+        engine.released.set()
+        results = await asyncio.gather(first, last)
+        await batcher.stop()
+        return results
+
+    results = asyncio.run(one_goes_away())
+    assert [len(result) for result in results] == [1, 3]
+    assert engine.batches == [1, 3]
+
+
+def test_an_error_of_the_model_reaches_its_requests_and_the_next_is_answered() -> None:
+    engine, results = run(Limits(batch=1), [[255], [100]])
+    assert isinstance(results[0], RuntimeError) and len(results[1]) == 1
+    assert engine.batches == [1, 1]
+
+
+def test_an_image_beyond_the_limits_is_named_and_never_reaches_the_model() -> None:
+    engine, results = run(Limits(image_bytes=len(image(0))), [[0, 0]], released=True)
+    assert len(results[0]) == 2
+    engine, results = run(Limits(image_pixels=3), [[0]], released=True)
+    assert isinstance(results[0], BadImage) and "2 x 2 pixels are more than the 3" in str(results[0])
+    assert engine.batches == []
+    _, results = run(Limits(image_bytes=10), [[0, 0]], released=True)
+    assert "instance 0: " in str(results[0]) and "more than the 10" in str(results[0])

@@ -1,0 +1,122 @@
+"""The graph reads an image as Pillow does, or refuses it."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from competition.data.images import decode
+from competition.serving.decoding import decode_batch, resize
+
+AWKWARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "awkward_images"
+SIDES = (
+    (8, 8),
+    (16, 16),
+    (37, 211),
+    (211, 37),
+    (300, 400),
+    (700, 90),
+)  # height, width: shrunk, enlarged, wide and tall
+
+
+def encoded(pixels: np.ndarray, kind: str, **options) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, kind, **options)
+    return out.getvalue()
+
+
+def noise(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(height).integers(0, 256, (height, width, 3)).astype(np.uint8)
+
+
+def reader(sizes=(16, 48), fit="squash"):
+    signature = [tf.TensorSpec((None,), tf.string)]
+    return tf.function(lambda data: decode_batch(data, sizes, fit), autograph=False, input_signature=signature)
+
+
+@pytest.mark.parametrize("fit", ["squash", "crop"])
+def test_the_pixels_of_jpeg_and_png_are_those_of_pillow(fit) -> None:
+    images = [encoded(noise(*sides), kind) for sides in SIDES for kind in ("JPEG", "PNG")]
+    images += [encoded(noise(*sides)[..., 0], kind) for sides in SIDES[2:4] for kind in ("JPEG", "PNG")]  # grey
+    images.append(encoded(noise(300, 400), "JPEG", progressive=True, quality=40))
+    for size, pixels in zip((16, 48), reader(fit=fit)(images), strict=True):
+        np.testing.assert_array_equal(pixels.numpy(), np.stack([decode(image, size, fit) for image in images]))
+
+
+def test_arrays_of_the_right_size_stay_as_they_are_and_others_are_resized_as_pillow_does() -> None:
+    images = np.stack([noise(64, 64), noise(64, 64)[::-1]])
+    np.testing.assert_array_equal(resize(tf.constant(images), 64, "squash").numpy(), images)
+    expected = [np.asarray(Image.fromarray(image).resize((20, 20), Image.Resampling.BILINEAR)) for image in images]
+    np.testing.assert_array_equal(resize(tf.constant(images), 20, "squash").numpy(), np.stack(expected))
+
+
+def rotated() -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return encoded(noise(9, 12), "JPEG", exif=exif)
+
+
+def cmyk() -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(noise(9, 12)).convert("CMYK").save(out, "JPEG")
+    return out.getvalue()
+
+
+def transparent_colour() -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(noise(9, 12)).save(out, "PNG", transparency=(1, 2, 3))
+    return out.getvalue()
+
+
+REFUSED = {
+    "rotated by its Exif orientation": rotated(),
+    "CMYK": cmyk(),
+    "8 bits per value": encoded(np.full((9, 12), 40_000, np.uint16), "PNG"),
+    "palette or transparency": encoded(np.full((9, 12, 4), 200, np.uint8), "PNG"),
+    "transparency; convert": transparent_colour(),
+    "expected a JPEG or PNG": encoded(noise(9, 12), "WEBP"),
+    "convert other formats": b"",
+    "JPEG data": encoded(noise(90, 120), "JPEG")[:900],  # truncated
+}
+
+
+@pytest.fixture(scope="module")
+def read():
+    return reader(sizes=(16,))
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_tensorflow_reads_differently_is_refused_with_its_reason(read, reason) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
+        read([encoded(noise(9, 12), "PNG"), REFUSED[reason]])
+
+
+def test_an_upright_exif_orientation_is_accepted(read) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 1
+    data = encoded(noise(9, 12), "JPEG", exif=exif)
+    np.testing.assert_array_equal(read([data])[0].numpy()[0], decode(data, 16, "squash"))
+
+
+def test_a_header_that_claims_a_giant_image_is_refused_before_its_pixels_are_decoded(read) -> None:
+    bomb = bytearray(encoded(noise(9, 12), "PNG"))
+    bomb[16:24] = (60_000).to_bytes(4, "big") * 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 100,000,000 pixels"):
+        read([bytes(bomb)])
+
+
+@pytest.mark.skipif(not AWKWARD.is_dir(), reason="the folder of awkward real images is not on this machine")
+def test_awkward_real_files_give_pillows_pixels_or_an_error(read) -> None:
+    results = []
+    for file in sorted(AWKWARD.glob("*/*")):
+        try:
+            pixels = read([file.read_bytes()])[0].numpy()[0]
+        except tf.errors.InvalidArgumentError:
+            results.append("refused")
+        else:
+            np.testing.assert_array_equal(pixels, decode(file.read_bytes(), 16, "squash"), err_msg=file.name)
+            results.append("equal")
+    assert results.count("equal") == 14 and results.count("refused") == 13

@@ -1,0 +1,58 @@
+"""The page in a real browser: a photo is dropped, the answer appears, and nothing is asked of the network."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import NAMES, Browser, executable
+from servers import Server
+
+
+@pytest.fixture
+def page(small_server: Server, tmp_path: Path) -> Iterator[Browser]:
+    program = executable()
+    if program is None:
+        pytest.skip(f"no browser is installed (looked for {', '.join(NAMES)})")
+    browser = Browser(program, tmp_path / "profile")
+    try:
+        browser.call("Page.navigate", url=f"http://127.0.0.1:{small_server.port}/")
+        browser.wait_for("document.readyState === 'complete' && document.getElementById('model')?.textContent")
+        yield browser
+    finally:
+        browser.close()
+
+
+def texts(page: Browser, selector: str) -> list[str]:
+    return page.evaluate(f"[...document.querySelectorAll({selector!r})].map(e => e.textContent)")
+
+
+def test_a_dropped_photo_is_answered_and_a_dropped_text_refused(page: Browser, small_server, rows, tmp_path) -> None:
+    assert texts(page, "#model") == ["small: the blend, 10 classes"]
+    photo, text = tmp_path / "photo.png", tmp_path / "note.png"
+    photo.write_bytes(rows[0][1])
+    text.write_text("<script>document.title = 'hacked'</script>")
+    page.drop("#drop", photo)
+    page.wait_for("!document.getElementById('answer').hidden")
+    names, probabilities = texts(page, "#top td:first-child"), texts(page, "#top td:nth-child(2)")
+    assert len(names) == 5 and texts(page, "#class") == names[:1]
+    shares = [float(value.removesuffix(" %")) for value in probabilities]
+    assert shares == sorted(shares, reverse=True) and 90 < sum(shares) < 100.5
+    page.wait_for("[...document.images].every(i => i.hidden || (i.complete && i.naturalWidth > 0))")
+    assert len(texts(page, "#similar li")) == 6
+    assert page.problems() == []
+    page.drop("#drop", text)
+    page.wait_for("document.getElementById('message').classList.contains('error')")
+    assert "not an image" in texts(page, "#message")[0] and page.evaluate("document.title") != "hacked"
+    assert page.evaluate("document.getElementById('answer').hidden")
+    own = f"http://127.0.0.1:{small_server.port}/"
+    assert all(url.startswith((own, "blob:" + own.rstrip("/"))) for url in page.requested())
+
+
+def test_the_policy_blocks_other_hosts_and_inline_scripts(page: Browser) -> None:
+    blocked = "fetch('http://127.0.0.2:9/').then(() => 'sent', error => String(error))"
+    assert "Failed to fetch" in page.evaluate(blocked)
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    )
+    assert page.evaluate("window.ran") is None
+    assert sum("Content Security Policy" in problem for problem in page.problems()) >= 2

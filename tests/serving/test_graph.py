@@ -1,0 +1,164 @@
+"""The exported graph computes what `apply_chain` computes, for every kind of chain that can be served."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from world import ROOT, member, params, pixels_of
+
+from competition.config.errors import UserError
+from competition.ensemble.blend import Blend
+from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.decision import ARGMAX, Decision
+from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.views import get_views
+from competition.serving.graph import ExportedChain, load_model
+from competition.serving.selection import Selection, check_chain
+from competition.training.checkpoint import load_arrays, save_arrays
+from competition.training.engine import saved_variables
+from competition.training.model import build
+
+CLASSES, ROWS = ("ash", "beech", "chestnut"), 24
+MEMBERS = {"small": replace(member(), image_size=16), "large": replace(member(seed=3), image_size=24)}
+POLICIES = {
+    "small": {"identity": 0.7, "flip_lr": 0.3},
+    "large": {"scale_110": 0.5, "shift_up": 0.25, "brighter_10": 0.25},
+}
+EQUAL = Blend("equal", "mean", {"small": 0.25, "large": 0.75}, ())
+CHAINS = {
+    "mean": Chain("macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, ARGMAX),
+    "temperatures": Chain("macro_f1", POLICIES, "geometric", {"small": 0.5, "large": 1.9}, EQUAL, ARGMAX),
+    "stacking": Chain(
+        "macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.2},
+        Blend("stacking", "geometric", {"small": 0.9, "large": 1.4}, (0.3, -0.2, 0.0)), ARGMAX,
+    ),
+    "prior": Chain(
+        "macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)
+    ),
+    "thresholds": Chain(
+        "quadratic_kappa", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("thresholds", (), (0.9, 1.1), 0.0)
+    ),
+    "one member": Chain(
+        "macro_f1", {"small": {"flip_lr": 1.0}, "large": {"shift_up": 1.0}}, "mean", {"small": 1.0, "large": 1.0},
+        Blend("best", "mean", {"small": 0.0, "large": 1.0}, ()), ARGMAX,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> dict[str, dict[int, Path]]:
+    """Two fold models of each member with random weights, and biases under which every class is predicted."""
+    folder, files = tmp_path_factory.mktemp("weights"), {}
+    for name, each in MEMBERS.items():
+        for fold in range(2):
+            model, rng = build(each, len(CLASSES)), np.random.default_rng([fold, each.image_size])
+            for _, variable in saved_variables(model):
+                variable.assign(np.abs(variable + rng.normal(0, 0.1, variable.shape)))
+            kernel, bias = model.get_layer("logits").weights
+            bias.assign(np.zeros(len(CLASSES)))
+            outputs = model(pixels(each.image_size).astype(np.float32))
+            kernel.assign(kernel * (4 / np.std(outputs - np.mean(outputs, 0))))
+            bias.assign(-np.mean(model(pixels(each.image_size).astype(np.float32)), 0))
+            files.setdefault(name, {})[fold] = folder / f"{name}{fold}.npz"
+            save_arrays(files[name][fold], {key: v.numpy() for key, v in saved_variables(model)})
+    return files
+
+
+def pixels(size: int) -> np.ndarray:
+    return pixels_of(np.arange(ROWS) % len(CLASSES), seed=size, size=size)
+
+
+@pytest.fixture(scope="module")
+def predictions(weights) -> dict[str, ViewPredictions]:
+    """Of each member under every view of its policy: view by view and model by model, in float32."""
+    members = {}
+    for name, each in MEMBERS.items():
+        models = [load_model(each, len(CLASSES), load_arrays(path)) for path in weights[name].values()]
+        images, views = tf.cast(pixels(each.image_size), tf.float32), tuple(POLICIES[name])
+        by_view = [np.mean([tf.nn.softmax(m(view(images))) for m in models], 0) for view in get_views(views)]
+        members[name] = ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
+    return members
+
+
+def selection(chain: Chain, weights) -> Selection:
+    used = {name: MEMBERS[name] for name in chain.used_views()}
+    return Selection("blend", "the blend", chain, used, {name: weights[name] for name in used}, {}, True)
+
+
+def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> Chain:
+    """The chain with offsets or thresholds under which these rows get several classes."""
+    if chain.decision == ARGMAX:
+        return chain
+    probs, _ = apply_chain(replace(chain, decision=ARGMAX), predictions)
+    if chain.decision.thresholds:
+        thresholds = np.quantile(probs @ np.arange(len(CLASSES)), [0.35, 0.65])
+        return replace(chain, decision=replace(chain.decision, thresholds=tuple(thresholds.tolist())))
+    return replace(chain, decision=replace(chain.decision, offsets=tuple((-np.log(probs).mean(0)).tolist())))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, name) -> None:
+    chain = with_fitted_rule(CHAINS[name], predictions)
+    selected = selection(chain, weights)
+    function, _ = ExportedChain(selected, CLASSES, "squash").numbers()
+    outputs = function(*(tf.constant(pixels(size)) for size in selected.sizes))
+    probs, labels = apply_chain(chain, predictions)
+    np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
+    np.testing.assert_array_equal(outputs["class_id"], labels)
+    assert len(set(labels.tolist())) > 1  # a constant answer would prove nothing
+    assert (chain.decision == ARGMAX) == bool((labels == probs.argmax(1)).all())  # a rule changes some label
+
+
+ON_JAX = """
+import sys
+import keras
+import numpy as np
+from test_graph import CLASSES, MEMBERS, pixels
+from competition.serving.graph import load_model
+from competition.training.checkpoint import load_arrays, save_arrays
+from competition.training.engine import saved_variables
+from pathlib import Path
+
+assert keras.backend.backend() == "jax"
+model = load_model(MEMBERS["small"], len(CLASSES), load_arrays(Path(sys.argv[1])))
+save_arrays(Path(sys.argv[2]), {name: np.asarray(variable) for name, variable in saved_variables(model)})
+np.save(sys.argv[3], keras.ops.softmax(model(pixels(16).astype("float32"))))
+"""
+
+
+def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(weights, tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
+    written, answers = tmp_path / "weights.npz", tmp_path / "answers.npy"
+    folders = [str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT)]
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-c", ON_JAX, str(weights["small"][0]), str(written), str(answers)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    one = Chain(
+        "macro_f1",
+        {"small": {"identity": 1.0}},
+        "mean",
+        {"small": 1.0},
+        Blend("best", "mean", {"small": 1.0}, ()),
+        ARGMAX,
+    )
+    selected = Selection("m", "m", one, {"small": MEMBERS["small"]}, {"small": {0: written}}, {}, False)
+    function, _ = ExportedChain(selected, CLASSES, "squash").numbers()
+    outputs = function(tf.constant(pixels(16)))
+    np.testing.assert_allclose(outputs["probabilities"], np.load(answers), atol=1e-5)
+
+
+def test_weights_of_another_architecture_are_refused(weights) -> None:
+    with pytest.raises(ValueError, match="expected shape"):
+        load_model(replace(MEMBERS["small"], alpha=1.0), len(CLASSES), load_arrays(weights["small"][0]))
+
+
+def test_a_blend_of_ranks_is_refused() -> None:
+    chain = replace(CHAINS["mean"], blend=replace(EQUAL, mixing="rank"))
+    with pytest.raises(UserError, match="averages ranks, which depend on all rows"):
+        check_chain(chain, params())
+    check_chain(CHAINS["mean"], params())
