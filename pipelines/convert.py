@@ -13,7 +13,7 @@ from competition.artifacts.manifest import Manifest, digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
 from competition.data.adapters.flowers import DESCRIPTION, FOLDER
-from competition.data.competition import Settings
+from competition.data.competition import Competition, Settings
 from competition.data.convert import files, plan, work_list
 from competition.data.convert.local import convert_shards
 from competition.data.convert.shard import (
@@ -50,6 +50,7 @@ def run(job: Job) -> None:
     )
     recipe = recipe_of(job, params)
     source = read_source(recipe.source, settings)
+    check_labels(source.competition)
     shards = plan_shards(source, recipe, params)
     report_plan(job, source, shards, recipe)
     with exclusive(recipe.target):
@@ -90,6 +91,15 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
         bad_images=params.bad_images,
         codecs=codecs() if params.engine == "local" else beam_codecs(params),
     )
+
+
+def check_labels(competition: Competition) -> None:
+    """Raise UserError if an image has several labels or a number: a record of Kaggle's schema holds one class."""
+    if competition.targets.kind != "single":
+        raise UserError(
+            f"make convert writes one class number per image; the target of {competition.name} is {competition.target}: "
+            "train from the images and the CSV (competition.adapter: folder)"
+        )
 
 
 def plan_shards(source: Source, recipe: Recipe, params: ConvertParams) -> list[Shard]:

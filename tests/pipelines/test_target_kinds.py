@@ -180,6 +180,10 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     assert "| elsewhere |" in table and "| coordinate |" in table and "stacking" not in table
     refused = workspace.refused("issues_in_labels")
     assert "needs one class per image; the target of small is multi" in refused
+    assert "an export answers with one class and C probabilities; the target of small is multi" in (
+        workspace.refused("export")
+    )
+    assert "writes one class number per image; the target of small is multi" in workspace.refused("convert")
     assert "blend.methods: 'stacking' was found; it does not apply" in workspace.refused(
         "blend", sets="blend.methods=[stacking]"
     )
