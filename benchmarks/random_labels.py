@@ -123,10 +123,9 @@ def run(stage: str, folder: Path, sets: str) -> None:
 def scores_of(folder: Path, classes: int) -> dict[str, Any]:
     from competition.artifacts.dependencies import newest_blend
     from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
-    from competition.data.prepared import load_prepared
 
     job = job_of(folder)
-    prepared = load_prepared(job.work / "data")
+    prepared = job.prepared()
     inputs = (job.work, job.params, prepared)
     rows = load_predictions(*inputs, prediction_sources(*inputs, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)

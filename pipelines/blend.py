@@ -30,6 +30,7 @@ from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_c
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.outputs import identity_view
 from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings, honest_settings
@@ -145,7 +146,8 @@ def fit(
     """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
     params, metric = job.params, metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
-    for warning in slow_metric_warning(metric, inputs.labels, next(iter(oof.values())).view("identity")):
+    first = next(iter(oof.values()))
+    for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
         job.echo(f"blend: {warning}")
     with progress_bar(None, "blend: fitting") as bar:
         honest = fit_and_score_chain(

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,10 @@ from stages import MAIN_JOB, Workspace, new_workspace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 LOGICAL_DEVICES = 4
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a background job of a shell; the stages under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

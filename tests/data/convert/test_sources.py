@@ -16,8 +16,8 @@ from competition.data.records import Record
 
 
 @pytest.fixture
-def options(settings: Callable):
-    return settings(adapter="folder")
+def options(make_settings: Callable):
+    return make_settings(adapter="folder")
 
 
 def write_records(path: Path, examples: list[dict]) -> None:
@@ -151,9 +151,9 @@ def test_what_is_no_source_is_refused(tmp_path, options):
         read_source(str(tmp_path), options)
 
 
-def test_every_record_of_digits_is_found(digits, settings):
-    source = read_source(str(digits), settings())
-    expected = [(row.id, row.label) for row in flowers.record_rows(digits, settings()) if row.part == "train"]
+def test_every_record_of_digits_is_found(digits, make_settings):
+    source = read_source(str(digits), make_settings())
+    expected = [(row.id, row.label) for row in flowers.record_rows(digits, make_settings()) if row.part == "train"]
     assert [(row.id, row.label) for row in source.rows["train"]] == expected
     assert source.competition.classes[:2] == ("zero", "one") and "private/solution.csv" in source.tables
     with (digits / "sample_submission.csv").open() as file:
