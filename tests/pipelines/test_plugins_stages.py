@@ -61,4 +61,4 @@ def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_wha
     assert "blend: current" not in workspace.do("blend")
     assert scores(workspace)["honest"] == first["honest"] / 2  # type: ignore[operator]
     edit(plugins, "return 255.0 - images", "return 254.0 - images")
-    assert "made again (plugins.VIEWS.inverted" in workspace.do("predict")
+    assert "predict tiny: on 1 x cpu; 3 views of 2 fold models" in workspace.do("predict")
