@@ -146,13 +146,13 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
                 files.remove(f"{recipe.target}/{shard.manifest}")
     if params.engine == "beam":
         run_beam(shards, recipe, params)
-        found = [finished_shard(shard, recipe) for shard in shards]
-        missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, found) if outcome is None]
+        finished = [finished_shard(shard, recipe) for shard in shards]
+        missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
         if missing:
             raise UserError(
                 f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
             )
-        return [outcome for outcome in found if outcome is not None]
+        return [outcome for outcome in finished if outcome is not None]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     outcomes: dict[tuple[str, str], Outcome] = {}
     with progress_bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:

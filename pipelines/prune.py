@@ -56,15 +56,15 @@ def unused_folders(job: Job) -> dict[Path, int]:
 
 def parameter_files(job: Job) -> list[Params]:
     """Parameters of the project's files and of the current one without SET, as far as they are of this competition."""
-    found = []
+    named_params = []
     for path in [job.options.params, ROOT / "params.yaml", *sorted((ROOT / "recipes").glob("*.yaml"))]:
         try:
             params = validate_params(load_params(path))
         except UserError as error:
             raise UserError(f"{error}; nothing was removed, because a run that this file uses might be") from None
         if params.competition.name == job.params.competition.name:
-            found.append(params)
-    return found
+            named_params.append(params)
+    return named_params
 
 
 if __name__ == "__main__":

@@ -100,10 +100,10 @@ class _Migration:
         if "code" in manifest.depends:  # rewritten by a migration that was killed
             depends = manifest.depends
         else:
-            found = self._fold_dependencies(manifest.depends)
-            if found is None:
+            present = self._fold_dependencies(manifest.depends)
+            if present is None:
                 return "its parameters or its teachers are of another version"
-            depends = found
+            depends = present
         of_run = {key: value for key, value in depends.items() if key not in ("fold", "teacher_weights")}
         target_run = run_folder(self.work, name, digest_of(of_run))
         target = target_run / folder.relative_to(self.work / "members" / name)
@@ -137,7 +137,7 @@ class _Migration:
         teachers = {teacher: self._run_with_weights(teacher, w) for teacher, w in depends["teachers"].items()}
         if None in teachers.values():
             return None
-        found = {
+        present = {
             **subject,
             "teachers": {teacher: [digest] for teacher, digest in teachers.items()},
             "tuned_folds": depends["tuned_folds"],
@@ -146,8 +146,8 @@ class _Migration:
             "teacher_weights": {teacher: [weights] for teacher, weights in depends["teachers"].items()},
         }
         if subject["member"]["train"].get("patience"):
-            found["metric"] = self.metric
-        return found
+            present["metric"] = self.metric
+        return present
 
     def _run_with_weights(self, teacher: str, weights: Mapping[str, str]) -> str | None:
         """Digest of the teacher's run, already moved, whose models (excluded folds as text) have these weights."""

@@ -41,8 +41,8 @@ def submissions_by_run(
     for run in runs:
         digest = models_digest(run, range(folds))
         named = [row for row in rows if any(_names(label, run) for label in row.entry.runs)]
-        found = [row for row in rows if not row.entry.runs and models[row.entry.file].get(run.name) == digest]
-        used[run.digest] = named + found
+        unnamed_rows = [row for row in rows if not row.entry.runs and models[row.entry.file].get(run.name) == digest]
+        used[run.digest] = named + unnamed_rows
     return used
 
 

@@ -225,8 +225,8 @@ def _check_signature(plugins: Plugins, what: str, function: Any, accepted: tuple
     stated = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
     others = [p.name for p in parameters if p.default is p.empty and p.kind is not p.POSITIONAL_OR_KEYWORD]
     if stated not in accepted or others:
-        found = ", ".join(p.name for p in parameters)
-        raise UserError(plugins.problem(what, f"it takes ({found}); the parameters {expected} were expected"))
+        parameter_names = ", ".join(p.name for p in parameters)
+        raise UserError(plugins.problem(what, f"it takes ({parameter_names}); the parameters {expected} were expected"))
 
 
 def _adapter(plugins: Plugins, name: str, parts: Any) -> Any:

@@ -29,7 +29,7 @@ def duplicate_pairs(
     _, at, which = np.unique(digest, return_index=True, return_inverse=True)
     original = readable[at[which]]  # unique returns first occurrences
     copies = original != readable
-    found = [_table(original[copies], readable[copies], exact=True)]
+    pairs = [_table(original[copies], readable[copies], exact=True)]
 
     rows = np.sort(readable[at])
     hashes = np.array([int(text, 16) for text in index["phash"].to_numpy()[rows]], np.uint64)
@@ -40,10 +40,10 @@ def duplicate_pairs(
         left, right = rows[start + a], rows[start + b]
         distance = pixel_distance(thumbs, left, right)
         near = distance <= pixels
-        found.append(_table(left[near], right[near], exact=False, bits=apart_ab[near], pixels=distance[near]))
+        pairs.append(_table(left[near], right[near], exact=False, bits=apart_ab[near], pixels=distance[near]))
         if progress:
             progress(min(start + BLOCK, len(rows)), len(rows))
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(pairs, ignore_index=True)
 
 
 def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -82,15 +82,15 @@ def conflicts(index: pd.DataFrame) -> pd.DataFrame:
 
 def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
     """Handle photos with more than one label: policy "error" raises UserError, "drop" removes all copies, "keep" keeps them."""
-    found = conflicts(index)
-    if policy == "error" and len(found):
+    conflicting = conflicts(index)
+    if policy == "error" and len(conflicting):
         raise UserError(
-            f"{found['group'].nunique():,} photos appear under more than one label, {first_few(found['id'], 4)}; "
+            f"{conflicting['group'].nunique():,} photos appear under more than one label, {first_few(conflicting['id'], 4)}; "
             "correct them, or set prepare.label_conflicts to drop or keep"
         )
     if policy != "drop":
         return index
-    return index[~index["id"].isin(found["id"])].reset_index(drop=True)
+    return index[~index["id"].isin(conflicting["id"])].reset_index(drop=True)
 
 
 def _table(

@@ -41,7 +41,7 @@ def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
 
     index: with `group` filled in.  label is that of the match.  exact: identical bytes, else a near duplicate.
     """
-    found = []
+    tables = []
     for touched, source in MEETINGS:
         left = index.loc[index["part"] == touched, ["id", "group", "sha256"]]
         right = index.loc[index["part"] == source, ["id", "group", "sha256", "label"]]
@@ -49,8 +49,8 @@ def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
         met["exact"] = met["sha256"] == met["sha256_match"]
         met = met.sort_values("exact", ascending=False, kind="stable").drop_duplicates("id").sort_values("id")
         met["kind"] = f"{touched} in {source}"
-        found.append(met.rename(columns={"id_match": "match"})[["kind", "id", "match", "label", "exact"]])
-    return pd.concat(found, ignore_index=True)
+        tables.append(met.rename(columns={"id_match": "match"})[["kind", "id", "match", "label", "exact"]])
+    return pd.concat(tables, ignore_index=True)
 
 
 def inflation(index: pd.DataFrame, leaks: pd.DataFrame, classes: int) -> Inflation:

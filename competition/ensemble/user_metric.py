@@ -48,8 +48,8 @@ def _number(what: str, value: Any, plugins: Plugins) -> float:
     """The returned value as a finite float. Raises UserError for anything else."""
     if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number) and np.isfinite(value):
         return float(value)
-    found = f"an array of shape {np.shape(value)}" if np.ndim(value) else repr(value)
-    raise UserError(plugins.problem(what, f"it returned {found[:80]}; one finite number was expected"))
+    returned = f"an array of shape {np.shape(value)}" if np.ndim(value) else repr(value)
+    raise UserError(plugins.problem(what, f"it returned {returned[:80]}; one finite number was expected"))
 
 
 def whole_counts(weights: np.ndarray) -> np.ndarray:

@@ -172,8 +172,10 @@ def _orientation(head: Any) -> Any:
     big = _byte(head, tiff) == ord("M")
     directory = tiff + _number(head, tiff + 4, 4, big)
     entries = directory + 2 + 12 * tf.range(tf.minimum(_number(head, directory, 2, big), 256))
-    found = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
-    value = tf.cond(tf.size(found) > 0, lambda: _number(head, found[0] + 8, 2, big), lambda: tf.constant(1))
+    orientations = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
+    value = tf.cond(
+        tf.size(orientations) > 0, lambda: _number(head, orientations[0] + 8, 2, big), lambda: tf.constant(1)
+    )
     return tf.where((value >= 1) & (value <= 8), value, 1)
 
 

@@ -124,8 +124,8 @@ def _plugin_features(builder: Any, images: Any, member: Member, classes: int) ->
         options["alpha"] = member.alpha
     model = plugins.call(what, builder, image_size=images.shape[1], classes=classes, **options)
     if not isinstance(model, keras.Model) or len(model.inputs) != 1 or len(model.outputs) != 1:
-        found = f"{type(model).__name__} was found" if not isinstance(model, keras.Model) else "it has several"
-        raise UserError(plugins.problem(what, f"a keras.Model with one input and one output was expected; {found}"))
+        problem = f"{type(model).__name__} was found" if not isinstance(model, keras.Model) else "it has several"
+        raise UserError(plugins.problem(what, f"a keras.Model with one input and one output was expected; {problem}"))
     shape, output = tuple(model.inputs[0].shape[1:]), tuple(model.outputs[0].shape[1:])
     if shape != tuple(images.shape[1:]):
         expected = f"(image_size, image_size, 3) = {tuple(images.shape[1:])}"

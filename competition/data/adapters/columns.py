@@ -13,7 +13,7 @@ LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "clas
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelColumns:
     """columns: the label's, or one per class.  names: label value -> class name, {} = the values are the names."""
 
     columns: list[str]
@@ -51,7 +51,7 @@ def find_labels(
     wanted: str,
     name: str,
     is_multi: bool = False,
-) -> Labels:
+) -> LabelColumns:
     """The label columns of `table`.
 
     test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
@@ -66,17 +66,17 @@ def find_labels(
         return _with_names(table, wanted, [column for column in _names(table) if column not in (id_column, wanted)])
     if targets and all(column in table for column in targets):
         others = [column for column in _names(table) if column not in (id_column, *targets)]
-        return _with_names(table, targets[0], others) if len(targets) == 1 else Labels(list(targets))
+        return _with_names(table, targets[0], others) if len(targets) == 1 else LabelColumns(list(targets))
     others = [column for column in _names(table) if column != id_column and column not in test]
     if len(others) == 1 or (others and not targets and _are_indicators(table[others])):
-        return Labels(others)
+        return LabelColumns(others)
     if pair := _number_and_name(table, others):
         return _with_names(table, pair[0], [pair[1]])
     named = [column for column in others if column.casefold() in LABEL_NAMES]
     if len(named) == 1 and not _are_all_different(table[named[0]]):
-        return Labels(named)
+        return LabelColumns(named)
     if is_multi and others:
-        return Labels(others)
+        return LabelColumns(others)
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
         f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others or ["label"])[0]}"'
@@ -87,13 +87,13 @@ def _names(table: pd.DataFrame) -> list[str]:
     return [str(column) for column in table.columns]
 
 
-def _with_names(table: pd.DataFrame, column: str, others: Sequence[str]) -> Labels:
+def _with_names(table: pd.DataFrame, column: str, others: Sequence[str]) -> LabelColumns:
     """The label column; its class names from another column if its values are numbers and one column names them."""
     naming = [other for other in others if _is_named_by(table, column, other)]
     if len(naming) != 1:
-        return Labels([column])
+        return LabelColumns([column])
     names = dict(zip(table[column], table[naming[0]], strict=True))
-    return Labels([column], names, naming[0])
+    return LabelColumns([column], names, naming[0])
 
 
 def _number_and_name(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str] | None:

@@ -75,9 +75,9 @@ def read_lists(
 ) -> Labels:
     """Multi-label: one column of lists of labels, such as "scab rust".  values: the classes; [] = those that occur."""
     lists = [[label for label in SEPARATORS.split(cell) if label] for cell in column]
-    found = {label for labels in lists for label in labels}
-    values = list(values) or in_natural_order(sorted(found))
-    unknown = sorted(found - set(values))
+    listed_classes = {label for labels in lists for label in labels}
+    values = list(values) or in_natural_order(sorted(listed_classes))
+    unknown = sorted(listed_classes - set(values))
     if unknown:
         raise UserError(
             f"{table_name}: {len(unknown)} labels of column {column.name!r} are outside the {len(values)} classes, {first_few(unknown)}"

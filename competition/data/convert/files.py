@@ -67,8 +67,8 @@ def names(folder: str) -> list[str]:
     if not is_remote(folder):
         return sorted(path.relative_to(root).as_posix() for path in Path(root).rglob("*") if path.is_file())
     if _has_beam():
-        found = (match.path for result in _beam().match([f"{root}/**"]) for match in result.metadata_list)
-        return sorted(path[len(root) + 1 :] for path in found if not path.endswith("/"))
+        matches = (match.path for result in _beam().match([f"{root}/**"]) for match in result.metadata_list)
+        return sorted(path[len(root) + 1 :] for path in matches if not path.endswith("/"))
     from competition.storage import bucket
 
     return bucket.names(folder)
