@@ -29,7 +29,11 @@ export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)
 export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
-STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+STAGE = $(ENDED) $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+# A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed.
+ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
+  134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; *) return 0 ;; esac >&2; \
+  echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&2; }; trap ended EXIT;
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from competition.artifacts.dependencies import plugins_entry
-from competition.artifacts.manifest import atomic_write, sha256, write_json
+from competition.artifacts.manifest import Manifest, atomic_write, damaged_files, sha256, write_json
 from competition.config.errors import UserError, first_few
 from competition.data import caveats, duplicates, embedding, folds, images, index, leaks, records, series, shift
 from competition.data.adapters import adapter_named
@@ -48,8 +48,19 @@ def run(job: Job) -> None:
             **like_digest(job),
             **plugins_entry(ADAPTERS=(settings.adapter,)),
         },
-        lambda: prepare(job, settings),
+        lambda: prepare_intact(job, settings, raw),
     )
+
+
+def prepare_intact(job: Job, settings: Settings, raw: Manifest) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    """`prepare`, unless a raw file differs from what was downloaded: one flipped byte of a JPEG decodes silently."""
+    damaged = damaged_files(job.path("raw.json"), raw)
+    if damaged:
+        raise UserError(
+            f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
+            f"{first_few(damaged, 3)}; `make download` fetches them again"
+        )
+    return prepare(job, settings)
 
 
 def like_digest(job: Job) -> dict[str, str]:

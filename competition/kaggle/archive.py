@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
+from competition.config.faults import point
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
@@ -100,6 +101,7 @@ def extract(
             temporary.mkdir()
             _copy(path, zipped, sizes, temporary, progress)
             os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
+            point("unpack.before_rename", folder)
             temporary.replace(folder)
         except OSError as error:
             raise UserError(
