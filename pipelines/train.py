@@ -65,14 +65,18 @@ def train_run(job: Job, prepared: Prepared, run: Run) -> None:
     folds: list[ExcludedFolds] = list(selected_folds(job))
     stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
     current = [fold for fold in folds if fold not in stale]
-    # A fold that ends the process each time (a crash, memory) must not keep the others from being trained.
-    stale.sort(key=lambda fold: last_holder(lock_path(run, fold)) is not None)
+    stale = interrupted_last(run, stale)
     if current:
         job.echo(f"train {run.title}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
     for fold in current:
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
         train_with_retries(job, run.title, partial(train_models, job, prepared, run, stale))
+
+
+def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:
+    """The folds, last those whose process died: one that crashes each time must not keep the others from being trained."""
+    return sorted(folds, key=lambda fold: last_holder(lock_path(run, fold)) is not None)
 
 
 def lock_path(run: Run, fold: ExcludedFolds) -> Path:

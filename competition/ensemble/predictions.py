@@ -6,7 +6,8 @@ can be fitted later without running a network. Files are .npz without pickle, or
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class Predictions:
 
     @staticmethod
     def load(path: Path) -> "Predictions":
-        with _open(path) as file:
+        with _open(path) as file, _named(path):
             return Predictions(file["ids"], file["probs"])
 
     @staticmethod
@@ -102,7 +103,7 @@ class ViewPredictions:
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
-        with _open(path) as file:
+        with _open(path) as file, _named(path):
             probs = mapped_array(path, "probs") if mapped else file["probs"]
             target: Any = str(file["target"]) if "target" in file.files else "single"
             loaded = ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs, target)
@@ -164,7 +165,7 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
 
 def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Load (ids, scores): as saved, or for `ids` in their order."""
-    with _open(path) as file:
+    with _open(path) as file, _named(path):
         stored_ids, scores = file["ids"], file["scores"]
     return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
@@ -257,6 +258,18 @@ def _same_views(parts: Sequence[ViewPredictions]) -> None:
     for part in parts:
         if part.views != parts[0].views:
             raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in every error of its content; its folder names the member and the fold."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if str(path) in text else f"{path}: {text}") from None
+    except (KeyError, ValueError, OSError, EOFError, BadZipFile, struct.error) as error:
+        raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
 
 
 def _open(path: Path) -> np.lib.npyio.NpzFile:

@@ -60,3 +60,4 @@ def reached(name: str, path: str) -> None:
 
 if FAULTS or TRACE:
     at_points(reached)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores Ctrl-C
