@@ -18,7 +18,8 @@ from competition.ensemble.external_predictions import load_external
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.kaggle import archive
 
-FOLDER = Path(tempfile.mkdtemp(prefix="goldfold-fuzz-"))
+MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
+FOLDER = Path(tempfile.mkdtemp(prefix="goldfold-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
 
 
 def in_file(name: str, data: bytes) -> Path:
