@@ -19,7 +19,7 @@ REFERENCE = re.compile(r"`((?:\w+/)*test_\w+\.py)::(test_\w+)`")
 
 
 @cache
-def tests_in(file: str) -> set[str]:
+def names_in(file: str) -> set[str]:
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -34,8 +34,8 @@ def test_every_case_has_a_behaviour_and_tests_that_exist(number: int) -> None:
     references = REFERENCE.findall(tests)
     assert case and behaviour and references
     assert "".join(f"`{file}::{name}`" for file, name in references) == tests.replace(", ", "")
-    assert [f"{file}::{name}" for file, name in references if name not in tests_in(file)] == []
+    assert [f"{file}::{name}" for file, name in references if name not in names_in(file)] == []
 
 
 def test_every_other_test_on_the_page_exists() -> None:
-    assert [f"{file}::{name}" for file, name in REFERENCE.findall(PAGE) if name not in tests_in(file)] == []
+    assert [f"{file}::{name}" for file, name in REFERENCE.findall(PAGE) if name not in names_in(file)] == []

@@ -20,9 +20,8 @@ SECRETS = {
     "SIGNED_URL": "https://storage.googleapis.com/x?X-Goog-Signature=planted0signature",
 }
 STAGES = (  # stage, arguments, parameters, faults
-    ("download", ("--force",), "", ""),
     ("download", ("--debug",), "train.epoch=3", ""),
-    ("prepare", ("--force", "--debug"), "", "file.before_rename@*/index.csv:1:error"),
+    ("folds", ("--debug",), "", "file.before_rename@*/folds.csv:1:error"),
     ("train", ("--force", "--member", "slim", "--fold", "0"), "", "train.after_steps:1:crash"),
     ("predict", ("--debug",), "members.slim.train.epochs=1", ""),
     ("blend", ("--force",), "", "file.before_sync:1:full"),
