@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT KILLS MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MEMBER MODE ONLY PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -163,6 +163,10 @@ test: $(BIN)/.ready-dev ## lint, types, tests
 soak: $(BIN)/.ready-dev ## kill stages at random moments; the results must be those of an undisturbed run (KILLS=50; many minutes)
 	@KILLS="$(or $(KILLS),50)" $(BIN)/python -m pytest -m soak -s tests/faults
 
+fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearly (FUZZ_SECONDS=600 for each of the nine readers)
+	@for reader in csv external_csv external_npz image npz params tfrecord yaml zip; do echo "fuzz: $$reader"; \
+	  $(BIN)/python tests/fuzz/run.py $$reader "$(or $(FUZZ_SECONDS),600)" work/fuzz/$$reader 2>&1 | tail -n 20; done
+
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
@@ -186,7 +190,7 @@ help: ## this page
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'KILLS=50' 'how often `make soak` kills a stage' 'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
 $(BIN)/.ready: pyproject.toml constraints.txt
@@ -210,6 +214,10 @@ $(BIN)/.ready-preflight: $(BIN)/.ready
 	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	@touch $@
 
+$(BIN)/.ready-fuzz: $(BIN)/.ready-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
+	@touch $@
+
 $(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
@@ -218,4 +226,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test soak test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test soak fuzz test-oldest clean fresh help
