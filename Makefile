@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MEMBER MODE ONLY PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -29,7 +29,11 @@ export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)
 export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
-STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+STAGE = $(ENDED) $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+# A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed.
+ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
+  134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; *) return 0 ;; esac >&2; \
+  echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&2; }; trap ended EXIT;
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
@@ -156,6 +160,13 @@ issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, w
 test: $(BIN)/.ready-dev ## lint, types, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
+soak: $(BIN)/.ready-dev ## kill stages at random moments; the results must be those of an undisturbed run (KILLS=50; many minutes)
+	@KILLS="$(or $(KILLS),50)" $(BIN)/python -m pytest -m soak -s tests/faults
+
+fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearly (FUZZ_SECONDS=600 for each of the nine readers)
+	@for reader in csv external_csv external_npz image npz params tfrecord yaml zip; do echo "fuzz: $$reader"; \
+	  $(BIN)/python tests/fuzz/run.py $$reader "$(or $(FUZZ_SECONDS),600)" work/fuzz/$$reader 2>&1 | tail -n 20; done
+
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
@@ -179,7 +190,7 @@ help: ## this page
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
 $(BIN)/.ready: pyproject.toml constraints.txt
@@ -203,6 +214,10 @@ $(BIN)/.ready-preflight: $(BIN)/.ready
 	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	@touch $@
 
+$(BIN)/.ready-fuzz: $(BIN)/.ready-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
+	@touch $@
+
 $(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
@@ -211,4 +226,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test soak fuzz test-oldest clean fresh help

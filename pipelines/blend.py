@@ -20,7 +20,7 @@ from competition.artifacts.ensemble_inputs import (
     seed_spreads,
     view_seconds,
 )
-from competition.artifacts.manifest import digest_of, sha256, write_json
+from competition.artifacts.manifest import atomic_write, digest_of, sha256, write_json
 from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
 from competition.data.competition import needs_a_label
@@ -100,7 +100,7 @@ def run(job: Job) -> None:
     if len(prepared.part("test")):
         submission = job.submissions / manifest.result["file"]
         if not submission.exists():  # the user may have deleted it
-            shutil.copyfile(path.with_name("submission.csv"), submission)
+            copy_submission(path.with_name("submission.csv"), submission)
         job.echo(f"submission: {display_path(submission)}")
     else:
         job.echo(
@@ -213,10 +213,18 @@ def write_submission(
     file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}{'.csv' if has_test else '-cv'}"
     job.submissions.mkdir(exist_ok=True)
     if has_test and (not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest):
-        shutil.copyfile(folder / "submission.csv", job.submissions / file)
-    ledger.append(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
+        copy_submission(folder / "submission.csv", job.submissions / file)
+    ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
     keep_blend(folder, job.path("blends", Path(file).stem))
     return file
+
+
+def copy_submission(source: Path, target: Path) -> None:
+    """Copy atomically, so that a file in submissions/ is always complete; remove what a killed copy of it left."""
+    for leftover in target.parent.glob(f".{target.name}.*"):
+        leftover.unlink(missing_ok=True)
+    with atomic_write(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def keep_blend(folder: Path, kept: Path) -> None:

@@ -15,6 +15,7 @@ from competition.config.errors import UserError
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
+from competition.report.spreadsheets import for_spreadsheet
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from pipelines.cli import main
@@ -53,7 +54,7 @@ def run(job: Job) -> None:
     ]
     table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic_write(job.path("compare.csv")) as temporary:
-        table.to_csv(temporary, index=False, lineterminator="\n")
+        for_spreadsheet(table).to_csv(temporary, index=False, lineterminator="\n")
     if metric.target == "regression":
         job.echo("  a regression has no right and wrong rows: none is listed")
         return

@@ -34,7 +34,15 @@ from pipelines.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
 MANIFEST = "manifest.json"
-OWN = (MANIFEST, DESCRIPTION, f"{MANIFESTS}/", f"{work_list.FOLDER}/", f"{files.PARTIAL}/", ".convert.lock")
+OWN = (
+    MANIFEST,
+    DESCRIPTION,
+    f"{MANIFESTS}/",
+    f"{work_list.FOLDER}/",
+    f"{files.PARTIAL}/",
+    ".convert.lock",
+    ".convert.holder.lock",
+)
 
 
 def run(job: Job) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from competition.artifacts.dependencies import plugins_entry
 from competition.artifacts.manifest import digest_of
 from competition.config.errors import UserError
+from competition.config.faults import point
 from competition.data.adapters import adapter_named
 from competition.data.competition import Settings
 from competition.kaggle import download, partial
@@ -54,6 +55,7 @@ def download_all(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[
     try:
         adapter_named(settings.adapter).download(unfinished / "raw", settings, fetch)
         shutil.rmtree(raw, ignore_errors=True)
+        point("download.before_rename", raw)
         (unfinished / "raw").rename(raw)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Train one fold model: checkpoints while it runs, its weights, history and out-of-fold predictions at the end."""
 
 import csv
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
+from competition.config.faults import point
 from competition.config.params import ExcludedFolds, Train
 from competition.config.plugins import active
 from pipelines.runner import Job, display_path
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from competition.training.loop import Epoch, Trained
     from competition.training.trainer import Trainer
 
-SIGTERM_EXIT = 143
+STOPPING = b"\ngoldfold: stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once\n"
 
 
 def train_fold(
@@ -39,20 +41,29 @@ def train_fold(
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
 
-    checkpoints = Checkpoints(folder / "checkpoints", made_from)
+    def report_damage(name: str) -> None:
+        job.echo(
+            f"train: checkpoint {name} in {display_path(folder)} is damaged and not used; an earlier one is, if it is intact"
+        )
+
+    checkpoints = Checkpoints(folder / "checkpoints", made_from, report_damage)
+    received: list[int] = []
     try:
-        with sigterm_requested() as stop:
+        with stop_signals(received):
+            stop = lambda: bool(received)  # noqa: E731
             watch = isinstance(fold, int)  # the score of a nested teacher is not shown
             on_epoch = epoch_callbacks(trainer.name, fold, train.epochs)
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:
         job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
-        raise SystemExit(SIGTERM_EXIT) from None
+        raise SystemExit(128 + received[0]) from None  # 130 after Ctrl-C, 143 after SIGTERM
     except Diverged as error:
         raise UserError(f"{display_path(folder)}: {error}") from None
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
+    point("fold.before_weights", files[0])
     save_arrays(files[0], trainer.engine.weights())
     write_history(files[1], trained)
+    point("fold.before_predictions", files[2])
     trainer.out_of_fold(fold, trained).save(files[2])
     kept, last = trained.kept, trained.history[-1]
     inner = {"inner": kept.inner} if train.patience else {}
@@ -74,14 +85,27 @@ def epoch_callbacks(member: str, fold: ExcludedFolds, epochs: int) -> Callable[[
 
 
 @contextmanager
-def sigterm_requested() -> Iterator[Callable[[], bool]]:
-    """A function that returns True once SIGTERM was received inside the block, where it does not end the process."""
-    received: list[int] = []
-    previous = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+def stop_signals(received: list[int]) -> Iterator[None]:
+    """Append the first SIGINT or SIGTERM inside the block to `received`; the process goes on. The second one ends it at once."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A shell starts background jobs with SIGINT ignored: it stays ignored.
+    handled = [number for number, handler in previous.items() if handler is not signal.SIG_IGN]
+
+    def restore() -> None:
+        for number in handled:
+            signal.signal(number, previous[number])
+
+    def first(number: int, _: Any) -> None:
+        received.append(number)
+        restore()
+        os.write(2, STOPPING)  # print() may be interrupted by this very handler and is not reentrant
+
+    for number in handled:
+        signal.signal(number, first)
     try:
-        yield lambda: bool(received)
+        yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        restore()
 
 
 def write_history(path: Path, trained: "Trained") -> None:

@@ -11,6 +11,7 @@ from competition.data.images import BadImage, decode
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
+from competition.report.spreadsheets import for_spreadsheet
 from pipelines.backend import start_tensorflow
 from pipelines.cli import main
 from pipelines.runner import Job, display_path
@@ -49,7 +50,7 @@ def run(job: Job) -> None:
     issues = label_issues.find_label_issues(ids, labels, scores)
     issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
     with atomic_write(job.path("label_issues.csv")) as temporary:
-        issues.to_csv(temporary, index=False, lineterminator="\n")
+        for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
     job.echo(
         f"issues-in-labels: {len(issues):,} of {len(labels):,} labels are doubtful, the worst first: "
         f"{display_path(job.path('label_issues.csv'))}"

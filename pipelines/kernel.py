@@ -50,7 +50,7 @@ def run(job: Job) -> None:
         job.echo("kernel: current; all selected fold models exist")
         return
     state.parent.mkdir(parents=True, exist_ok=True)
-    with lock(state.with_name("kernel.lock")):
+    with lock(state.with_name("kernel.lock"), "kernel"):
         client = kaggle_client(job)
         if state.exists() and not job.options.force and not job.options.again:
             push = resume(job, client, state)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from competition.artifacts.dependencies import plugins_entry
-from competition.artifacts.manifest import atomic_write, sha256, write_json
+from competition.artifacts.manifest import Manifest, atomic_write, damaged_files, is_current, sha256, write_json
 from competition.config.errors import UserError, first_few
 from competition.data import caveats, duplicates, embedding, folds, images, index, leaks, records, series, shift
 from competition.data.adapters import adapter_named
@@ -38,18 +38,27 @@ def run(job: Job) -> None:
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = Settings(**asdict(job.params.competition), seed=params.seed, group_column=params.group_column)
     settings = settings.of_data()
-    job.cached(
-        "prepare",
-        job.path("data", "manifest.json"),
-        {
-            "raw": raw.files,
-            "prepare": params,
-            "competition": settings,
-            **like_digest(job),
-            **plugins_entry(ADAPTERS=(settings.adapter,)),
-        },
-        lambda: prepare(job, settings),
-    )
+    depends = {
+        "raw": raw.files,
+        "prepare": params,
+        "competition": settings,
+        **like_digest(job),
+        **plugins_entry(ADAPTERS=(settings.adapter,)),
+    }
+    manifest = job.path("data", "manifest.json")
+    if job.options.force or not is_current(manifest, depends):
+        require_intact(job.path("raw.json"), raw)
+    job.cached("prepare", manifest, depends, lambda: prepare(job, settings))
+
+
+def require_intact(path: Path, raw: Manifest) -> None:
+    """Raise UserError if a raw file differs from what was downloaded: one flipped byte of a JPEG decodes silently."""
+    damaged = damaged_files(path, raw)
+    if damaged:
+        raise UserError(
+            f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
+            f"{first_few(damaged, 3)}; `make download` fetches them again"
+        )
 
 
 def like_digest(job: Job) -> dict[str, str]:

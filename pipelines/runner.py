@@ -1,21 +1,25 @@
 """Shared by all stages: options, parameters, caching of results, messages and exit codes."""
 
+import faulthandler
 import importlib
 import logging
 import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.artifacts.earlier_layout import has_earlier_layout
+from competition.artifacts.locks import Held, Holder, exclusive
 from competition.artifacts.manifest import Manifest, changed_keys, is_current, read_manifest, write_manifest
 from competition.artifacts.replacement import finish_replacements
 from competition.config.errors import UserError
+from competition.config.faults import point
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
 from competition.data.augmentations import check_augmentations
@@ -24,11 +28,16 @@ from competition.data.prepared import Prepared
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
+from pipelines.failures import describe, require_folder
 from pipelines.versions import ROOT, versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.artifacts.runs import Run
     from competition.data.prepared import Prepared
+
+
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
+WRITING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
 
 
 @dataclass(frozen=True)
@@ -154,24 +163,39 @@ class Job:
             self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
         started = time.monotonic()
         manifest.parent.mkdir(parents=True, exist_ok=True)
-        with lock(manifest.with_suffix(".lock")):
+        with lock(manifest.with_suffix(".lock"), name) as dead:
+            if dead is not None:
+                self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
+            remove_leftovers(manifest)
             manifest.unlink(missing_ok=True)
             files, result = compute()
-            return write_manifest(
+            point("result.before_manifest", manifest)
+            written = write_manifest(
                 manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions()
             )
+        point("result.after_manifest", manifest)
+        return written
 
 
 @contextmanager
-def lock(path: Path) -> Any:
-    """Hold an exclusive lock while a result is written. The lock of a dead process is released by the system."""
-    from filelock import FileLock, Timeout
+def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
+    """Hold an exclusive lock while a result is written; yield its holder that died, if there is one.
 
+    what: what this process does.  Raises UserError naming the process that holds the lock.
+    """
     try:
-        with FileLock(path, timeout=0):
-            yield
-    except Timeout:
-        raise UserError(f"{display_path(path.parent)} is in use by another run; wait for it, or stop it") from None
+        with exclusive(path, what or path.stem) as dead:
+            yield dead
+    except Held as held:
+        raise UserError(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
+
+
+def remove_leftovers(manifest: Path) -> None:
+    """Remove the temporary files that killed processes left in the folder of one result. The caller holds its lock."""
+    if manifest.name == "manifest.json":  # other manifests share their folder
+        for path in manifest.parent.glob(".*.*"):
+            if path.is_file() and TEMPORARY.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
 
 def kaggle_client(job: Job, tries: int = 0) -> Client:
@@ -285,12 +309,15 @@ def run_stage(module: str, options: Options) -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
     logging.captureWarnings(True)
+    faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
     try:
         stage = importlib.import_module(module)
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
         check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name
+        require_folder(work, is_written=True)
+        require_folder(options.submissions, is_written=module.rpartition(".")[2] in WRITING)
         work.mkdir(parents=True, exist_ok=True)
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
@@ -306,8 +333,6 @@ def run_stage(module: str, options: Options) -> None:
     except Exception as error:
         if options.debug:
             raise
-        line = " ".join(str(error).split())
-        print(
-            f"goldfold: {type(error).__name__}: {line}\nUnexpected error; DEBUG=1 shows the traceback.", file=sys.stderr
-        )
-        sys.exit(1)
+        sentence, code = describe(error)
+        print(f"goldfold: {sentence}", file=sys.stderr)
+        sys.exit(code)

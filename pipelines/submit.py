@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from competition.artifacts.locks import Held, exclusive
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
@@ -76,13 +75,12 @@ def submit_once(
 ) -> None:
     """Send the file unless it was sent before and wait for its score. One process at a time."""
     try:
-        submit_lock = FileLock(job.submissions / f".submit-{entry.competition}.lock").acquire(timeout=0)
-    except Timeout:
+        with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
+            send_and_follow(job, slug, entry, upload, output)
+    except Held as held:
         raise UserError(
-            f"another `make submit` of {entry.competition} is running; nothing was sent, wait for it or stop it"
+            f"another `make submit` of {entry.competition} is running: {held}; nothing was sent, wait for it or stop it"
         ) from None
-    with submit_lock:
-        send_and_follow(job, slug, entry, upload, output)
 
 
 def send_and_follow(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from competition.artifacts.dependencies import (
     model_path,
     teacher_models,
 )
+from competition.artifacts.locks import last_holder
 from competition.artifacts.manifest import Manifest, digest_of, files_intact, read_manifest
 from competition.artifacts.replacement import again_path, replace_model
 from competition.artifacts.runs import Run
@@ -63,12 +65,25 @@ def train_run(job: Job, prepared: Prepared, run: Run) -> None:
     folds: list[ExcludedFolds] = list(selected_folds(job))
     stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
     current = [fold for fold in folds if fold not in stale]
+    stale = interrupted_last(run, stale)
     if current:
         job.echo(f"train {run.title}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
     for fold in current:
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
         train_with_retries(job, run.title, partial(train_models, job, prepared, run, stale))
+
+
+def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:
+    """The folds, last those whose process died: one that crashes each time must not keep the others from being trained."""
+    return sorted(folds, key=lambda fold: last_holder(lock_path(run, fold)) is not None)
+
+
+def lock_path(run: Run, fold: ExcludedFolds) -> Path:
+    """Of the lock under which this model is trained, in its place or again."""
+    target = model_path(run, fold)
+    again = again_path(run.folder, target)
+    return (again if again.parent.exists() else target).with_suffix(".lock")
 
 
 def show_tuned_values(job: Job, prepared: Prepared, name: str) -> None:

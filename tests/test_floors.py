@@ -17,11 +17,12 @@ FILES = {
 
 # Layers from the lowest. A module belongs to the layer of its longest prefix and imports lower layers or its own part.
 LAYERS: list[tuple[str, ...]] = [
-    ("competition.config.errors",),
+    ("competition.config.errors", "competition.config.faults"),
     (
         "competition.config.yaml_text",
         "competition.artifacts.manifest",
-    ),  # atomic files and digests, which all write with
+        "competition.artifacts.locks",
+    ),  # atomic files, digests and locks, which all write with
     ("competition.config",),
     ("competition.ensemble",),
     ("competition.data.targets",),
@@ -35,7 +36,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.artifacts",),
     ("competition.kernels",),
     ("competition.report", "competition.serving"),
-    ("pipelines.progress", "pipelines.versions"),
+    ("pipelines.progress", "pipelines.versions", "pipelines.failures"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer",),
@@ -46,6 +47,7 @@ LAYERS: list[tuple[str, ...]] = [
 SHARED = {
     "pipelines.progress",
     "pipelines.versions",
+    "pipelines.failures",
     "pipelines.runner",
     "pipelines.backend",
     "pipelines.fold_training",

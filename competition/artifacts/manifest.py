@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from competition.config.faults import point
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -66,10 +68,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
+        point("file.before_sync", path)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
+        point("file.before_rename", path)
         temporary.replace(path)
+        point("file.after_rename", path)
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -122,8 +127,19 @@ def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
 
 def files_intact(path: Path, manifest: Manifest) -> bool:
     """Return True if all files of the manifest at `path` exist with the recorded digests."""
-    files = ((path.parent / name, digest) for name, digest in manifest.files.items())
-    return all(file.is_file() and sha256(file) == digest for file, digest in files)
+    return next(_damaged(path, manifest), None) is None
+
+
+def damaged_files(path: Path, manifest: Manifest) -> list[str]:
+    """The names of files of the manifest at `path` that are missing or have another digest."""
+    return list(_damaged(path, manifest))
+
+
+def _damaged(path: Path, manifest: Manifest) -> Iterator[str]:
+    for name, digest in manifest.files.items():
+        file = path.parent / name
+        if not file.is_file() or sha256(file) != digest:
+            yield name
 
 
 def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from competition.artifacts.manifest import files_intact, read_manifest
+from competition.config.faults import point
 
 AGAIN, REPLACED = "again", "replaced"
 KEPT_WITH_EQUAL_WEIGHTS = ("views", "soft")  # predictions of the model
@@ -39,6 +40,7 @@ def replace_model(run_folder: Path, manifest: Path) -> None:
                 shutil.rmtree(replaced, ignore_errors=True)
                 replaced.parent.mkdir(parents=True, exist_ok=True)
                 target.rename(replaced)
+            point("replacement.between_renames", target)
             target.parent.mkdir(parents=True, exist_ok=True)
             again.rename(target)
         elif replaced.exists() and not target.exists():

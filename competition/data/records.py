@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, first_few
+from competition.config.faults import point
 from competition.data import images
 from competition.data.competition import Row
 
@@ -169,6 +170,7 @@ def write(
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()
+            point("records.before_rename", names[shard])
             tf.io.gfile.rename(f"{folder}/{names[shard]}.partial", f"{folder}/{names[shard]}", overwrite=True)
         if progress:
             progress(position + 1, len(index))

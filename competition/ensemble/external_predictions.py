@@ -10,14 +10,20 @@ Test predictions are the mean over fold models, or one file per fold model, or o
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.predictions import Predictions, ViewPredictions, mean_over_folds, stored_as
+from competition.ensemble.predictions import (
+    Predictions,
+    ViewPredictions,
+    mean_over_folds,
+    open_npz,
+    read_array,
+    stored_as,
+)
 
 GIVEN = "given"  # name of the single view of predictions without views
 
@@ -103,11 +109,8 @@ def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> ViewPre
 
 
 def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path} is not a readable .npz without pickled objects ({error})") from error
+    with open_npz(path) as file:
+        arrays = {name: read_array(path, file, name) for name in file.files}
     if not {"ids", "probs"} <= arrays.keys():
         raise UserError(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(arrays)}")
     probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)

@@ -6,11 +6,12 @@ can be fitted later without running a network. Files are .npz without pickle, or
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 import pandas as pd
@@ -45,18 +46,31 @@ class Predictions:
 
     @staticmethod
     def load(path: Path) -> "Predictions":
-        with _open(path) as file:
-            return Predictions(file["ids"], file["probs"])
+        with open_npz(path) as file, _named(path):
+            return Predictions(read_array(path, file, "ids"), read_array(path, file, "probs"))
 
     @staticmethod
     def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
         """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""
         name = id_column(classes)
-        table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
+        try:
+            table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
+        except (ValueError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
+            raise UserError(
+                f"{path} is not a CSV file in UTF-8 ({' '.join(str(error).split())}); write it again"
+            ) from None
+        if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a name as the index
+            raise UserError(f"{path}: its rows have more cells than its header has columns; write it with index=False")
         missing = [c for c in (name, *classes) if c not in table]
         if missing:
             raise UserError(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
-        return Predictions(table[name].to_numpy(str), table[list(classes)].to_numpy(np.float32), target)
+        try:
+            probs = table[list(classes)].to_numpy(np.float32)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(
+                f"{path}: a column of a class holds something else than numbers ({error}); write it again"
+            ) from None
+        return Predictions(table[name].to_numpy(str), probs, target)
 
 
 @dataclass(frozen=True)
@@ -102,10 +116,11 @@ class ViewPredictions:
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
-        with _open(path) as file:
-            probs = mapped_array(path, "probs") if mapped else file["probs"]
-            target: Any = str(file["target"]) if "target" in file.files else "single"
-            loaded = ViewPredictions(file["ids"], tuple(str(v) for v in file["views"]), probs, target)
+        with open_npz(path) as file, _named(path):
+            probs = mapped_array(path, "probs") if mapped else read_array(path, file, "probs")
+            target: Any = str(read_array(path, file, "target")) if "target" in file.files else "single"
+            views = tuple(map(str, read_array(path, file, "views").ravel()))
+            loaded = ViewPredictions(read_array(path, file, "ids"), views, probs, target)
         loaded.release()  # the checks have read the whole file
         return loaded
 
@@ -164,8 +179,8 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
 
 def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Load (ids, scores): as saved, or for `ids` in their order."""
-    with _open(path) as file:
-        stored_ids, scores = file["ids"], file["scores"]
+    with open_npz(path) as file, _named(path):
+        stored_ids, scores = read_array(path, file, "ids"), read_array(path, file, "scores")
     return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
 
@@ -259,10 +274,33 @@ def _same_views(parts: Sequence[ViewPredictions]) -> None:
             raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
 
 
-def _open(path: Path) -> np.lib.npyio.NpzFile:
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in every error of its content; its folder names the member and the fold."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if str(path) in text else f"{path}: {text}") from None
+
+
+def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    """One array of an open .npz.  path: of the file, for the message.  Raises UserError if it cannot be read."""
+    try:
+        return np.asarray(file[name])
+    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
+        raise UserError(
+            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects"
+        ) from error
+
+
+def open_npz(path: Path) -> np.lib.npyio.NpzFile:
     if not path.exists():
         raise UserError(f"{path} does not exist; `make predict` creates it")
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        file = np.load(path, allow_pickle=False)
+    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
         raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise UserError(f"{path} is a single array, an .npz of predictions was expected; create it again")
+    return file

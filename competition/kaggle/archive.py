@@ -9,19 +9,18 @@ import shutil
 import stat
 import unicodedata
 import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
+from competition.config.faults import point
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
 SMALL = 64 << 20  # bytes: a smaller archive is not a zip bomb, whatever its ratio
-UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 class ArchiveRefusal(UserError):
@@ -100,6 +99,7 @@ def extract(
             temporary.mkdir()
             _copy(path, zipped, sizes, temporary, progress)
             os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
+            point("unpack.before_rename", folder)
             temporary.replace(folder)
         except OSError as error:
             raise UserError(
@@ -116,7 +116,7 @@ def _open(path: Path) -> zipfile.ZipFile:
         return zipfile.ZipFile(path)
     except FileNotFoundError as error:
         raise ArchiveRefusal(path, "is missing: expected a zip file") from error
-    except (*UNREADABLE, OSError, ValueError) as error:
+    except Exception as error:  # damaged bytes may cause any exception in zipfile
         with path.open("rb") as file:
             head = file.read(512).lstrip().lower()
         kinds = {
@@ -136,21 +136,29 @@ def _copy(
     for name in sizes:
         target = folder.joinpath(*name.split("/")) if folder else Path(os.devnull)
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with zipped.open(name) as source, target.open("xb" if folder else "wb") as sink:
-                while chunk := source.read(CHUNK):
-                    sink.write(chunk)
-                    done += len(chunk)
-                    if progress:
-                        progress(done, total)
-        except UNREADABLE as error:
-            reason = f"is damaged: {name!r} does not match its checksum or cannot be unpacked"
-            raise ArchiveRefusal(path, reason) from error
+        with target.open("xb" if folder else "wb") as sink:
+            for chunk in _chunks(path, zipped, name):
+                sink.write(chunk)
+                done += len(chunk)
+                if progress:
+                    progress(done, total)
+
+
+def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    try:
+        with zipped.open(name) as source:
+            while chunk := source.read(CHUNK):
+                yield chunk
+    except Exception as error:  # damaged bytes may cause any exception in zipfile and its decompressors
+        reason = f"is damaged: {name!r} does not match its checksum or cannot be unpacked"
+        raise ArchiveRefusal(path, reason) from error
 
 
 def _members(path: Path, zipped: zipfile.ZipFile, max_ratio: float) -> list[zipfile.ZipInfo]:
     """Files of the archive, without folders; raise ArchiveRefusal if a name, type or size is unsafe."""
-    files = [member for member in zipped.infolist() if not member.is_dir()]
+    files = [
+        member for member in zipped.infolist() if not member.filename.endswith("/")
+    ]  # is_dir() fails on an empty name
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
     problems += _collisions([member.filename for member in files])
     if problems:

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from competition.artifacts.locks import Held, exclusive
 from competition.artifacts.manifest import sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
@@ -113,12 +112,10 @@ def exclusive_download(slug: str, folder: Path) -> Iterator[None]:
     """Create `folder` and lock it against other processes; the lock ends with the process that holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / f".{slug}.lock", timeout=0):
+        with exclusive(folder / f".{slug}.lock", f"download of {slug}"):
             yield
-    except Timeout:
-        raise UserError(
-            f"{slug} is being downloaded by another process into {folder}: wait for it, or stop it."
-        ) from None
+    except Held as held:
+        raise UserError(f"{slug} is being downloaded into {folder} by {held}: wait for it, or stop it.") from None
 
 
 def step(progress: StepProgress | None, name: str) -> Progress | None:

@@ -21,7 +21,7 @@ from competition.config.errors import UserError
 from competition.data.competition import Competition
 
 Rows = list[list[str]]  # one list of cells per line, the header left out
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run; ids are never changed here
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ A line is appended under a lock and flushed to disk; an incomplete last line of 
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock
 
 from competition.artifacts.manifest import to_plain
+from competition.config.faults import point
 from competition.ensemble.leaderboard import ExpectedScore, from_standard_error, interval
 
 
@@ -101,9 +102,18 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     data = (json.dumps({"kind": kind, **to_plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(_lock(path), timeout=60), path.open("ab+") as file:
         _repair_tail(file, path)
+        point("ledger.before_line", path)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    point("ledger.after_line", path)
+
+
+def append_entry_once(path: Path, entry: Entry) -> None:
+    """Append the entry unless the last entry of its file says the same: a process killed after its line makes it again."""
+    earlier = [each for each in read(path).entries if each.file == entry.file]
+    if not earlier or replace(earlier[-1], made="") != replace(entry, made=""):
+        append(path, entry)
 
 
 def read(path: Path) -> Ledger:

@@ -1,6 +1,7 @@
 """Checkpoints: a kill at any moment leaves the newest or the one before it complete."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -8,6 +9,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from competition.artifacts.manifest import atomic_write, sha256, write_json
+from competition.config.faults import point
 
 KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the run
 
@@ -33,16 +35,20 @@ class Checkpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one fold model in training. `made_from` is the digest of everything the model depends on."""
 
-    def __init__(self, folder: Path, made_from: str) -> None:
-        self._folder, self._made_from = folder, made_from
+    def __init__(self, folder: Path, made_from: str, on_damage: Callable[[str], None] = lambda _: None) -> None:
+        """on_damage: called by `latest` with the name of each newer checkpoint that cannot be read."""
+        self._folder, self._made_from, self._on_damage = folder, made_from, on_damage
 
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state after `step` steps. Keep it and the one before; delete older, later and foreign checkpoints."""
         path = self._folder / f"step-{step:08}.npz"
+        point("checkpoint.before_arrays", path)
         save_arrays(path, arrays)
+        point("checkpoint.before_facts", path)
         write_json(
             path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
         )
+        point("checkpoint.before_cleanup", path)
         own = [file for file in self._files() if file.stem <= path.stem and self._is_own(file)]
         for obsolete in set(self._files()) - set(own[:KEPT]):
             obsolete.unlink(missing_ok=True)
@@ -65,6 +71,7 @@ class Checkpoints:
                 return Checkpoint(int(facts["step"]), load_arrays(arrays_path), facts, damaged)
             except (OSError, ValueError, KeyError, TypeError, BadZipFile):
                 damaged.append(path.stem)
+                self._on_damage(path.stem)
         return None
 
     def clear(self) -> None:

@@ -4,6 +4,7 @@ Nothing is unpickled: a .keras file is JSON and HDF5, loaded in safe mode; so is
 """
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pi
 }
 HEADS = ("predictions", "logits", "head", "classifier", "probs")  # names of last layers that give classes
 ALWAYS_CLASS_TOKEN = ("DeiT", "DINO")  # backbones of KerasHub whose first token stands for the image
+PATCHED_KERAS = (
+    3,
+    15,
+    1,
+)  # earlier ones can be made to run code or read files by a hostile model file; see docs/security.md
 INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
 
 
@@ -37,6 +43,12 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
         raise UserError(
             f"weights {weights!r}: expected a .keras file, or the folder of a KerasHub preset with config.json; on Kaggle, "
             "attach the model and state its folder below /kaggle/input"
+        )
+    if _version(keras.__version__) < PATCHED_KERAS:
+        raise UserError(
+            f"weights {weights!r}: this file of a whole network would be loaded by Keras {keras.__version__}, which a hostile "
+            f"file can make run code; Keras {'.'.join(map(str, PATCHED_KERAS))} is expected: "
+            "`python -m pip install 'keras>=3.15.1'`, or use weights that are loaded alone (imagenet, .weights.h5)"
         )
     model, (scale, offset) = (_keras_file if is_file else _preset)(weights, normalise)
     if precision == "bfloat16":
@@ -56,6 +68,11 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
         return features
     has_class_token = getattr(model, "use_class_token", type(model).__name__.startswith(ALWAYS_CLASS_TOKEN))
     return features[:, 0] if has_class_token else features
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The numbers of a version, without a suffix such as rc0."""
+    return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in text.split("."))
 
 
 def _keras_file(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:

@@ -252,9 +252,17 @@ class Trainer:
         return self._score_of(self.out_of_fold(fold, trained), fold)
 
     def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
-        """Out-of-fold probabilities by the weights in the engine, under the identity view."""
+        """Out-of-fold probabilities by the weights in the engine, under the identity view.
+
+        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
+        """
         rows = self._held_out_rows(fold)
         probs = self._probabilities(self.images, rows, ["identity"])
+        if not np.isfinite(probs).all():
+            raise loop.Diverged(
+                f"the model predicts NaN or infinity for {int((~np.isfinite(probs)).reshape(len(rows), -1).any(1).sum())} of "
+                f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
+            )
         return self._predictions(self.images.ids[rows], ("identity",), probs)
 
     def _held_out_rows(self, fold: ExcludedFolds) -> np.ndarray:

@@ -3,13 +3,17 @@
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import digest_of
+from competition.config.errors import UserError
+from competition.config.faults import point
 from competition.config.params import Interval, Member
 from competition.config.params_file import Override
 
+FAILED_BY_ITS_SCORE = "failed"  # user attribute of a trial that ended without a finite score: the reason
 Values = dict[str, Any]  # parameter -> number
 
 
@@ -26,6 +30,7 @@ def search(
 
     evaluate(values, report) -> score, greater is better; report(score so far, step) -> True if the trial should be pruned.
     made_from: digest of everything a score depends on; a different digest starts a new study in the same journal.
+    A trial whose process was killed is drawn again with the same values. Raises UserError if no trial gets a finite score.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -46,11 +51,12 @@ def search(
         # Its process has ended, because this one holds the lock of the folder.
         study.tell(interrupted.number, state=TrialState.FAIL)
     finished = (TrialState.COMPLETE, TrialState.PRUNED)
-    failures = 0
     while (done := len(study.get_trials(deepcopy=False, states=finished))) < trials:
         progress(done, trials)
-        # With one seed for all processes, a resumed study would sample the same points again.
-        study.sampler = optuna.samplers.TPESampler(seed=zlib.crc32(f"{seed}/{len(study.trials)}".encode()))
+        # With one seed for all processes, a resumed study would sample the same points again. Killed trials do not count:
+        # the next process draws the values of the killed one again.
+        failures = sum(FAILED_BY_ITS_SCORE in trial.user_attrs for trial in study.get_trials(deepcopy=False))
+        study.sampler = optuna.samplers.TPESampler(seed=zlib.crc32(f"{seed}/{done + failures}".encode()))
         trial = study.ask()
         values = {key: trial.suggest_float(key, i.low, i.high, log=i.log) for key, i in space.items()}
 
@@ -58,15 +64,23 @@ def search(
             trial.report(score, step)
             return bool(trial.should_prune())
 
+        point("tune.before_trial", journal)
         try:
-            study.tell(trial, evaluate(values, report))  # NaN or infinity fails the trial
+            score = evaluate(values, report)
+            if not isfinite(score):
+                raise ArithmeticError(f"the score is {score}")
+            point("tune.before_score", journal)
+            study.tell(trial, score)
         except optuna.TrialPruned:
             study.tell(trial, state=TrialState.PRUNED)
-        except ArithmeticError:
+        except ArithmeticError as error:
+            trial.set_user_attr(FAILED_BY_ITS_SCORE, str(error))
             study.tell(trial, state=TrialState.FAIL)
-            failures += 1
-            if failures >= 3 + trials:
-                raise
+            if failures + 1 >= 3 + trials:
+                raise UserError(
+                    f"{failures + 1} of {failures + 1 + done} trials have no finite score, the last one because {error}; "
+                    "lower the range of learning_rate in tune.search, or set train.clip_norm"
+                ) from None
     progress(trials, trials)
     best = study.best_trial
     return dict(best.params), float(best.value or 0.0), done

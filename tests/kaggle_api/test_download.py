@@ -212,7 +212,10 @@ def test_an_archive_without_a_listed_file_is_an_error(kaggle, client, tmp_path):
 def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path):
     from filelock import FileLock
 
-    with FileLock(tmp_path / ".flowers.lock"), pytest.raises(UserError, match="is being downloaded by another process"):
+    with (
+        FileLock(tmp_path / ".flowers.lock"),
+        pytest.raises(UserError, match=r"is being downloaded into .* by another run"),
+    ):
         download.download(client, "flowers", tmp_path, 200)
 
 

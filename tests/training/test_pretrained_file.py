@@ -188,3 +188,12 @@ def test_a_keras_file_of_imagenet_weights_gives_the_features_of_the_same_archite
     )
     np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
     assert expected.std() > 0.1
+
+
+def test_a_whole_network_is_not_loaded_by_a_keras_with_known_vulnerabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = saved(classifier(), tmp_path)
+    monkeypatch.setattr("keras.__version__", "3.13.0rc1")
+    with pytest.raises(UserError, match=r"would be loaded by Keras 3.13.0rc1.*Keras 3.15.1 is expected"):
+        features_of(member_of(file))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from world import ROOT, member
 
+from competition.config.errors import UserError
 from competition.config.params import Interval
 from competition.config.params_file import Override
 from competition.training.tuning import repair_journal, search, with_values
@@ -118,7 +119,7 @@ def test_a_search_in_which_everything_diverges_ends(tmp_path: Path) -> None:
     def diverges(values: dict[str, float], report: Any) -> float:
         raise ArithmeticError("the loss is nan")
 
-    with pytest.raises(ArithmeticError):
+    with pytest.raises(UserError, match="5 of 5 trials have no finite score, the last one because the loss is nan"):
         searched(tmp_path / "study.log", 2, diverges)
 
 

@@ -1,0 +1,10 @@
+"""Tables for people, who open them in a spreadsheet: no cell is run as a formula."""
+
+import pandas as pd
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that a spreadsheet would run (OWASP)
+
+
+def for_spreadsheet(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with ' before every text that a spreadsheet would run. Never for a submission or a table that is joined by id."""
+    return table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)

@@ -1,0 +1,61 @@
+"""Unexpected errors as one sentence with its remedy, and the exit code of each kind."""
+
+import errno
+import os
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.kaggle.explain import explain
+
+DISK_FULL_EXIT = 4
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL_MESSAGES = ("No space left on device", "Disk quota exceeded", "File too large")  # as TensorFlow words them
+UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
+NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+
+
+def describe(error: Exception) -> tuple[str, int]:
+    """(sentence, exit code) of an error that is not a UserError."""
+    line, place = " ".join(str(error).split()), _place(error)
+    if is_disk_full(error):
+        return (
+            f"the disk is full{place}; complete results and the last checkpoint are intact: free disk space, then run the "
+            f"same command again ({line})",
+            DISK_FULL_EXIT,
+        )
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        return (
+            f"no permission to write{place}: {line}; make it writable, or choose another folder (--work, --submissions)",
+            1,
+        )
+    if isinstance(error, OSError) and error.errno in NO_FOLDER:
+        return f"a file and a folder are confused{place}: {line}; remove or rename it", 1
+    if isinstance(error, MemoryError):
+        return "the memory of this machine is used up; lower train.batch, predict.batch or cache.ram_gigabytes", 1
+    explanation = explain(f"{type(error).__name__}: {line}")
+    remedy = f"\n{explanation.cause} Remedy: {explanation.fix}" if explanation else ""
+    return f"{type(error).__name__}: {line}{remedy}\nUnexpected error; DEBUG=1 shows the traceback.", 1
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Return True if the error or one of its causes says so."""
+    if error is None:
+        return False
+    by_number = isinstance(error, OSError) and error.errno in FULL
+    return by_number or any(text in str(error) for text in FULL_MESSAGES) or is_disk_full(error.__cause__)
+
+
+def require_folder(path: Path, is_written: bool) -> None:
+    """Raise UserError if no folder can be at `path`; if is_written, also if nothing can be written to it."""
+    nearest = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
+    if not nearest.is_dir():
+        raise UserError(f"{nearest} is not a folder, results of goldfold are expected in {path}; remove or rename it")
+    if is_written and not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{nearest} cannot be written; make it writable, or choose another folder (--work, --submissions)"
+        )
+
+
+def _place(error: Exception) -> str:
+    name = getattr(error, "filename", None)
+    return f" at {name}" if name else ""

@@ -1,0 +1,58 @@
+"""Run code and stages with faults at the points of competition/config/faults.py; the faults are real signals and errors."""
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from stages import StageResult, Workspace
+from world import ROOT
+
+INJECT = Path(__file__).parent / "inject"
+KILLED = -signal.SIGKILL
+
+
+def environment(faults: str = "", **variables: str) -> dict[str, str]:
+    """Variables of a process in which the faults of tests/faults/inject/sitecustomize.py happen."""
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{INJECT}{os.pathsep}{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "GOLDFOLD_FAULTS": faults,
+        **variables,
+    }
+
+
+def run_stage(workspace: Workspace, faults: str, stage: str, *arguments: str, sets: str = "") -> StageResult:
+    return workspace.run(stage, *arguments, sets=sets, **environment(faults))
+
+
+def run_code(code: str, *arguments: object, faults: str = "", **variables: str) -> StageResult:
+    """Run Python code in a process of its own, with `arguments` in sys.argv[1:]."""
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment(faults, **variables),
+    )  # fmt: skip
+    return StageResult(process.returncode, process.stdout, process.stderr)
+
+
+def points_in_source() -> dict[str, str]:
+    """Name of every fault point -> the module in which it is."""
+    points: dict[str, str] = {}
+    for folder in ("competition", "pipelines"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "point":
+                    name = ast.literal_eval(node.args[0])  # raises for a name that is computed
+                    assert name not in points, f"{name} is in {points[name]} and in {file}"
+                    points[name] = file.relative_to(ROOT).as_posix()
+    return points
+
+
+def points_in_tests() -> set[str]:
+    """Names of fault points that appear in the strings of tests/faults/test_*.py."""
+    texts = [file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_*.py")]
+    return set(re.findall(r'["\s]([a-z]+\.[a-z_]+)(?:@[^"\s:]*)?:\d+', "\n".join(texts)))

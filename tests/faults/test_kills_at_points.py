@@ -1,0 +1,149 @@
+"""A process that is killed at any fault point loses nothing that was complete; the next one finishes."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from injection import KILLED, run_code
+
+from competition.artifacts.manifest import read_manifest
+from competition.submission import ledger
+from competition.training.checkpoint import Checkpoints
+
+WRITE = """
+import sys
+from pathlib import Path
+from competition.artifacts.manifest import write_json
+write_json(Path(sys.argv[1]), {"value": "new"})
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "value"),
+    [("file.before_sync:1:kill", "old"), ("file.before_rename:1:kill", "old"), ("file.after_rename:1:kill", "new")],
+)
+def test_a_file_is_the_old_or_the_new_one(tmp_path: Path, fault: str, value: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"value": "old"}')
+    assert run_code(WRITE, path, faults=fault).code == KILLED
+    assert json.loads(path.read_text()) == {"value": value}
+    assert run_code(WRITE, path).code == 0 and json.loads(path.read_text()) == {"value": "new"}
+
+
+SAVE = """
+import sys
+from pathlib import Path
+import numpy as np
+from competition.training.checkpoint import Checkpoints
+for step in (10, 20, 30):
+    Checkpoints(Path(sys.argv[1]), "x").save(step, {"a": np.full(9, step)}, {"total": step})
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "step"),
+    [
+        ("checkpoint.before_arrays:3:kill", 20),
+        ("file.before_rename@*00000030.npz:1:kill", 20),
+        ("checkpoint.before_facts:3:kill", 20),
+        ("file.before_rename@*00000030.json:1:kill", 20),
+        ("checkpoint.before_cleanup:3:kill", 30),
+        ("file.before_sync@*00000030.npz:1:full", 20),
+        ("file.before_sync@*00000030.json:1:readonly", 20),
+    ],
+)
+def test_the_newest_complete_checkpoint_is_used(tmp_path: Path, fault: str, step: int) -> None:
+    assert run_code(SAVE, tmp_path, faults=fault).code == (KILLED if fault.endswith("kill") else 1)
+    checkpoint = Checkpoints(tmp_path, "x").latest()
+    assert checkpoint is not None and checkpoint.step == checkpoint.facts["total"] == step
+    np.testing.assert_array_equal(checkpoint.arrays["a"], np.full(9, step))
+
+
+REPLACE = """
+import sys
+from pathlib import Path
+import numpy as np
+from competition.artifacts.manifest import write_manifest
+from competition.artifacts.replacement import again_path, replace_model
+run = Path(sys.argv[1])
+for value, manifest in (("old", run / "fold0" / "manifest.json"), ("new", again_path(run, run / "fold0" / "manifest.json"))):
+    if not (run / "replaced").exists():
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        (manifest.parent / "weights.npz").write_text(value)
+        write_manifest(manifest, {}, [manifest.parent / "weights.npz"], {"value": value}, {})
+replace_model(run, run / "fold0" / "manifest.json")
+"""
+
+
+def test_a_model_between_two_places_is_put_into_its_place(tmp_path: Path) -> None:
+    assert run_code(REPLACE, tmp_path, faults="replacement.between_renames:1:kill").code == KILLED
+    assert not (tmp_path / "fold0").exists()
+    assert run_code(REPLACE, tmp_path).code == 0
+    manifest = read_manifest(tmp_path / "fold0" / "manifest.json")
+    assert manifest is not None and manifest.result == {"value": "new"}
+    assert not (tmp_path / "again").exists() and not (tmp_path / "replaced").exists()
+
+
+APPEND = """
+import sys
+from pathlib import Path
+from competition.submission.ledger import Entry, append_entry_once
+entry = Entry("d" * 64, "d.csv", "small", ("a",), (1.0,), ("identity",), "p", "", "accuracy", 0.5, 0.25, 0.125, 9, 4, "", sys.argv[2])
+append_entry_once(Path(sys.argv[1]), entry)
+"""
+
+
+@pytest.mark.parametrize(("fault", "lines"), [("ledger.before_line:1:kill", 0), ("ledger.after_line:1:kill", 1)])
+def test_the_ledger_gets_each_line_once(tmp_path: Path, fault: str, lines: int) -> None:
+    path = tmp_path / "ledger.jsonl"
+    assert run_code(APPEND, path, "2026-01-01", faults=fault).code == KILLED
+    assert len(ledger.read(path).entries) == lines
+    for _ in range(2):
+        assert run_code(APPEND, path, "2026-01-02").code == 0
+    assert len(ledger.read(path).entries) == 1 and ledger.read(path).unreadable == 0
+
+
+UNPACK = """
+import sys
+from pathlib import Path
+from competition.kaggle.archive import extract
+extract(Path(sys.argv[1]), Path(sys.argv[2]), 200)
+"""
+
+
+def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
+        for n in range(9):
+            zipped.writestr(f"images/{n}.jpg", bytes([n]) * 999)
+    arguments = (tmp_path / "a.zip", tmp_path / "raw")
+    assert run_code(UNPACK, *arguments, faults="unpack.before_rename:1:kill").code == KILLED
+    assert not (tmp_path / "raw").exists()
+    assert run_code(UNPACK, *arguments).code == 0
+    assert sorted(path.name for path in (tmp_path / "raw" / "images").iterdir()) == [f"{n}.jpg" for n in range(9)]
+    assert {path.name for path in tmp_path.iterdir()} == {"a.zip", "raw"}
+
+
+SEARCH = """
+import json, sys
+from pathlib import Path
+from competition.config.params import Interval
+from competition.training.tuning import search
+tried = []
+def evaluate(values, report):
+    tried.append(values)
+    return -abs(values["x"] - 0.3)
+best = search({"x": Interval(low=-1.0, high=1.0, log=False)}, 6, 1, "data", Path(sys.argv[1]), evaluate, lambda *_: None)
+print(json.dumps([best, tried]))
+"""
+
+
+def test_killed_trials_are_drawn_again_with_the_same_values(tmp_path: Path) -> None:
+    undisturbed, points = json.loads(run_code(SEARCH, tmp_path / "one.log").out)
+    journal = tmp_path / "two.log"
+    for fault in ("tune.before_trial:2:kill", "tune.before_score:2:kill", "tune.before_trial:2:kill"):
+        assert run_code(SEARCH, journal, faults=fault).code == KILLED
+    best, later = json.loads(run_code(SEARCH, journal).out)
+    assert best == undisturbed  # the same best values after the same number of trials
+    assert later == points[-len(later) :] and 0 < len(later) < 6

@@ -1,0 +1,235 @@
+"""Full disks, limits of memory, clocks that jump, and several processes at once: real processes without TensorFlow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from injection import KILLED, environment, run_code
+from world import ROOT
+
+from competition.artifacts.locks import Held, exclusive, last_holder
+from competition.config.errors import UserError
+from pipelines.failures import describe, require_folder
+
+WRITERS = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+import pandas as pd
+from competition.artifacts.manifest import atomic_write, write_json
+from competition.ensemble.predictions import ViewPredictions, save_scores
+from competition.submission import format
+from competition.training.checkpoint import save_arrays
+
+folder, count = Path(sys.argv[1]), int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+ids, probs = np.array([f"i{n}" for n in range(count)]), np.full((count, 1, 4), 0.25, np.float32)
+
+def csv(path):
+    with atomic_write(path) as temporary:
+        pd.DataFrame({"id": ids}).to_csv(temporary)
+
+writers = {
+    "json": lambda path: write_json(path, ids.tolist()),
+    "weights": lambda path: save_arrays(path, {"a": probs}),
+    "predictions": lambda path: ViewPredictions(ids, ("identity",), probs).save(path),
+    "scores": lambda path: save_scores(path, ids, probs[:, 0]),
+    "csv": csv,
+}
+for name, write in writers.items():
+    try:
+        write(folder / name)
+        print(name, "written")
+    except OSError as error:
+        print(name, error.strerror)
+"""
+
+
+def test_a_full_disk_leaves_every_earlier_file_and_no_temporary_one(tmp_path: Path) -> None:
+    assert run_code(WRITERS, tmp_path, 9).out.count("written") == 5
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(before) == 5
+    result = run_code(WRITERS, tmp_path, 50_000)  # the limit of the size of a file stands for a full disk
+    assert (
+        result.out.splitlines() == [f"{name} File too large" for name in before] or result.out.count("too large") == 5
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class ResourceExhaustedError(Exception):
+    """Named like TensorFlow's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (OSError(28, "No space left on device", "/x/weights.npz"), 4, "the disk is full at /x/weights.npz"),
+        (RuntimeError("fold0.tfrec; No space left on device"), 4, "the disk is full"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "no permission to write at /x"),
+        (OSError(30, "Read-only file system", "/x"), 1, "no permission to write at /x"),
+        (NotADirectoryError(20, "Not a directory", "/x"), 1, "a file and a folder are confused at /x"),
+        (MemoryError(), 1, "lower train.batch"),
+        (ResourceExhaustedError("OOM when allocating tensor with shape[512]"), 1, "lower train.batch or the member's"),
+        (ZeroDivisionError("division by zero"), 1, "ZeroDivisionError: division by zero\nUnexpected error; DEBUG=1"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_of_the_machine_is_one_sentence_with_its_remedy(error: Exception, code: int, words: str) -> None:
+    sentence, exit_code = describe(error)
+    assert words in sentence and exit_code == code
+
+
+def test_a_folder_is_expected_where_results_go(tmp_path: Path) -> None:
+    require_folder(tmp_path / "new" / "folder", is_written=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "link"):
+        with pytest.raises(UserError, match=f"{name} is not a folder"):
+            require_folder(tmp_path / name / "work", is_written=True)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from competition.artifacts.locks import exclusive
+with exclusive(Path(sys.argv[1]), "train cnn fold 2"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once(tmp_path: Path, end: signal.Signals) -> None:
+    path = tmp_path / "manifest.lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=-1, text=True, env=environment())
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(Held, match=rf"process {holder.pid} on \S+ \(train cnn fold 2\)"), exclusive(path, "other"):
+        pass
+    holder.send_signal(end)
+    holder.communicate()
+    with exclusive(path, "next") as dead:
+        assert dead is not None and dead.pid == holder.pid
+        current = last_holder(path)
+        assert current is not None and current.pid == os.getpid()
+    with exclusive(path, "next") as dead:
+        assert dead is None  # the last one released it
+
+
+TUNE = """
+import sys, time
+from pathlib import Path
+from competition.artifacts.locks import Held, exclusive
+from competition.config.params import Interval
+from competition.training.tuning import search
+def evaluate(values, report):
+    time.sleep(0.05)
+    return values["x"]
+refused = 0
+while True:
+    try:
+        with exclusive(Path(sys.argv[1]).with_suffix(".lock"), "tune"):
+            search({"x": Interval(low=0.0, high=1.0, log=False)}, 12, 1, "data", Path(sys.argv[1]), evaluate, lambda *_: None)
+        break
+    except Held as held:
+        assert "tune" in str(held) or "another run" in str(held)
+        refused += 1
+        time.sleep(0.1)
+print(refused)
+"""
+
+
+def test_eight_processes_that_tune_one_member_at_once_make_each_trial_once(tmp_path: Path) -> None:
+    import optuna
+
+    journal = tmp_path / "study.log"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", TUNE, journal], stdout=-1, stderr=-1, text=True, env=environment())
+        for _ in range(8)
+    ]
+    outputs = [process.communicate(timeout=200) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 8, outputs
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
+    (study,) = optuna.get_all_study_summaries(storage)
+    trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
+    assert [trial.number for trial in trials] == list(range(12))
+    assert len({trial.params["x"] for trial in trials}) == 12
+    assert sum(int(out) > 0 for out, _ in outputs) > 0  # some were refused
+
+
+CLOCK = """
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from competition.submission import ledger
+from competition.submission.ledger import Entry
+path, hours = Path(sys.argv[1]), (0, -48, -48, 10_000, 1)
+for n, jump in enumerate(hours):
+    made = (datetime(2026, 1, 1) + timedelta(hours=jump)).isoformat()
+    ledger.append(path, Entry(f"{n:064}", f"{n}.csv", "small", (), (), (), "", "", "accuracy", 0, 0, 0, 9, 4, "", made))
+print([row.entry.file for row in ledger.rows(ledger.read(path))])
+"""
+
+
+def test_the_newest_submission_is_the_last_line_whatever_the_clock_says(tmp_path: Path) -> None:
+    assert run_code(CLOCK, tmp_path / "ledger.jsonl").out == "['0.csv', '1.csv', '2.csv', '3.csv', '4.csv']\n"
+
+
+def test_the_newest_blend_is_the_one_made_last_whatever_the_clock_says(tmp_path: Path) -> None:
+    from competition.artifacts.dependencies import newest_blend, set_newest_blend
+    from competition.artifacts.manifest import write_manifest
+
+    for name, time in (("b", 2_000_000_000), ("a", 1_000)):
+        folder = tmp_path / "blend" / name
+        folder.mkdir(parents=True)
+        write_manifest(folder / "manifest.json", {}, [], {}, {})
+        os.utime(folder / "manifest.json", (time, time))
+        set_newest_blend(folder)
+    assert newest_blend(tmp_path) == tmp_path / "blend" / "a"
+
+
+STAGE = """#!/bin/bash
+case "$*" in *" pip "*) exit 0 ;; *" train "*) kill -{signal} $$ ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(9, "was killed, probably because memory ran out: lower train.batch"), (11, "crashed in compiled code"), (0, "")],
+)
+def test_make_explains_a_stage_that_the_system_ended(tmp_path: Path, number: int, words: str) -> None:
+    (tmp_path / "python").write_text(STAGE.format(signal=number))
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / ".ready").touch()
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "-C", str(ROOT), f"BIN={tmp_path}", "train"]
+    process = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert (process.returncode == 0) == (number == 0)
+    assert words in process.stderr and ("the same command continues" in process.stderr) == (number > 0)
+
+
+def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path: Path) -> None:
+    code = """
+    import json, sys
+    from pathlib import Path
+    from competition.artifacts.manifest import write_json
+    from competition.config.params_file import load_params
+    from pipelines.runner import Job, Options
+    folder = Path(sys.argv[1])
+    job = Job(load_params(Path("params.yaml")), (), Options(), folder, folder)
+    def compute():
+        write_json(folder / "fold0" / "a.json", 1)
+        return [folder / "fold0" / "a.json"], {}
+    job.cached("train cnn fold 0", folder / "fold0" / "manifest.json", {}, compute)
+    """
+    assert run_code(code, tmp_path, faults="file.before_rename@*/a.json:1:kill").code == KILLED
+    assert list((tmp_path / "fold0").glob(".a.json.*"))
+    result = run_code(code, tmp_path)
+    assert "(train cnn fold 0) was killed or crashed" in result.out, result
+    names = {path.name for path in (tmp_path / "fold0").iterdir() if path.suffix != ".lock"}
+    assert names == {"a.json", "manifest.json"}
+    assert json.loads((tmp_path / "fold0" / "a.json").read_text()) == 1

@@ -1,0 +1,41 @@
+"""docs/reliability.md lists all 72 cases, each with tests that exist."""
+
+import ast
+import re
+from functools import cache
+
+import pytest
+from world import ROOT
+
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+CASES = {
+    int(cells[0]): cells[1:]
+    for cells in (
+        re.split(r"\s+\|\s+", line.strip("| \n")) for line in PAGE.splitlines() if re.match(r"\| \d+ \|", line)
+    )
+    if len(cells) == 4
+}
+REFERENCE = re.compile(r"`((?:\w+/)*test_\w+\.py)::(test_\w+)`")
+
+
+@cache
+def names_in(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_all_72_cases_are_listed() -> None:
+    assert sorted(CASES) == list(range(1, 73))
+
+
+@pytest.mark.parametrize("number", range(1, 73))
+def test_every_case_has_a_behaviour_and_tests_that_exist(number: int) -> None:
+    case, behaviour, tests = CASES[number]
+    references = REFERENCE.findall(tests)
+    assert case and behaviour and references
+    assert "".join(f"`{file}::{name}`" for file, name in references) == tests.replace(", ", "")
+    assert [f"{file}::{name}" for file, name in references if name not in names_in(file)] == []
+
+
+def test_every_other_test_on_the_page_exists() -> None:
+    assert [f"{file}::{name}" for file, name in REFERENCE.findall(PAGE) if name not in names_in(file)] == []

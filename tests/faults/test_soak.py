@@ -1,0 +1,126 @@
+"""Stages killed at random moments lose nothing, double nothing, and end with the bytes of an undisturbed run.
+
+KILLS=50 and SEED=1 are variables of `make soak`.
+"""
+
+import hashlib
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from injection import environment
+from stages import Workspace
+from world import ROOT
+
+KILLS = int(os.environ.get("KILLS", "50"))
+SEED = int(os.environ.get("SEED", "1"))
+STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
+KILLED_STAGES = ("download", "prepare", "tune", "train", "predict", "blend")
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small}}
+prepare: {{folds: 2}}
+tune: {{trials: 2, members: [slim], folds: [0, 1], trained_on: tune_folds}}
+train: {{epochs: 2, batch: 100, steps_per_call: 2}}
+members:
+  slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
+predict: {{batch: 100, views: [identity, shift_up]}}
+policy: {{rounds: 2}}
+blend: {{rounds: 3, bags: 2}}
+honest: {{resamples: 50}}
+"""
+
+
+def workspace_in(folder: Path) -> Workspace:
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_text(PARAMS)
+    return Workspace(folder)
+
+
+def arrays_digest(path: Path) -> str:
+    with np.load(path, allow_pickle=False) as stored:
+        content = {name: hashlib.sha256(stored[name].tobytes()).hexdigest() for name in stored.files}
+    return json.dumps(content, sort_keys=True)
+
+
+def results(workspace: Workspace) -> dict[str, str]:
+    """Digests of all predictions, of the submission and of the ledger without its times."""
+    found = {
+        path.relative_to(workspace.work).as_posix(): arrays_digest(path)
+        for pattern in ("members/*/*/fold*/*.npz", "members/*/*/fold*/views/*/*.npz", "blend/*/*.npz")
+        for path in sorted(workspace.work.glob(pattern))
+    }
+    found |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in workspace.submissions.glob("*.csv")}
+    lines = [json.loads(line) for line in (workspace.submissions / "ledger.jsonl").read_text().splitlines()]
+    return found | {"ledger": json.dumps([{key: line[key] for key in sorted(line) if key != "made"} for line in lines])}
+
+
+def is_killed(workspace: Workspace, stage: str, seconds: float, number: int) -> bool:
+    """Start a stage and send it a signal after some seconds; return False if it ended before."""
+    process = subprocess.Popen(
+        workspace.command(stage), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=-1, text=True, env=environment()
+    )
+    try:
+        _, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+        _, err = process.communicate(timeout=300)
+    ended_by_it = process.returncode in (-number, 128 + number)
+    assert process.returncode == 0 or ended_by_it, f"{stage} ended with {process.returncode}: {err}"
+    return ended_by_it
+
+
+RESULTS = {
+    "download": ("raw", "raw.json"),
+    "prepare": ("data",),
+    "tune": ("tune",),
+    "train": ("members",),
+    "predict": ("members/*/*/fold*/views",),
+    "blend": ("blend", "blends", "../../submissions"),
+}
+
+
+def remove_results(workspace: Workspace, stage: str) -> None:
+    for pattern in RESULTS[stage]:
+        for path in [workspace.work / pattern] if ".." in pattern else list(workspace.work.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.soak
+def test_after_random_kills_all_results_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    undisturbed, disturbed = workspace_in(tmp_path / "undisturbed"), workspace_in(tmp_path / "disturbed")
+    duration: dict[str, float] = {}
+    for stage in STAGES:
+        started = time.monotonic()
+        undisturbed.do(stage)
+        duration[stage] = time.monotonic() - started
+    expected = results(undisturbed)
+    assert (
+        len(expected) == 2 * 4 + 2 + 2
+    )  # per fold weights, oof and two files of views; of the blend test and honest_oof; csv; ledger
+    # Shares of the kills by the time that a stage takes, at least one each.
+    total = sum(duration[stage] for stage in KILLED_STAGES)
+    kills = {stage: max(1, math.ceil(KILLS * duration[stage] / total)) for stage in KILLED_STAGES}
+    killed: list[str] = []
+    for stage in STAGES:
+        while killed.count(stage) < kills.get(stage, 0):
+            number = rng.choice([signal.SIGKILL, signal.SIGTERM])
+            if is_killed(disturbed, stage, rng.uniform(0.1, 1.0) * duration[stage], number):
+                killed.append(stage)
+            else:  # it was complete before the signal
+                remove_results(disturbed, stage)
+        disturbed.do(stage)
+    assert len(killed) >= KILLS, killed
+    print(f"{len(killed)} kills: " + ", ".join(f"{stage} {killed.count(stage)}" for stage in KILLED_STAGES))
+    assert results(disturbed) == expected
+    leftovers = [path for path in disturbed.folder.rglob(".*") if path.is_file() and path.suffix != ".lock"]
+    assert leftovers == []

@@ -1,0 +1,90 @@
+"""The signals that stop training, trials without a score, and the order after a crash."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from injection import KILLED, environment, run_code
+
+from competition.artifacts.dependencies import model_path
+from pipelines.train import interrupted_last
+
+WAIT = """
+import sys, time
+from pipelines.fold_training import stop_signals
+received = []
+try:
+    with stop_signals(received):
+        print("ready", flush=True)
+        while True:
+            time.sleep(0.01)
+            if received and len(sys.argv) == 1:
+                break
+except KeyboardInterrupt:
+    print("at once")
+print(received)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_training_to_stop(number: signal.Signals) -> None:
+    process = started(WAIT)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and out == f"[{int(number)}]\n"
+    assert "stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_stops_at_once(number: signal.Signals) -> None:
+    process = started(WAIT, "forever")
+    assert process.stderr is not None
+    process.send_signal(number)
+    assert "stopping" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert (out, process.returncode) == (("at once\n[2]\n", 0) if number == signal.SIGINT else ("", -signal.SIGTERM))
+
+
+def started(code: str, *arguments: str) -> "subprocess.Popen[str]":
+    prelude = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", prelude + code, *arguments]
+    process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=environment())
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+DIE = """
+import os, signal, sys
+from pathlib import Path
+from competition.artifacts.locks import exclusive
+path = Path(sys.argv[1])
+path.parent.mkdir(parents=True)
+with exclusive(path, "train cnn fold 1"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_fold_whose_process_died_is_trained_last(tmp_path: Path) -> None:
+    run = SimpleNamespace(folder=tmp_path)
+    assert run_code(DIE, model_path(run, 1).with_suffix(".lock")).code == KILLED
+    assert interrupted_last(run, [0, 1, 2]) == [0, 2, 1]
+    assert interrupted_last(run, [(0, 1), 0]) == [(0, 1), 0]
+
+
+SEARCH = """
+import sys
+from pathlib import Path
+from competition.config.params import Interval
+from competition.training.tuning import search
+scores = iter([float("nan"), float("inf"), -1.0, -2.0, float("nan"), -3.0])
+space = {"x": Interval(low=0.0, high=1.0, log=False)}
+print(search(space, 3, 1, "data", Path(sys.argv[1]), lambda values, report: next(scores), lambda *_: None)[1:])
+"""
+
+
+def test_the_best_trial_has_a_finite_score(tmp_path: Path) -> None:
+    assert run_code(SEARCH, tmp_path / "study.log").out == "(-1.0, 3)\n"

@@ -1,0 +1,84 @@
+"""What is fuzzed: each reader of files from outside, as a function of bytes that may only raise UserError."""
+
+import io
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.config.params import Params
+from competition.config.params_file import load_params
+from competition.config.yaml_text import parse_yaml
+from competition.data.adapters.tables import read_csv
+from competition.data.convert.tfrecord import parse_example, read_records
+from competition.data.images import BadImage, decode
+from competition.ensemble.external_predictions import load_external
+from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.kaggle import archive
+
+MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
+FOLDER = Path(tempfile.mkdtemp(prefix="goldfold-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
+
+
+def in_file(name: str, data: bytes) -> Path:
+    path = FOLDER / name
+    path.write_bytes(data)
+    return path
+
+
+def yaml(data: bytes) -> None:
+    parse_yaml(data.decode("utf-8", "replace"), "params.yaml")
+
+
+def params(data: bytes) -> None:
+    assert isinstance(load_params(in_file("params.yaml", data)), Params)
+
+
+def table(data: bytes) -> None:
+    read_csv(in_file("train.csv", data))
+
+
+def zip_file(data: bytes) -> None:
+    archive.verify(in_file("a.zip", data), {}, 200)
+
+
+def npz(data: bytes) -> None:
+    path = in_file("oof.npz", data)
+    for read in (ViewPredictions.load, load_scores):
+        try:
+            read(path)
+        except UserError:
+            continue
+
+
+def external(name: str, data: bytes) -> None:
+    path, ids = in_file(name, data), np.array(["i0", "i1"])
+    load_external(path, path, ("a", "b"), ids, ids, "d", "d", np.array([0, 1]))
+
+
+def tfrecord(data: bytes) -> None:
+    for offset, serialized in read_records(io.BytesIO(data), "00-1.tfrec"):
+        parse_example(serialized, f"record at {offset}")
+
+
+def image(data: bytes) -> None:
+    try:
+        decode(data, 16, "squash")
+    except BadImage:
+        return
+
+
+READERS: dict[str, Callable[[bytes], None]] = {
+    "csv": table, "external_csv": lambda data: external("oof.csv", data), "external_npz": lambda data: external("o.npz", data),
+    "image": image, "npz": npz, "params": params, "tfrecord": tfrecord, "yaml": yaml, "zip": zip_file,
+}  # fmt: skip
+
+
+def tried(name: str, data: bytes) -> None:
+    """Read `data`; a UserError is what a damaged file gives."""
+    try:
+        READERS[name](data)
+    except UserError:
+        return

@@ -1,0 +1,114 @@
+"""Writes docs/troubleshooting.md from the error sentences in the source: `python tests/troubleshooting.py`."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from competition.kaggle.explain import KNOWN  # noqa: E402
+
+PAGE = ROOT / "docs" / "troubleshooting.md"
+ERRORS = {"UserError", "KaggleError", "ArchiveRefusal", "KernelFailed", "UnknownOutcome"}
+FEWEST_WORDS = 3  # a sentence of fewer words of its own passes on another one
+SECTIONS = {
+    "competition/config": "Parameters, SET and plugins",
+    "competition/data/convert": "make convert",
+    "competition/data": "Data: tables, images, records, folds",
+    "competition/training": "Training",
+    "competition/preflight": "make preflight and make plan",
+    "competition/artifacts": "Results on disk",
+    "competition/ensemble": "Predictions, views, blend, decision rule",
+    "competition/submission": "Submission files",
+    "competition/kaggle": "Kaggle: download, submit, credentials",
+    "competition/kernels": "Kernels",
+    "competition/storage": "gs:// and other locations",
+    "competition/cluster": "Several machines",
+    "competition/serving": "Export and server",
+    "competition/report": "Report",
+    "pipelines": "Verbs",
+    "goldfold.py": "The Python interface",
+}
+HEAD = """# Troubleshooting
+
+Every error that a user can correct is one sentence: what was found, what was expected, how to fix it. This page lists all of them, so
+that a search leads to the place; the words in <> are values. `DEBUG=1` shows a traceback as well, `make doctor` checks the installation
+and the results, and `make doctor EXPLAIN="pasted error"` looks up the errors of other programs in the first table.
+Exit codes are in [reliability.md](reliability.md).
+
+This page is written by `python tests/troubleshooting.py` from the source; a test fails if it is out of date.
+
+## Errors of other programs
+
+| error | cause | what to do |
+|---|---|---|
+"""
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    rows = [f"| {cell(plain(pattern))} | {cell(cause)} | {cell(fix)} |" for pattern, cause, fix in KNOWN]
+    text = HEAD + "\n".join(rows) + "\n"
+    for prefix, title in SECTIONS.items():
+        sentences = [sentence for file in files_of(prefix) for sentence in sentences_in(file)]
+        if sentences:
+            text += f"\n## {title}\n\n```text\n" + "\n".join(dict.fromkeys(sentences)) + "\n```\n"
+    return text
+
+
+def files_of(prefix: str) -> list[Path]:
+    """Source files below a prefix that no longer prefix claims."""
+    files = [ROOT / prefix] if prefix.endswith(".py") else sorted((ROOT / prefix).rglob("*.py"))
+    longer = [f"{other}/" for other in SECTIONS if other.startswith(f"{prefix}/")]
+    return [file for file in files if not file.relative_to(ROOT).as_posix().startswith(tuple(longer) or "\0")]
+
+
+def sentences_in(file: Path) -> Iterator[str]:
+    """The sentences of all errors that a file makes, in their order, with <name> for each value."""
+    calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        if getattr(call.func, "id", getattr(call.func, "attr", "")) in ERRORS:
+            texts = [text for argument in call.args if (text := template(argument))]
+            longest = max(texts, key=len, default="")
+            if sum(word.isalpha() for word in longest.replace("<", " <").split()) >= FEWEST_WORDS:
+                yield longest
+
+
+def template(node: ast.expr) -> str:
+    """The text of a string or an f-string, its values as <name>; "" for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return " ".join(node.value.split())
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return " ".join((template(node.left) + template(node.right)).split())
+    if not isinstance(node, ast.JoinedStr):
+        return ""
+    parts = [part.value if isinstance(part, ast.Constant) else f"<{name_of(part)}>" for part in node.values]
+    return " ".join("".join(map(str, parts)).split())
+
+
+def name_of(value: ast.AST) -> str:
+    """The last name in an expression: {len(rows):,} -> rows."""
+    names = [node.attr if isinstance(node, ast.Attribute) else node.id for node in ast.walk(value)
+             if isinstance(node, ast.Attribute | ast.Name)]  # fmt: skip
+    plain = [name for name in names if name not in {"len", "str", "display_path", "first_few", "sum", "sorted", "join"}]
+    return (plain or ["value"])[0].strip("_")
+
+
+def plain(pattern: str) -> str:
+    """A regular expression as people read it."""
+    text = re.sub(r"\\w\+|\.\*|\[\^?[^]]*\][+*]?", "...", pattern)
+    return re.sub(r"\\(.)", r"\1", re.sub(r"\(\?:|\\b|[()?]", "", text)).replace("|", " or ")
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+if __name__ == "__main__":
+    main()
