@@ -157,9 +157,18 @@ class Job:
         with lock(manifest.with_suffix(".lock")):
             manifest.unlink(missing_ok=True)
             files, result = compute()
-            return write_manifest(
-                manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions()
-            )
+            measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
+            return write_manifest(manifest, depends, files, {**result, **measured}, versions())
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes; 0 where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 @contextmanager
