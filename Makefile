@@ -149,6 +149,9 @@ bench: $(BIN)/.ready ## images per second of reading, augmentation, the training
 noise: $(BIN)/.ready ## spread of a member's score over seeds (MEMBER=cnn SEEDS=3)
 	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
 
+grad-cam: $(BIN)/.ready ## what the network looks at in confident errors and right rows, for the report (MEMBER=cnn)
+	@$(call STAGE,grad-cam) $(if $(MEMBER),--member "$(MEMBER)")
+
 issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
 	@$(call STAGE,issues-in-labels)
 
@@ -211,4 +214,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels test test-oldest clean fresh help

@@ -20,6 +20,7 @@ from competition.report import (
     classes,
     costs,
     data,
+    grad_cam,
     leaderboard,
     members,
     next_steps,
@@ -62,7 +63,7 @@ def run(job: Job) -> None:
         next_steps.next_steps_section(steps),
         members.members_section(runs, models_of, job.params, job.work, prepared, spreads),
         *error_sections(prepared, rows, pixels),
-        *optional_sections(job, prepared),
+        *optional_sections(job, prepared, blend, pixels),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats_section(job, prepared, blend),
@@ -81,12 +82,15 @@ def run(job: Job) -> None:
     job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
 
-def optional_sections(job: Job, prepared: Prepared) -> list[Section | None]:
+def optional_sections(
+    job: Job, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None
+) -> list[Section | None]:
     """Sections of stages that not everybody runs; each function returns None if its files are missing.
 
     A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
     """
     return [
+        grad_cam.grad_cam_section(job.work, prepared, blend, pixels),
         scores.ways_section(job.path("table.json"), metric_named(prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
         tpu.tpu_section(job.work),

@@ -8,7 +8,8 @@ from competition.data.cache import Pixels
 from competition.report.page import Block, SideBySide, Tile
 from competition.report.pictures import SMALL_SIZE, data_uri
 
-PAIRS, PICTURES = 6, 3
+PAIRS = 6
+WRONG, RIGHT = 3, 2  # pictures
 
 
 def worst_pairs(confusion: np.ndarray, limit: int = PAIRS) -> list[tuple[int, int]]:
@@ -38,7 +39,7 @@ def pair_blocks(
 
     def tiles(actual: int, decided: int) -> list[Tile]:
         chosen = np.flatnonzero((labels == actual) & (predicted == decided))
-        chosen = chosen[np.argsort(-scores[chosen, decided], kind="stable")][:PICTURES]
+        chosen = chosen[np.argsort(-scores[chosen, decided], kind="stable")][: RIGHT if actual == decided else WRONG]
         if not len(chosen):
             return []
         images = pixels_of[train_rows[chosen]]

@@ -35,15 +35,15 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
         blocks.append(Text(["No submission has a public score yet; `make submit` sends the newest and waits for it."]))
     choices = choose_two(rows, changed)
     cells = [
-        [row.entry.file, honest_text(row.entry), _score(row.public_score), choice.why]
+        [row.entry.file, choice.why, honest_text(row.entry), _score(row.public_score)]
         for choice in choices
         for row in [choice.row]
     ]
     blocks.append(
         Table(
-            ["select", "honest (training rows)", "public (other rows: test)", "why"],
-            [[row[0], row[1], row[2], row[3]] for row in cells],
-            1,
+            ["select", "why", "honest (training rows)", "public (other rows: test)"],
+            cells,
+            2,
             "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen.",
             title="Which two submissions to select",
         )

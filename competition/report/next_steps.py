@@ -42,7 +42,7 @@ def next_steps_section(steps: Sequence[Step]) -> Section | None:
     if not steps:
         return None
     ordered = sorted(steps, key=lambda step: -np.inf if step.gain is None else step.gain, reverse=True)[:MOST]
-    rows = [[step.what, step.command, step.gain_text, step.basis] for step in ordered]
+    rows = [[step.what, step.command, step.basis, step.gain_text] for step in ordered]
     note = (
         'Gains are of the honest score. "At most" is what a perfect step would give: the score if all rows in question were right. '
         '"About" is read off the learning curves on the same rows, so it is optimistic. Unknown gains come last.'
@@ -51,7 +51,7 @@ def next_steps_section(steps: Sequence[Step]) -> Section | None:
         "next",
         "Next steps",
         "the sections below",
-        [Table(["step", "how", "gain", "where the number comes from"], rows, 2, note)],
+        [Table(["step", "how", "where the number comes from", "gain"], rows, 3, note)],
     )
 
 

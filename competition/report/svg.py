@@ -12,6 +12,7 @@ matplotlib is imported when the first chart is drawn.
 
 import io
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,27 +82,40 @@ class Chart:
         out = io.StringIO()
         self.figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
         root = ElementTree.fromstring(out.getvalue())
-        for child in [child for child in root if not child.tag.endswith("}g")]:
-            root.remove(child)  # metadata and a style sheet that would apply to the whole page
+        for child in list(root):
+            if not child.tag.endswith("}g") and not any("clipPath" in part.tag for part in child):
+                root.remove(child)  # metadata and a style sheet that would apply to the whole page
+        prefix = (
+            f"c{zlib.crc32(f'{label} {css_class}'.encode()):08x}-"  # ids must not refer to a chart that is not shown
+        )
         for element in root.iter():
             element.tag = element.tag.rpartition("}")[2]
             attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
             if "style" in attributes:
                 attributes |= _style_attributes(attributes.pop("style"))
             if element.tag == "g" and "id" in attributes:  # ids of groups repeat from chart to chart
-                css_class, tooltip = self._marks.get(attributes.pop("id"), ("", ""))
-                if css_class:
-                    attributes["class"] = css_class
+                mark_class, tooltip = self._marks.get(attributes.pop("id"), ("", ""))
+                if mark_class:
+                    attributes["class"] = mark_class
                 if tooltip:
                     title = ElementTree.Element("title")
                     title.text = tooltip
                     element.insert(0, title)
-            element.attrib = attributes
+            element.attrib = {key: _with_prefix(key, value, prefix) for key, value in attributes.items()}
         size = f"0 0 {self.width:.0f} {self.height:.0f}"
         root.attrib = {"viewBox": size, "width": f"{self.width:.0f}", "role": "img", "aria-label": label}
         if css_class:
             root.attrib["class"] = css_class
         return Markup(ElementTree.tostring(root, encoding="unicode"))  # ElementTree has escaped every text
+
+
+def _with_prefix(key: str, value: str, prefix: str) -> str:
+    """An attribute with the chart's prefix before every id that it defines or refers to."""
+    if key == "id":
+        return prefix + value
+    if key == "href" and value.startswith("#"):
+        return f"#{prefix}{value[1:]}"
+    return value.replace("url(#", f"url(#{prefix}") if key == "clip-path" else value
 
 
 def _style_attributes(style: str) -> dict[str, str]:

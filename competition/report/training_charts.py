@@ -65,7 +65,7 @@ def epoch_chart(lines: Sequence[Line], title: str, lower_limit: float | None = N
     values = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
     low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
     margin = (high - low) * 0.06 or 0.01
-    with chart(372, 230, (56, 14, 22, 34)) as drawing:
+    with chart(320, 220, (50, 14, 22, 34)) as drawing:
         axes = drawing.axes
         axes.set_title(title)
         axes.set_xlabel("epoch")

@@ -176,17 +176,14 @@ def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
     for line in re.findall(r"over (?:equal weights|the best member) +(.+)", output):
         assert f"<td>{line}</td>" in workspace.page
     for name, alone, worth in re.findall(r"^  (slim|wide) +(\d\.\d{4}) +([+-]\d\.\d{4})  ", output, re.M):
-        assert f'<td class="word">{name}</td><td>{alone}</td><td>{worth}</td>' in workspace.page
+        assert f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>' in workspace.page
 
 
 def test_the_page_has_exactly_the_sections_that_have_data(blended) -> None:
     workspace, _ = blended
     keys = re.findall(r'<section id="(\w+)">', workspace.page)
-    blend_sections, data_sections = (
-        ["blend", "views", "worth", "members", "classes", "calibration", "errors"],
-        ["data", "caveats"],
-    )
-    assert keys == [*blend_sections, *data_sections, "ledger", "made"]
+    blend_sections = ["blend", "views", "worth", "next", "members", "classes", "calibration", "errors"]
+    assert keys == [*blend_sections, "samples", "data", "caveats", "runs", "leaderboard", "ledger", "costs", "made"]
 
 
 def test_names_from_users_are_escaped(blended) -> None:
@@ -198,15 +195,15 @@ def test_names_from_users_are_escaped(blended) -> None:
 def test_the_page_needs_no_other_files(blended) -> None:
     page = blended[0].page
     assert set(re.findall(r'src="([^,]{15})', page)) == {"data:image/png;"}
-    assert "http://" not in page and "https://" not in page and "<script" not in page and "<link" not in page
+    assert "http://" not in page and "https://" not in page and page.count("<script") == 1 and "<link" not in page
     assert str(blended[0].folder) not in page.replace(str(blended[0].params), "")
 
 
 def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
     page = blended[0].page
-    shown = page.count("<figure>")
     wrong = int(re.findall(r"(\d+) of 45 rows are misclassified", page)[0])
-    assert 0 < shown == min(wrong, 32) == page.count('<img src="data:image/png;base64,')
+    (errors,) = re.findall(r'<section id="errors">.*?</section>', page, re.DOTALL)
+    assert 0 < errors.count("<figure>") == min(wrong, 32) == errors.count('<img src="data:image/png;base64,')
 
 
 def test_without_cached_images_the_errors_are_listed_without_pictures(workspace: ReportWorkspace) -> None:
@@ -243,7 +240,7 @@ def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None
 def test_before_training_the_page_describes_the_data(prepared_workspace: ReportWorkspace, tmp_path: Path) -> None:
     workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
     assert "report.html" in workspace.do("report")
-    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["data", "caveats", "made"]
+    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["next", "data", "caveats", "costs", "made"]
     assert "none yet" in workspace.page
 
 
