@@ -63,7 +63,7 @@ def grad_cam_section(work: Path, prepared: Prepared, blend: Manifest | None, pix
     blocks: list[Block] = [Text([note])]
     blocks += [
         Sheet(tiles[wrong], name=name)
-        for wrong, name in ((True, "The most confident errors"), (False, "Right rows of the same classes"))
+        for wrong, name in ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))
         if tiles[wrong]
     ]
     return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
