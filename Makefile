@@ -24,6 +24,7 @@ endif
 
 # A value reaches the shell through the environment, so no quote in it can end the command early.
 export GOLDFOLD_SET := $(SET)
+export GOLDFOLD_GOALS := $(MAKECMDGOALS)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)

@@ -24,6 +24,7 @@ from competition.data.prepared import Prepared
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
+from pipelines.next_command import next_line
 from pipelines.versions import ROOT, versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
@@ -304,6 +305,10 @@ def run_stage(module: str, options: Options) -> None:
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
         stage.run(job)
+        verb, goals = module.rpartition(".")[2].replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
+        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold))
+        if line and not options.debug:
+            job.echo(line)
     except UserError as user_error:
         if options.debug:
             traceback.print_exc()

@@ -176,7 +176,7 @@ def train_models(
 
             def progress(step: int, steps: int, text: str, fold: ExcludedFolds = fold, n: int = position) -> None:
                 alive()
-                bar.set_postfix_str(f"{describe_fold(fold)}, {text}", refresh=False)
+                bar.set_text(f"{describe_fold(fold)}, {text}")
                 bar.update_to(n * steps + step, total * steps)
 
             manifest = train_model(job, trainer, run, fold, progress, stall_detector)

@@ -35,7 +35,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.artifacts",),
     ("competition.kernels",),
     ("competition.report", "competition.serving"),
-    ("pipelines.progress", "pipelines.versions"),
+    ("pipelines.next_command", "pipelines.progress", "pipelines.versions"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer",),
@@ -44,6 +44,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("pipelines",),
 ]
 SHARED = {
+    "pipelines.next_command",
     "pipelines.progress",
     "pipelines.versions",
     "pipelines.runner",

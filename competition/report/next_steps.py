@@ -87,6 +87,8 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
     """What the learning curves say: train longer, or shorter and with more regularisation."""
     steps = []
     for name, models in models_of.items():
+        if not models:
+            continue
         histories = [model.history for model in models]
         scores, losses = metric.sign * by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
         if len(scores) < 2 or scores.shape[1] < 2 or not np.isfinite(scores[-2:]).all():
