@@ -16,7 +16,9 @@ def in_the_project(monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def line(verb: str, goals: str | None = "", file: Path = PARAMS, work: Path = Path("none"), sets: str = "", **options) -> str:
+def line(
+    verb: str, goals: str | None = "", file: Path = PARAMS, work: Path = Path("none"), sets: str = "", **options
+) -> str:
     return next_line(verb, params(sets), file, work, goals, **options)
 
 
