@@ -157,7 +157,10 @@ issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, w
 	@$(call STAGE,issues-in-labels)
 
 ##@ Development
-test: $(BIN)/.ready-dev ## lint, types, tests
+docs: $(BIN)/.ready-dev ## build the documentation site into site/
+	@$(BIN)/python -m mkdocs build --strict --quiet
+
+test: $(BIN)/.ready-dev ## lint, types, the documentation, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
@@ -217,7 +220,7 @@ $(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,docs,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels test test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test test-oldest clean fresh help
