@@ -24,6 +24,7 @@ endif
 
 # A value reaches the shell through the environment, so no quote in it can end the command early.
 export GOLDFOLD_SET := $(SET)
+export GOLDFOLD_GOALS := $(MAKECMDGOALS)
 export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
 export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)
@@ -153,11 +154,17 @@ bench: $(BIN)/.ready ## images per second of reading, augmentation, the training
 noise: $(BIN)/.ready ## spread of a member's score over seeds (MEMBER=cnn SEEDS=3)
 	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
 
+grad-cam: $(BIN)/.ready ## what the network looks at in confident errors and right rows, for the report (MEMBER=cnn)
+	@$(call STAGE,grad-cam) $(if $(MEMBER),--member "$(MEMBER)")
+
 issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
 	@$(call STAGE,issues-in-labels)
 
 ##@ Development
-test: $(BIN)/.ready-dev ## lint, types, tests
+docs: $(BIN)/.ready-dev ## build the documentation site into site/
+	@$(BIN)/python -m mkdocs build --strict --quiet
+
+test: $(BIN)/.ready-dev ## lint, types, the documentation, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
 soak: $(BIN)/.ready-dev ## kill stages at random moments; the results must be those of an undisturbed run (KILLS=50; many minutes)
@@ -187,10 +194,15 @@ help: ## this page
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
-	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
+	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
+	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
+	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' \
+	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
+	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
+	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin'
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
 $(BIN)/.ready: pyproject.toml constraints.txt
@@ -223,7 +235,7 @@ $(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,docs,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test soak fuzz test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test soak fuzz test-oldest clean fresh help

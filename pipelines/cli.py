@@ -134,6 +134,7 @@ VERBS = {
     "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
     "bench": Verb("Measure images per second.", SELECTION),
     "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds")),
+    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",)),
     "issues-in-labels": Verb("List labels that are probably wrong."),
     "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
 }

@@ -35,6 +35,9 @@ else:
 """
 
 
+DEVICE_PROCESSES: dict[str, "subprocess.Popen[str]"] = {}  # package -> the process that lists its devices
+
+
 @dataclass(frozen=True)
 class Finding:
     what: str
@@ -47,6 +50,7 @@ def run(job: Job) -> None:
     if job.options.explain:
         print_explanation(job, job.options.explain)
         return
+    start_devices()
     errors = 0
     for name, check in CHECKS.items():
         for finding in check(job):
@@ -67,6 +71,15 @@ def print_explanation(job: Job, text: str) -> None:
     job.echo(f"found: {redact(explanation.error)}\nwhy:   {explanation.cause}\nfix:   {explanation.fix}")
 
 
+def start_devices() -> None:
+    """Start TensorFlow and JAX now, in processes of their own: they take seconds, in which the other checks run."""
+    for package in ("tensorflow", "jax"):
+        if importlib.util.find_spec(package) is not None:
+            DEVICE_PROCESSES[package] = subprocess.Popen(
+                [sys.executable, "-c", LIST_DEVICES, package], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+
+
 def python(job: Job) -> Iterator[Finding]:
     installed = versions()
     fix = "" if sys.version_info >= (3, 11) else "goldfold needs Python 3.11 to 3.13: make PYTHON=python3.12"
@@ -83,18 +96,16 @@ def devices(job: Job) -> Iterator[Finding]:
     machine = storage.machine(os.environ, os.path.exists)
     yield Finding(f"this is: {machine}")
     device_kinds = {}
-    for package in ("tensorflow", "jax"):
-        if importlib.util.find_spec(package) is None:
-            continue
-        process = subprocess.run([sys.executable, "-c", LIST_DEVICES, package], capture_output=True, text=True)
+    for package, process in DEVICE_PROCESSES.items():
+        output, error_text = process.communicate()
         if process.returncode:
-            text = " ".join(redact(process.stderr).split())
+            text = " ".join(redact(error_text).split())
             explanation = explain(text)
             yield Finding(
                 f"{package} does not start: {text[-200:]}", explanation.fix if explanation else "reinstall it"
             )
             continue
-        device_kinds[package] = json.loads(process.stdout.splitlines()[-1])
+        device_kinds[package] = json.loads(output.splitlines()[-1])
         kinds = sorted(set(device_kinds[package]))
         yield Finding(f"{package} sees " + ", ".join(f"{device_kinds[package].count(kind)} x {kind}" for kind in kinds))
     if "tpu" in machine and not any("TPU" in kinds_seen for kinds_seen in device_kinds.values()):
@@ -200,7 +211,7 @@ CHECKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
     "kaggle": kaggle,
     "data": data,
     "storage": bucket_access,
-    "devices": devices,  # last: TensorFlow and JAX take seconds to start
+    "devices": devices,  # last: they were started first and take seconds
 }
 
 

@@ -74,8 +74,7 @@ def preflight_member(
     with progress_bar(None, f"preflight {name}") as bar:
 
         def show_step(activity: str, seconds: int) -> None:
-            bar.set_postfix_str(f"{activity}, {seconds} s", refresh=False)
-            bar.update(0)
+            bar.set_text(f"{activity}, {seconds} s")
             bar.refresh()
 
         return run_preflight(

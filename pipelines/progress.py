@@ -1,51 +1,137 @@
-"""Progress bars with the remaining time: redrawn on a terminal, printed as separate lines elsewhere."""
+"""Progress with the remaining time: a bar on a terminal (rich), a line every half minute elsewhere."""
 
 import sys
+import time
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DELAY = 1.0  # seconds before anything is shown
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
+REDRAWS = 4  # per second
 
 
-class Bar(tqdm):
-    """A bar redrawn in place on a terminal; a new line every half minute if stderr is no terminal."""
+class Bar:
+    """Progress of one task on stderr. Call `clear` before a message is printed; the next update draws the bar again."""
 
     is_terminal = sys.stderr.isatty()
-    disable: bool
-    total: float | None
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        if self.is_terminal:
-            super().display(msg, pos)
-        elif msg is None and self.n:
-            print(str(self), file=sys.stderr, flush=True)
+    def __init__(self, total: int | None, description: str, unit: str = "it") -> None:
+        """total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
+        self.total, self.description, self.unit = total, description, unit
+        self.done, self.first, self.text = 0, 0, ""  # first: where this process began
+        self.started = self.printed = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: Any = None
 
-    def clear(self, nolock: bool = False) -> None:
-        if self.is_terminal:
-            super().clear(nolock)
-
-    def close(self) -> None:
-        self.disable = self.disable or not self.is_terminal  # tqdm would print one more line
-        super().close()
+    def update(self, steps: int = 1) -> None:
+        self.update_to(self.done + steps)
 
     def update_to(self, done: int, total: int = 0) -> None:
         """Set the position and, unless it is 0, the total: the callback of library functions."""
-        if total and total != self.total:
-            self.total = total
-        self.update(done - self.n)
+        self.done, self.total = done, total or self.total
+        self.refresh()
+
+    def start_at(self, done: int) -> None:
+        """Set the position that an earlier process reached; it does not count towards this one's speed."""
+        self.done = self.first = done
+        self.started = time.monotonic()
+
+    def set_text(self, text: str) -> None:
+        """Text behind the bar, shown with the next update."""
+        self.text = text
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if now - self.started < DELAY:
+            return
+        if self.is_terminal:
+            self._draw()
+        elif now - self.printed >= LINE_SECONDS:
+            self.printed = now
+            print(self.line(now), file=sys.stderr, flush=True)
+
+    def line(self, now: float) -> str:
+        """cnn: 240 of 960 (25 %), 47 s, 141 s left, 5.1/s; fold 1"""
+        scale, unit = (1e6, " MB") if self.unit == "B" else (1, "")
+        form = ",.1f" if self.unit == "B" else ",.0f"
+        position = f"{self.done / scale:{form}}" + (f" of {self.total / scale:{form}}" if self.total else "") + unit
+        seconds = max(now - self.started, 1e-9)
+        speed = (self.done - self.first) / seconds
+        parts = [f"{position} ({self.done / self.total:.0%})" if self.total else position, f"{seconds:.0f} s"]
+        if self.total and speed > 0:
+            parts.append(f"{(self.total - self.done) / speed:.0f} s left")
+        parts.append(f"{speed / scale:.3g}{unit}/s")
+        return f"{self.description}: {', '.join(parts)}{f'; {self.text}' if self.text else ''}"
+
+    def clear(self) -> None:
+        """Remove the bar from the terminal until the next update."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def close(self) -> None:
+        self.clear()
+        self._progress = None
+
+    def _draw(self) -> None:
+        """Start the bar if it is not shown, and set its position; it is redrawn by a thread of rich."""
+        if self._progress is None:
+            self._progress = _new_progress(self.unit)
+            self._task = self._progress.add_task(
+                self.description, total=self.total, completed=self.done, text=self.text
+            )
+            self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
+        self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
+        if not self._progress.live.is_started:
+            self._progress.start()
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _new_progress(unit: str) -> "Progress":
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    class VisibleCursor(Console):
+        """A console that leaves the cursor as it is: a killed process could not show it again."""
+
+        def show_cursor(self, show: bool = True) -> bool:
+            return False
+
+    amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn()]
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn()]
+    left = [TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)]
+    return Progress(
+        *columns,
+        *left,
+        console=VisibleCursor(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
+        transient=True,
+        refresh_per_second=REDRAWS,
+        redirect_stdout=False,  # stdout may be a file
+        redirect_stderr=False,
+    )
 
 
 def progress_bar(total: int | None, description: str, unit: str = "it") -> Bar:
-    """Bar with the remaining time, on stderr.  total: None = unknown.  unit: "B" = bytes, shown as kB, MB and MB/s."""
-    return Bar(
-        total=total,
-        desc=description,
-        mininterval=0.2 if Bar.is_terminal else 30,
-        leave=False,
-        delay=1,
-        ncols=None if Bar.is_terminal else 100,
-        unit=unit,
-        unit_scale=unit == "B",
-    )
+    """Bar with the remaining time, on stderr.  total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
+    return Bar(total, description, unit)
 
 
 class ByteSteps:
@@ -69,6 +155,5 @@ class ByteSteps:
             if self.bar is not None:
                 self.bar.close()
             self.step, self.bar = step, progress_bar(total or None, step, "B")
-            # Bytes of an earlier run do not count towards this run's speed.
-            self.bar.initial = self.bar.n = self.bar.last_print_n = done
+            self.bar.start_at(done)
         self.bar.update_to(done, total)

@@ -9,15 +9,32 @@ from competition.artifacts.dependencies import blend_blocks, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_digests, seed_spreads
 from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest
 from competition.artifacts.runs import blended_runs
+from competition.config.errors import UserError
+from competition.data.cache import Pixels
 from competition.data.caveats import load_caveats
 from competition.data.prepared import Prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.report import caveats, classes, data, members, scores, targets, tpu
+from competition.report import (
+    caveats,
+    classes,
+    costs,
+    data,
+    grad_cam,
+    leaderboard,
+    members,
+    next_steps,
+    samples,
+    scores,
+    targets,
+    tpu,
+)
+from competition.report import runs as runs_report
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
+from competition.submission.compare import compare_submissions
 from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache
 from pipelines.versions import git_commit, versions
@@ -30,18 +47,30 @@ def run(job: Job) -> None:
     ledger_rows = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
     submitted = [row for row in ledger_rows if row.entry.competition == job.params.competition.name]
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    metric = metric_named(prepared.competition.metric)
     runs = {run.title: run for name in job.params.members for run in job.runs_of(prepared, name)}
+    models_of = {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()}
+    sizes = [member.image_size for member in job.params.members.values()]
+    pixels = cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder)
+    rows = rows_of_blend(prepared, folder, blend)
+    steps = [
+        *(label_steps(job, prepared, rows) if rows is not None else []),
+        *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
+        *next_steps.open_steps(job.params, job.work, prepared, models_of, submitted, spreads),
+    ]
+    public_share = job.params.kaggle.public_share
     sections = [
         *score_sections(folder, blend, submitted),
-        scores.ways_section(job.path("table.json"), metric),
-        members.members_section(runs, job.params, job.work, prepared, spreads),
-        *error_sections(job, prepared, folder, blend),
-        classes.label_issues_section(job.path("label_issues.csv")),
+        next_steps.next_steps_section(steps),
+        members.members_section(runs, models_of, job.params, job.work, prepared, spreads),
+        *error_sections(prepared, rows, pixels),
+        *optional_sections(job, prepared, blend, pixels),
+        samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats_section(job, prepared, blend),
-        tpu.tpu_section(job.work),
-        scores.ledger_section(submitted, job.params.kaggle.public_share, solution_looks(job)),
+        runs_report.runs_section(job.work, job.submissions, prepared, job.params, job.overrides),
+        leaderboard.leaderboard_section(submitted, public_share, changed_share(job, prepared)),
+        scores.ledger_section(submitted, public_share, solution_looks(job)),
+        costs.costs_section(job.work, job.params, runs, blend),
         provenance_section(job, prepared, blend),
     ]
     head = head_of(job, prepared, blend, submitted, [*stale_warnings(job, prepared, blend), *notes])
@@ -51,6 +80,47 @@ def run(job: Job) -> None:
     for warning in head.warnings:
         job.echo(f"report: {warning}")
     job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+
+
+def optional_sections(
+    job: Job, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None
+) -> list[Section | None]:
+    """Sections of stages that not everybody runs; each function returns None if its files are missing.
+
+    A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
+    """
+    return [
+        grad_cam.grad_cam_section(job.work, prepared, blend, pixels),
+        scores.ways_section(job.path("table.json"), metric_named(prepared.competition.metric)),
+        classes.label_issues_section(job.path("label_issues.csv")),
+        tpu.tpu_section(job.work),
+    ]
+
+
+def rows_of_blend(prepared: Prepared, folder: Path | None, blend: Manifest | None) -> next_steps.HonestRows | None:
+    """The scored rows of the blend; None without a blend of the current data."""
+    if blend is None or folder is None or blend.depends.get("data") != prepared.digest:
+        return None
+    return classes.honest_rows(folder, prepared)
+
+
+def label_steps(job: Job, prepared: Prepared, rows: next_steps.HonestRows) -> list[next_steps.Step]:
+    metric = metric_named(prepared.competition.metric)
+    if prepared.competition.targets.kind != "single":
+        return []
+    return next_steps.label_steps(rows, metric, prepared.competition.classes, job.path("label_issues.csv"))
+
+
+def changed_share(job: Job, prepared: Prepared) -> leaderboard.Changed:
+    """A function that returns the share of rows in which two submission files differ; None if one is missing."""
+
+    def share(a: str, b: str) -> float | None:
+        try:
+            return compare_submissions(job.submissions / a, job.submissions / b, prepared.competition).share
+        except (UserError, OSError):
+            return None
+
+    return share
 
 
 def head_of(
@@ -89,21 +159,20 @@ def score_sections(
     ]
 
 
-def error_sections(job: Job, prepared: Prepared, folder: Path | None, blend: Manifest | None) -> list[Section | None]:
-    """Sections on classes, calibration and most confident errors, if the blend is of the current data."""
-    if blend is None or folder is None or blend.depends.get("data") != prepared.digest:
+def error_sections(
+    prepared: Prepared, rows: next_steps.HonestRows | None, pixels: Pixels | None
+) -> list[Section | None]:
+    """Sections on classes, calibration and most confident errors.  rows: of `rows_of_blend`.  pixels: or None."""
+    if rows is None:
         return []
-    rows = classes.honest_rows(folder, prepared)
     _, labels, decided, probs = rows
     kind = prepared.competition.targets.kind
     if kind == "multi":
         return [targets.labels_section(labels, decided, probs, prepared.competition.classes)]
     if kind == "regression":
         return [targets.values_section(labels, probs)]
-    sizes = [member.image_size for member in job.params.members.values()]
-    pixels = cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder)
     return [
-        classes.classes_section(labels, decided, prepared.competition.classes),
+        classes.classes_section(rows, prepared, pixels),
         classes.calibration_section(labels, probs),
         classes.errors_section(rows, prepared, pixels),
     ]

@@ -29,6 +29,7 @@ from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
 from pipelines.failures import describe, require_folder
+from pipelines.next_command import next_line
 from pipelines.versions import ROOT, versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
@@ -170,11 +171,20 @@ class Job:
             manifest.unlink(missing_ok=True)
             files, result = compute()
             point("result.before_manifest", manifest)
-            written = write_manifest(
-                manifest, depends, files, {**result, "seconds": round(time.monotonic() - started, 1)}, versions()
-            )
+            measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
+            written = write_manifest(manifest, depends, files, {**result, **measured}, versions())
         point("result.after_manifest", manifest)
         return written
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes; 0 where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 @contextmanager
@@ -322,6 +332,10 @@ def run_stage(module: str, options: Options) -> None:
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
         stage.run(job)
+        verb, goals = module.rpartition(".")[2].replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
+        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold))
+        if line and not options.debug:
+            job.echo(line)
     except UserError as user_error:
         if options.debug:
             traceback.print_exc()

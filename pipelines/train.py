@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from competition.training.trainer import Trainer
 
 HUNG_EXIT = 5
+AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
 
 
@@ -172,6 +173,7 @@ def train_models(
         update_soft_labels(job, prepared, run, teacher, same_fold, device, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_trainer(job, prepared, member, name, device=device, soft_labels=soft, alive=alive)
+    draw_augmented_batch(prepared, trainer, run, pending)
     streamed = is_streamed(trainer.images.pixels)
     if streamed:
         job.echo(
@@ -189,13 +191,30 @@ def train_models(
 
             def progress(step: int, steps: int, text: str, fold: ExcludedFolds = fold, n: int = position) -> None:
                 alive()
-                bar.set_postfix_str(f"{describe_fold(fold)}, {text}", refresh=False)
+                bar.set_text(f"{describe_fold(fold)}, {text}")
                 bar.update_to(n * steps + step, total * steps)
 
             manifest = train_model(job, trainer, run, fold, progress, stall_detector)
             pending.remove(fold)
             bar.clear()
             job.echo(f"train {name} {describe_fold(fold)}: {result_line(prepared.competition.metric, manifest)}")
+
+
+def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pending: Sequence[ExcludedFolds]) -> None:
+    """Draw the start of the first training batch, augmented, once per run: `make report` shows it."""
+    from competition.report.samples import AUGMENTED
+    from competition.report.sheets import contact_sheet
+
+    folds = [fold for fold in pending if isinstance(fold, int)]
+    if (run.folder / AUGMENTED).is_file() or not folds:
+        return
+    pixels, targets, _ = trainer.first_batch(folds[0], run.member.train)
+    classes = prepared.competition.classes
+    captions = [
+        f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
+        for row in targets[:AUGMENTED_IMAGES]
+    ]
+    contact_sheet(pixels[:AUGMENTED_IMAGES], captions, run.folder / AUGMENTED)
 
 
 def train_model(

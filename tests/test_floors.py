@@ -36,7 +36,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.artifacts",),
     ("competition.kernels",),
     ("competition.report", "competition.serving"),
-    ("pipelines.progress", "pipelines.versions", "pipelines.failures"),
+    ("pipelines.next_command", "pipelines.progress", "pipelines.versions", "pipelines.failures"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer",),
@@ -45,6 +45,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("pipelines",),
 ]
 SHARED = {
+    "pipelines.next_command",
     "pipelines.progress",
     "pipelines.versions",
     "pipelines.failures",

@@ -46,8 +46,8 @@ def test_licence_and_citation_agree_with_the_project() -> None:
     assert f"## {PROJECT['project']['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_parameter_file_of_the_readme_needs_nothing_but_the_source(tmp_path: Path) -> None:
-    (text,) = re.findall(r"printf '(.*?)' > photos.yaml", (ROOT / "README.md").read_text(encoding="utf-8"))
+def test_the_parameter_file_of_the_guide_needs_nothing_but_the_source(tmp_path: Path) -> None:
+    (text,) = re.findall(r"printf '(.*?)' > photos.yaml", (ROOT / "docs" / "own_images.md").read_text(encoding="utf-8"))
     path = tmp_path / "photos.yaml"
     path.write_text(text.replace("\\n", "\n").replace("recipes/", f"{ROOT}/recipes/"))
     params = load_params(path)

@@ -34,12 +34,24 @@ SECTIONS = {
 }
 HEAD = """# Troubleshooting
 
-Every error that a user can correct is one sentence: what was found, what was expected, how to fix it. This page lists all of them, so
-that a search leads to the place; the words in <> are values. `DEBUG=1` shows a traceback as well, `make doctor` checks the installation
-and the results, and `make doctor EXPLAIN="pasted error"` looks up the errors of other programs in the first table.
-Exit codes are in [reliability.md](reliability.md).
+    make doctor
+    make doctor EXPLAIN="No TPU platform found"
 
-This page is written by `python tests/troubleshooting.py` from the source; a test fails if it is out of date.
+The first command checks Python, disk, Kaggle, data and devices, each line as soon as it is known, with a fix for each error. The second
+looks up a pasted error of another program in the table below.
+
+| what you see | what to do |
+|---|---|
+| a sentence that starts with `goldfold:` | it says what was found, what was expected and how to fix it; all of them are listed below |
+| `Unexpected error; DEBUG=1 shows the traceback.` | this is a bug: run the command again with `DEBUG=1` and report the traceback |
+| a command was killed or the machine restarted | type it again: it continues from the last checkpoint |
+| everything is trained again | `make runs` shows what changed: parameters, data or code |
+| training is slow | `make bench` shows whether the device waits for data |
+| it does not fit into memory | lower `train.batch`, raise `train.accumulate`; for a TPU, `make preflight` says what fits before you pay |
+| the public score is far from the honest one | `make submissions` shows the interval that chance explains; outside of it, see shift in the [report](report.md) |
+
+Exit codes are in [reliability.md](reliability.md). This page is written by `python tests/troubleshooting.py` from the source; a test
+fails if it is out of date. In the messages, the words in <> are values.
 
 ## Errors of other programs
 

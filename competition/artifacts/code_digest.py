@@ -85,6 +85,7 @@ IRRELEVANT = {
     "training/checkpoint": "stores weights, unchanged",
     "training/device": "a model counts as the same on any device",
     "training/fault_tolerance": "a resumed model is the same model",
+    "training/grad_cam": "shows what a trained model looks at",
     "training/input_stall": "measures speed",
     "training/tuning": "chooses parameters, which are part of the run digest",
     "training/view_cost": "measures speed",

@@ -39,6 +39,10 @@ class HonestResult:
     equal: Score  # of equal weights with the default rule (argmax), cross-fitted
     over_equal: Difference  # against equal weights with argmax, both cross-fitted
     over_best: Difference  # against the member that was best on the other blocks, with argmax, both cross-fitted
+    best: Score  # of that baseline
+    best_members: Mapping[
+        str, tuple[int, ...]
+    ]  # member -> the folds whose baseline it is: it was best on the other blocks
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
     cross_fitted: CrossFitted  # of all N rows
     scored: np.ndarray  # (N,) bool: the rows that all these scores are computed on
@@ -85,6 +89,12 @@ def fit_and_score_chain(
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
         return replace(nested.difference(baseline_output, output), seeds=seeds)
 
+    best_members: dict[str, tuple[int, ...]] = {}
+    for block in nested.block_numbers:
+        weights = nested.candidates(frozenset({block}))[best_member].chain.blend.weights
+        name = max(weights, key=lambda member: weights[member])
+        held_out = sorted(int(fold) for fold in np.unique(folds[nested.blocks == block]))
+        best_members[name] = (*best_members.get(name, ()), *held_out)
     equal_output, best_output = nested.output(equal_weights), nested.output(best_member)
     return HonestResult(
         chain=chain,
@@ -93,6 +103,8 @@ def fit_and_score_chain(
         equal=nested.score(equal_output),
         over_equal=gain_over(equal_weights, equal_output),
         over_best=gain_over(best_member, best_output),
+        best=nested.score(best_output),
+        best_members=best_members,
         view_effects={member: nested.view_effect(member) for member in members},
         cross_fitted=cross_fitted,
         scored=nested.scored,

@@ -42,7 +42,6 @@ NEEDS = {
     "scipy": "scipy",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
-    "tqdm": "tqdm",
     "typer": "typer",
 }
 

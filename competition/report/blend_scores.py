@@ -54,6 +54,8 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "test_rows": test_rows,
         "over_equal": honest.over_equal,
         "over_best": honest.over_best,
+        "best": _display(metric, honest.best),
+        "best_members": honest.best_members,
     }
 
 

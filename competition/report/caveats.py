@@ -14,8 +14,10 @@ from competition.data.series import crossing
 from competition.data.shift import Shift
 from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.reliance import accuracy, weighted_score
-from competition.report.page import Block, Figure, Section, Table, Text
+from competition.report.page import Block, Figure, Image, Section, Table, Text
+from competition.report.pictures import sheet_uri
 
+TITLE = "Adversarial validation and series"
 EXPECTED = "  expected on "  # start of the line of report.terminal that a shift invalidates
 SOURCES = (
     "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
@@ -166,7 +168,7 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
     shift = caveats.shift
     if shift is None:
         blocks.append(Text(["Training and test rows were not compared: too few rows."]))
-        return Section("caveats", "Series and shift", SOURCES, blocks)
+        return Section("caveats", TITLE, SOURCES, blocks)
     sentences = (
         shift_sentences(scores) or shift_line(shift) or [f"Test rows look like training rows: {_auc(asdict(shift))}."]
     )
@@ -181,8 +183,15 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
         "unlike",
     ]
     note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
-    blocks.append(Table(columns, [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]], note=note))
-    return Section("caveats", "Series and shift", SOURCES, blocks)
+    cells = [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]]
+    blocks.append(Table(columns, cells, note=note, title="Adversarial validation"))
+    for name, caption in (
+        ("shift.png", "The test rows least like training rows."),
+        ("series.png", "The largest series."),
+    ):
+        if (folder / name).is_file():
+            blocks.append(Image(sheet_uri(folder / name), caption))
+    return Section("caveats", TITLE, SOURCES, blocks)
 
 
 def _auc(shift: Mapping[str, Any]) -> str:

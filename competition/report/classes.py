@@ -10,7 +10,9 @@ from competition.config.errors import UserError
 from competition.data.cache import Pixels
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores, positions
-from competition.report.charts import confusion_chart, reliability_chart
+from competition.report.charts import reliability_chart
+from competition.report.confused_pairs import pair_blocks
+from competition.report.confusion_chart import ORDERED, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
     are_probabilities,
@@ -25,7 +27,7 @@ from competition.report.pictures import data_uri
 from competition.report.stored_blends import label_sets_of
 
 WORST, PAIRS, TILES = 15, 12, 32
-MAX_CHART_CLASSES = 104  # a confusion matrix of more classes is unreadable
+MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
@@ -54,8 +56,12 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
     return ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored]
 
 
-def classes_section(labels: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> Section:
-    """Scores of the classes and their confusions.  labels, predicted: (N,) int."""
+def classes_section(
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
+) -> Section:
+    """Scores of the classes and their confusions.  rows: of `honest_rows`.  pixels: as in `errors_section`."""
+    ids, labels, predicted, _ = rows
+    names = prepared.competition.classes
     table = confusion(labels, predicted, len(names))
     scores = class_scores(table)
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
@@ -65,27 +71,27 @@ def classes_section(labels: np.ndarray, predicted: np.ndarray, names: Sequence[s
         Text([f"{wrong:,} of {len(labels):,} rows are misclassified by chains fitted without their fold."])
     ]
     if worst:
-        blocks.append(
-            Table(
-                columns,
-                [class_cells(score, names) for score in worst],
-                2,
-                "The classes with the lowest F1; rows: rows of the class.",
-            )
-        )
+        title = "The classes with the lowest F1 (rows: of the class)"
+        blocks.append(Table(columns, [class_cells(score, names) for score in worst], 2, title=title))
     pairs = confused_pairs(table, PAIRS)
     if pairs:
         cells = [[names[p.actual], names[p.predicted], f"{p.rows:,}", f"{p.share:.1%}"] for p in pairs]
-        blocks.append(
-            Table(["class", "predicted as", "rows", "share of the class"], cells, 2, "The most frequent confusions.")
-        )
+        pair_columns = ["class", "predicted as", "rows", "share of the class"]
+        blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
     if len(names) <= MAX_CHART_CLASSES:
-        note = "Green: correct; red: wrong; opacity: share of the class. Hover over a cell for its rows."
-        blocks.append(Charts([confusion_chart(table, names)], note))
+        ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
+        note = (
+            "Down: the class; across: what it is taken for. Blue on the diagonal: right; orange with a number: wrong rows; the "
+            f"darker, the larger the share of the class.{ordered} The tables hold the same numbers."
+        )
+        blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(scores) > len(worst):
-        cells = [class_cells(score, names) for score in scores]
-        blocks.append(Table(columns, cells, 2, folded=f"all {len(scores)} classes"))
-    return Section("classes", "Classes", SOURCE, blocks)
+        blocks.append(
+            Table(columns, [class_cells(score, names) for score in scores], 2, folded=f"all {len(scores)} classes")
+        )
+    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
+    blocks += pair_blocks(table, rows, names, pixels, train_rows)
+    return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
 
 
 def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
@@ -108,7 +114,7 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
         "diagonal are overconfident, above it underconfident. Bars are one standard error."
     )
     rows = [[f"{b.confidence:.3f}", f"{b.accuracy:.3f} ± {b.error:.3f}", f"{b.rows:,}"] for b in reversed(bins)]
-    table = Table(["mean confidence", "accuracy", "rows"], rows, 0)
+    table = Table(["mean confidence", "accuracy", "rows"], rows, 0, title="Accuracy by confidence")
     return Section("calibration", "Calibration", SOURCE, [Text([text]), Charts([reliability_chart(bins)]), table])
 
 
@@ -130,7 +136,7 @@ def errors_section(
         Tile(
             *image,
             [
-                f"{names[predicted[n]]} {scores[n, predicted[n]]:.2f}",
+                f"✕ {names[predicted[n]]} {scores[n, predicted[n]]:.2f}",
                 f"is {names[labels[n]]} {scores[n, labels[n]]:.2f}",
                 str(ids[n]),
             ],

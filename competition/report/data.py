@@ -57,7 +57,7 @@ def folds_blocks(support: pd.DataFrame, names: Sequence[str]) -> list[Block]:
     is_long = len(names) > MAX_OPEN_CLASSES
     if is_long:
         titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
-        blocks.append(Charts([bar_chart(sizes[order].tolist(), titles, "training rows of each class")]))
+        blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
     if thin := thin_classes(support):
         listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
         blocks.append(

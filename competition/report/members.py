@@ -16,8 +16,9 @@ from competition.artifacts.scores import held_out_score
 from competition.artifacts.studies import used_study
 from competition.config.params import Params
 from competition.data.prepared import Prepared
-from competition.report.charts import curves, legend
+from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
 
@@ -29,7 +30,7 @@ class FoldModel:
     fold: int
     manifest: Manifest
     held_out: float  # score on its held-out rows
-    history: pd.DataFrame  # epoch, loss, learning_rate, held_out
+    history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss (absent in older ones)
     megabytes: float  # of the weights
 
 
@@ -47,15 +48,20 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
 
 
 def members_section(
-    runs: Mapping[str, Run], params: Params, work: Path, prepared: Prepared, spreads: Mapping[str, float]
+    runs: Mapping[str, Run],
+    models_of: Mapping[str, Sequence[FoldModel]],
+    params: Params,
+    work: Path,
+    prepared: Prepared,
+    spreads: Mapping[str, float],
 ) -> Section | None:
     """None before any fold model is trained.
 
-    runs: by title, those of the current parameters.
+    runs: by title, those of the current parameters.  models_of: their finished fold models.
     spreads: member -> standard deviation of its score over training seeds, for members with a current seed study.
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
-    models_of = {title: models for title, run in runs.items() if (models := trained(run, prepared, folds))}
+    models_of = {title: models for title, models in models_of.items() if models}
     if not models_of:
         return None
     blocks: list[Block] = [scores_table(models_of, folds, metric), effort_table(runs, models_of, params, spreads)]
@@ -65,25 +71,29 @@ def members_section(
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
     blocks += tuned_tables(work, prepared, params)
     for name, models in list(models_of.items())[:MAX_CURVES]:
-        blocks.append(curve_charts(name, models, metric))
+        blocks += curve_charts(name, models, metric)
     return Section(
         "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
     )
 
 
-def scores_table(models_of: dict[str, list[FoldModel]], folds: int, metric: str) -> Table:
+def scores_table(models_of: Mapping[str, Sequence[FoldModel]], folds: int, metric: str) -> Table:
     rows = []
     for name, models in models_of.items():
         scores = {model.fold: model.held_out for model in models}
         mean = float(np.mean(list(scores.values())))
         each = [f"{scores[fold]:.4f}" if fold in scores else "–" for fold in range(folds)]
         rows.append([name, f"{mean:.4f}", f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
-    note = "Identity view, held-out rows of each fold. The spread over folds is not a standard error: folds share training rows."
-    return Table(["member", f"mean held-out {metric}", "range", *(f"fold {n}" for n in range(folds))], rows, note=note)
+    note = (
+        "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
+        "The spread over folds is not a standard error: folds share training rows."
+    )
+    columns = ["member", f"mean of the folds' {metric}", "range", *(f"fold {n}" for n in range(folds))]
+    return Table(columns, rows, note=note, title="Held-out scores of the fold models")
 
 
 def effort_table(
-    runs: Mapping[str, Run], models_of: dict[str, list[FoldModel]], params: Params, spreads: Mapping[str, float]
+    runs: Mapping[str, Run], models_of: Mapping[str, Sequence[FoldModel]], params: Params, spreads: Mapping[str, float]
 ) -> Table:
     rows = []
     for name, models in models_of.items():
@@ -130,25 +140,48 @@ def tuned_tables(work: Path, prepared: Prepared, params: Params) -> list[Block]:
     return [Table(["member", "tuned values (tune/<member>/<study>/best.json)"], rows, 2)] if rows else []
 
 
-def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> Charts:
-    """Learning curves of a member: held-out score and training loss."""
-    folds = [f"fold {model.fold}" for model in models]
-
-    def chart(column: str, title: str, lower_limit: float | None) -> Any:
-        lines = {
-            key: (model.history["epoch"].tolist(), model.history[column].tolist())
-            for key, model in zip(folds, models, strict=True)
-        }
-        return curves(lines, title, lower_limit)
-
-    scores = np.concatenate([model.history["held_out"].to_numpy(float) for model in models])
-    scores = scores[np.isfinite(scores)]
+def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Block]:
+    """Training of a member over the epochs: losses in one picture, metric, learning rate; all folds together."""
+    histories = [model.history for model in models]
+    scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
+    start = overfitting(held_out)
+    mark = start.best if start is not None and start.is_clear else None
+    finite = np.sort(scores[np.isfinite(scores)])
     # The low scores of the first epochs would compress the rest of the chart.
-    lower_limit = float(np.quantile(scores, 0.2)) if len(scores) > 10 and metric != "log_loss" else None
-    clipped = " (the lowest fifth is below the chart)" if lower_limit is not None else ""
-    charts = [
-        legend(folds),
-        chart("held_out", f"held-out {metric}{clipped}", lower_limit),
-        chart("loss", "training loss, on smoothed and augmented targets", None),
+    lower_limit = float(np.quantile(finite, 0.2)) if len(finite) > 10 and metric != "log_loss" else None
+    clipped = "; the lowest fifth is below" if lower_limit is not None else ""
+    losses = [
+        Line("training loss", by_epoch(histories, "loss"), 0),
+        Line("held-out loss", held_out, 1, dashed=True),
     ]
-    return Charts([markup for markup in charts if markup], name=name)
+    drawings = [
+        epoch_chart(losses, "loss: training and held-out", mark=mark),
+        epoch_chart(
+            [Line(f"held-out {metric}", scores, 1, dashed=True)], f"held-out {metric}{clipped}", lower_limit, mark
+        ),
+        epoch_chart(
+            [Line("learning rate", by_epoch(histories, "learning_rate"), 6)], "learning rate at the epoch's end"
+        ),
+    ]
+    key = legend(["training", "held-out"], dashed=True)
+    note = (
+        f"Thick: mean of {len(models)} {'fold' if len(models) == 1 else 'folds'}; thin: each of them. The training loss is of "
+        "smoothed and augmented targets, the held-out loss of plain ones, so compare their course and not their level. "
+        + overfitting_text(start)
+    )
+    return [Charts([key, *(drawing for drawing in drawings if drawing)], note, name)]
+
+
+def overfitting_text(start: Overfitting | None) -> str:
+    """One sentence on where the held-out loss starts to rise."""
+    if start is None:
+        return "Whether it overfits is unknown: that needs a held-out loss of at least 2 folds and 3 epochs."
+    rise = f"{start.rise:+.4f} ± {start.error:.4f}"
+    if start.is_clear:
+        return (
+            f"Overfitting starts after epoch {start.best} of {start.last} (vertical line): by the end the held-out loss rises by "
+            f"{rise} (over folds)."
+        )
+    if start.best == start.last:
+        return "No overfitting: the held-out loss is lowest after the last epoch."
+    return f"No clear overfitting: the held-out loss is lowest after epoch {start.best}, and {rise} (over folds) at the end."

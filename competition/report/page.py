@@ -1,5 +1,11 @@
-"""The report page: a head and sections of blocks, rendered as one self-contained HTML file."""
+"""The report page: a head and sections of blocks, rendered as one self-contained HTML file.
 
+One style sheet and one script (page.css, page.js) are inside the file. The content-security policy allows these two by
+their digests and pictures as data: URIs, and nothing else: no other script, no inline style, no request.
+"""
+
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:  # `blend` imports this module but must not need jinja2
     from markupsafe import Markup
 
-TEMPLATE = Path(__file__).with_name("page.html")
+TEMPLATE, STYLE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "page.css", "page.js"))
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of formatted cells.  words: number of left-aligned text columns.  folded: summary of a collapsed table."""
+    """A table of formatted cells.
+
+    words: number of left-aligned text columns.  folded: summary of a collapsed table.  title: its visible caption; without
+    one, a caption for screen readers is made from the section's title.
+    """
 
     kind: ClassVar = "table"
     columns: Sequence[str]
@@ -31,16 +41,18 @@ class Table:
     words: int = 1
     note: str = ""
     folded: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts side by side, as escaped markup."""
+    """Charts side by side, as escaped markup.  zoom: in their own size in a box that scrolls, with buttons to zoom."""
 
     kind: ClassVar = "charts"
     drawings: "Sequence[Markup]"
     note: str = ""
     name: str = ""
+    zoom: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,9 +71,28 @@ class Sheet:
     kind: ClassVar = "sheet"
     tiles: Sequence[Tile]
     note: str = ""
+    name: str = ""
 
 
-Block = Text | Table | Charts | Sheet
+@dataclass(frozen=True)
+class SideBySide:
+    """Groups of pictures beside each other, each with its title."""
+
+    kind: ClassVar = "side"
+    name: str
+    groups: Sequence[tuple[str, Sequence[Tile]]]
+
+
+@dataclass(frozen=True)
+class Image:
+    """One wide picture, such as a contact sheet."""
+
+    kind: ClassVar = "image"
+    address: str  # data: URI
+    caption: str
+
+
+Block = Text | Table | Charts | Sheet | SideBySide | Image
 
 
 @dataclass(frozen=True)
@@ -98,10 +129,29 @@ class Head:
 def render(head: Head, sections: Sequence[Section]) -> str:
     """Render the page. Every text is escaped; only charts are markup."""
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _code
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(head=head, sections=sections)
+    style, script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT))
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        head=head,
+        sections=sections,
+        style=Markup(style),  # files of this package
+        script=Markup(script),
+        policy=content_security_policy(style, script),
+    )
+
+
+def content_security_policy(style: str, script: str) -> str:
+    """Allow this style sheet, this script and pictures inside the page; nothing is requested, submitted or framed."""
+    allowed = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)
+    ]
+    return (
+        f"default-src 'none'; style-src {allowed[0]}; script-src {allowed[1]}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _code(text: str) -> "Markup":

@@ -12,7 +12,8 @@ from competition.data.cache import Pixels, cached_images
 from competition.data.images import Fit
 from competition.data.prepared import Prepared
 
-MAX_SIZE = 112  # pixels per side of a picture on the page
+MAX_SIZE = 224  # pixels per side of a stored picture; shown at 112, and in full when it is opened
+SMALL_SIZE = 112  # of a picture among many
 PIXEL_ART = 64  # smaller images are stored without loss and enlarged without smoothing
 
 
@@ -26,10 +27,22 @@ def cached_pixels(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Pa
     return next((pixels for pixels in candidates if pixels is not None), None)
 
 
-def data_uri(pixels: np.ndarray) -> tuple[str, bool]:
-    """(the picture as a data: URI, should the browser enlarge it without smoothing?).  pixels: (H, H, 3) uint8."""
+def data_uri(pixels: np.ndarray, most: int = MAX_SIZE) -> tuple[str, bool]:
+    """(the picture as a data: URI, should the browser enlarge it without smoothing?).
+
+    pixels: (H, W, 3) uint8.  most: longest side in pixels.
+    """
     image, is_small, out = Image.fromarray(pixels), len(pixels) < PIXEL_ART, io.BytesIO()
-    image.thumbnail((MAX_SIZE, MAX_SIZE), Image.Resampling.LANCZOS)
+    image.thumbnail((most, most), Image.Resampling.LANCZOS)
     image.save(out, "PNG" if is_small else "JPEG", quality=82, optimize=True)
     kind = "png" if is_small else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}", is_small
+
+
+def sheet_uri(file: Path, width: int = 1040) -> str:
+    """A contact sheet (PNG) as a JPEG data: URI of at most this width in pixels."""
+    with Image.open(file) as sheet:
+        image, out = sheet.convert("RGB"), io.BytesIO()
+    image.thumbnail((width, 4 * width), Image.Resampling.LANCZOS)
+    image.save(out, "JPEG", quality=80, optimize=True)
+    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"

@@ -12,7 +12,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
 from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
-from competition.report.terminal import gain, how, plus_minus
+from competition.report.terminal import best_member_text, gain, how, plus_minus
 from competition.submission import ledger
 
 
@@ -44,13 +44,15 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
 
 
 def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
+    """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
     weights = chain.blend.weights
     points = [
         Point(name, member["score"], member["standard_error"], True, f"weight {weights.get(name, 0.0):.2f}")
         for name, member in scores["members"].items()
     ]
-    if equal := scores.get("equal"):
-        points.append(Point("equal weights", equal["score"], equal["standard_error"], True))
+    for key, name in (("equal", "equal weights"), ("best", "best on the other folds")):
+        if baseline := scores.get(key):  # absent in blends of older versions
+            points.append(Point(name, baseline["score"], baseline["standard_error"], True, "baseline"))
     points += [
         Point("blend, chosen on", scores["chosen_on"], None, False),
         Point(
@@ -62,33 +64,60 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | Non
     ]
     if row is not None:
         actual = {"public leaderboard": row.public_score, "private leaderboard": row.private_score}
-        points += [Point(name, score, None, True) for name, score in actual.items() if score is not None]
-    differences = {"over equal weights": scores["over_equal"], "over the best member": scores["over_best"]}
+        points += [
+            Point(name, score, None, True, "other rows: test", test=True)
+            for name, score in actual.items()
+            if score is not None
+        ]
+    band = scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
     return Section(
         "blend",
         "Scores",
         "blend/scores.json, blend/chain.json · make predict",
         [
             Charts(
-                [
-                    score_chart(
-                        points, scores["leaderboard_band"] and tuple(scores["leaderboard_band"]), scores["metric"]
-                    )
-                ],
+                score_chart(points, band, scores["metric"]),
+                f"Circles: the same {scores['honest_rows']:,} out-of-fold rows. Diamonds: test rows, not comparable row by row. "
                 "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen. The "
                 "hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it.",
             ),
-            Table(
-                [f"the blend ({how(chain)})", "honest difference", "rows changed", "corrected", "corrupted"],
-                [
-                    [name, gain(Difference(**d)), f"{d['changed']:,}", f"{d['corrected']:,}", f"{d['corrupted']:,}"]
-                    for name, d in differences.items()
-                ],
-                note="Gain or loss: two equally good classifiers differ this much in at most 5 % of cases. Everything else is noise.",
-            ),
+            gains_table(scores, chain),
             *([Text(list(scores["small_classes"]))] if scores.get("small_classes") else []),
         ],
     )
+
+
+def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
+    """The honest gains of the blend, each with its baseline and the baseline's score."""
+    baselines = [
+        ("equal weights of all members, argmax", scores.get("equal"), scores["over_equal"]),
+        (
+            f"the best member: {best_member_text(scores) or 'best on the other folds'}",
+            scores.get("best"),
+            scores["over_best"],
+        ),
+    ]
+    honest = f"{scores['honest']:.4f} {plus_minus(scores['standard_error'])}"
+    rows = []
+    for name, score, difference in baselines:
+        of_baseline = f"{score['score']:.4f} {plus_minus(score['standard_error'])}" if score else "–"
+        counts = (f"{difference[key]:,}" for key in ("changed", "corrected", "corrupted"))
+        rows.append([name, of_baseline, honest, gain(Difference(**difference)), *counts])
+    note = (
+        f'All on the same {scores["honest_rows"]:,} rows. The baseline "best member" is, in each fold, the member that is best on '
+        "the other folds, so it can differ from fold to fold and score less than the member that is best over all rows. Gain or loss: "
+        "two equally good classifiers differ this much in at most 5 % of cases. Everything else is noise."
+    )
+    columns = [
+        "baseline",
+        "its score",
+        "the blend, honest",
+        "honest difference",
+        "rows changed",
+        "corrected",
+        "corrupted",
+    ]
+    return Table(columns, rows, note=note, title=f"The blend ({how(chain)}) against its baselines")
 
 
 def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
@@ -142,7 +171,8 @@ def worth_section(diversity: Mapping[str, Any]) -> Section | None:
         for n, name in enumerate(names)
     ]
     note = (
-        "Worth: what the blend loses without the member, on the rows everything was chosen on. Under each name: share of rows with "
+        "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
+        "member. Under each name: share of rows with "
         "the same most probable class / correlation of the errors. Two identical members have 1.000 / 1.00, and one is worth nothing."
     )
     table = Table(["member", "alone, with its TTA policy", "worth", *names], rows, note=note)
@@ -170,9 +200,10 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
                     ]
                     for row in rows
                 ],
+                note="Chosen on: optimistic. Honest and its gains: cross-fitted, on the same rows.",
             )
         )
-    lines = ["State of the last `make table`; later training is not included."]
+    lines = ["State of the last `make table`; later training is not included, so its rows can differ from those above."]
     return Section("ways", "All blend methods", "table.json · make table", [*blocks, Text(lines)])
 
 

@@ -81,6 +81,10 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
     ]
     for name, difference in gains.items():
         lines.append(f"  {'over ' + name:<22} {gain(difference)}")
+    if len(scores.get("best_members", {})) > 1:
+        lines.append(
+            f"  best member: best on the other folds, {best_member_text(scores)}; this baseline scores {scores['best']['score']:.4f}"
+        )
     if scores["leaderboard_band"]:
         low, high = scores["leaderboard_band"]
         lines.append(
@@ -89,6 +93,18 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
         )
     lines += [f"  {warning}" for warning in scores.get("small_classes", ())]
     return lines
+
+
+def best_member_text(scores: Mapping[str, Any]) -> str:
+    """Which member is the baseline "best member", fold by fold; "" in blends of older versions."""
+    members: Mapping[str, Sequence[int]] = scores.get("best_members", {})
+    if len(members) < 2:
+        return next(iter(members), "")
+    parts = [
+        f"{name} in {'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
+        for name, folds in members.items()
+    ]
+    return " and ".join(parts)
 
 
 def how(chain: Chain) -> str:

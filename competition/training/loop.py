@@ -27,6 +27,7 @@ class Epoch:
     learning_rate: float  # of its last step
     held_out: float | None  # the competition's metric on the held-out fold under the identity view; None: not computed
     inner: float | None = None  # the same on the inner validation part, which chooses the epoch; None without patience
+    held_out_loss: float | None = None  # on the held-out fold, plain targets; None: not computed
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Callbacks:
     progress: Callable[[int, int, str], None]  # (steps done, steps in total, text)
     should_stop: Callable[[], bool]  # True: save a checkpoint and raise Stopped
     held_out_score: Callable[[int], float | None]  # epoch, from 1 -> score for the history; it chooses nothing
+    held_out_loss: Callable[[int], float | None] = lambda epoch: None  # epoch -> loss, called after held_out_score
     inner_score: Callable[[], float] | None = None  # on the inner validation part; required with train.patience
     score_sign: int = 1  # -1 if a lower score is better
     stall_detector: InputStallDetector | None = None
@@ -177,7 +179,8 @@ def _end_epoch(
     epoch = state.step // per_epoch
     inner = callbacks.inner_score() if has_patience and callbacks.inner_score is not None else None
     mean_loss = state.loss_sum / per_epoch
-    state.history.append(Epoch(epoch, mean_loss, rate, callbacks.held_out_score(epoch), inner))
+    held_out = callbacks.held_out_score(epoch)
+    state.history.append(Epoch(epoch, mean_loss, rate, held_out, inner, callbacks.held_out_loss(epoch)))
     state.loss_sum = 0.0
     if has_patience and state.last_is_best(callbacks.score_sign):
         state.best_weights, state.best_epoch = engine.weights(), epoch

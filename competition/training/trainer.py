@@ -141,6 +141,9 @@ class Trainer:
             self._scored = {epoch: self.held_out(fold)}
             return self._score_of(self._scored[epoch], fold)
 
+        def held_out_loss(epoch: int) -> float | None:
+            return self._loss_of(self._scored[epoch], fold) if epoch in self._scored else None
+
         def inner_score() -> float:
             probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
             return self.metric.display(self.metric.evaluate(self._targets_of(inner_rows), probs))
@@ -152,7 +155,9 @@ class Trainer:
             initial_weights = lambda: self._in_unit_of(plan)  # noqa: E731
         run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
         sign = self.metric.sign
-        callbacks = loop.Callbacks(progress, stop, held_out_score, inner_score, sign, stall_detector, on_epoch)
+        callbacks = loop.Callbacks(
+            progress, stop, held_out_score, held_out_loss, inner_score, sign, stall_detector, on_epoch
+        )
         return loop.train_fold(self.engine, run, callbacks)
 
     def _probed(self, plan: TrainingPlan) -> State:
@@ -240,6 +245,15 @@ class Trainer:
     def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
         labels = self._targets_of(self._held_out_rows(fold))
         return self.metric.display(self.metric.evaluate(labels, probs.view("identity")))
+
+    def _loss_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
+        """Mean loss of held-out rows with plain targets: log loss, or the squared error in units of the targets' variance."""
+        targets, output = self._targets_of(self._held_out_rows(fold)), probs.view("identity")
+        if self._targets.kind == "regression":
+            deviation = _deviation(self._targets_of(self._usable_rows(fold)))
+            return float(np.mean(((output[:, 0] - targets) / deviation) ** 2))
+        metric = metric_named("log_loss" if self._targets.kind == "single" else "multilabel_log_loss")
+        return metric.display(metric.evaluate(targets, output))
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""

@@ -57,7 +57,6 @@ FLOORS = {  # package -> the first version without the known vulnerabilities nam
     "pillow": "12.3.0",
     "protobuf": "5.29.6",
     "starlette": "1.3.1",
-    "tqdm": "4.66.3",
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import Browser, executable
 from PIL import Image
 from stages import Workspace
 from world import ROOT
@@ -19,10 +20,10 @@ from competition.artifacts.dependencies import (
     views_dependencies,
 )
 from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
-from competition.artifacts.manifest import write_manifest
-from competition.artifacts.runs import Run, run_of
+from competition.artifacts.manifest import write_json, write_manifest
+from competition.artifacts.runs import Run, run_content, run_of
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
-from competition.config.params_file import load_params
+from competition.config.params_file import load_params, parse_overrides
 from competition.data.cache import cache_file
 from competition.data.prepared import load_prepared
 from competition.ensemble.predictions import ViewPredictions
@@ -176,17 +177,14 @@ def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
     for line in re.findall(r"over (?:equal weights|the best member) +(.+)", output):
         assert f"<td>{line}</td>" in workspace.page
     for name, alone, worth in re.findall(r"^  (slim|wide) +(\d\.\d{4}) +([+-]\d\.\d{4})  ", output, re.M):
-        assert f'<td class="word">{name}</td><td>{alone}</td><td>{worth}</td>' in workspace.page
+        assert f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>' in workspace.page
 
 
 def test_the_page_has_exactly_the_sections_that_have_data(blended) -> None:
     workspace, _ = blended
     keys = re.findall(r'<section id="(\w+)">', workspace.page)
-    blend_sections, data_sections = (
-        ["blend", "views", "worth", "members", "classes", "calibration", "errors"],
-        ["data", "caveats"],
-    )
-    assert keys == [*blend_sections, *data_sections, "ledger", "made"]
+    blend_sections = ["blend", "views", "worth", "next", "members", "classes", "calibration", "errors"]
+    assert keys == [*blend_sections, "samples", "data", "caveats", "runs", "leaderboard", "ledger", "costs", "made"]
 
 
 def test_names_from_users_are_escaped(blended) -> None:
@@ -198,15 +196,15 @@ def test_names_from_users_are_escaped(blended) -> None:
 def test_the_page_needs_no_other_files(blended) -> None:
     page = blended[0].page
     assert set(re.findall(r'src="([^,]{15})', page)) == {"data:image/png;"}
-    assert "http://" not in page and "https://" not in page and "<script" not in page and "<link" not in page
+    assert "http://" not in page and "https://" not in page and page.count("<script") == 1 and "<link" not in page
     assert str(blended[0].folder) not in page.replace(str(blended[0].params), "")
 
 
 def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
     page = blended[0].page
-    shown = page.count("<figure>")
     wrong = int(re.findall(r"(\d+) of 45 rows are misclassified", page)[0])
-    assert 0 < shown == min(wrong, 32) == page.count('<img src="data:image/png;base64,')
+    (errors,) = re.findall(r'<section id="errors">.*?</section>', page, re.DOTALL)
+    assert 0 < errors.count("<figure>") == min(wrong, 32) == errors.count('<img src="data:image/png;base64,')
 
 
 def test_without_cached_images_the_errors_are_listed_without_pictures(workspace: ReportWorkspace) -> None:
@@ -243,7 +241,7 @@ def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None
 def test_before_training_the_page_describes_the_data(prepared_workspace: ReportWorkspace, tmp_path: Path) -> None:
     workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
     assert "report.html" in workspace.do("report")
-    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["data", "caveats", "made"]
+    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["next", "data", "caveats", "costs", "made"]
     assert "none yet" in workspace.page
 
 
@@ -327,3 +325,46 @@ def test_after_an_error_the_previous_page_is_kept(workspace: ReportWorkspace) ->
     assert "not a readable .npz" in workspace.refused("report")
     assert workspace.page == before
     assert not list(workspace.work.glob(".report*"))
+
+
+@pytest.mark.skipif(executable() is None, reason="no browser is installed")
+def test_the_page_of_a_competition_opens_in_a_browser_at_both_widths(blended, tmp_path: Path) -> None:
+    workspace, _ = blended
+    browser = Browser(str(executable()), tmp_path / "profile")
+    try:
+        for width in (1280, 420):
+            browser.call(
+                "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
+            )
+            browser.call("Page.navigate", url=(workspace.work / "report.html").as_uri())
+            browser.wait_for("document.documentElement?.dataset?.ready === 'yes'")
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            broken = "[...document.images].filter(i => i.src && !(i.complete && i.naturalWidth)).length"
+            browser.wait_for(f"{broken} === 0")
+        assert browser.problems() == []
+        assert {url.partition(":")[0] for url in browser.requested()} <= {"file", "data", "about"}
+    finally:
+        browser.close()
+
+
+def test_every_gain_names_its_baseline_and_that_baseline_has_a_score(blended) -> None:
+    page, output = blended[0].page, blended[1]
+    (table,) = re.findall(r"<caption>The blend .*?</table>", page, re.DOTALL)
+    assert "equal weights of all members, argmax" in table and "the best member: " in table
+    assert len(re.findall(r"<td>\d\.\d{4} ± \d\.\d{4}</td>", table)) == 4  # baseline and blend, twice
+    best = json.loads((blended[0].blend / "scores.json").read_text())["best_members"]
+    assert sorted(fold for folds in best.values() for fold in folds) == [0, 1, 2]
+    assert ("best member: best on the other folds" in output) == (len(best) > 1)
+
+
+def test_the_runs_are_listed_with_what_changed_between_them(workspace: ReportWorkspace) -> None:
+    params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
+    old = run_of(workspace.work, prepared, load_params(workspace.params, parse_overrides("train.epochs=1")), "slim")
+    for run, began in (
+        (old, "2026-01-01T00:00:00"),
+        (run_of(workspace.work, prepared, params, "slim"), "2026-02-01T00:00:00"),
+    ):
+        write_json(run.folder / "run.json", run_content("slim", run.digest, run.depends, 3, ()) | {"created": began})
+    workspace.do("report")
+    (runs,) = re.findall(r'<section id="runs">.*?</section>', workspace.page, re.DOTALL)
+    assert runs.index("2026-02-01") < runs.index("2026-01-01") and "epochs: 1 -&gt; 3" in runs

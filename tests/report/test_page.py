@@ -6,17 +6,24 @@ from html.parser import HTMLParser
 import numpy as np
 from markupsafe import Markup
 
-from competition.report.charts import (
-    Point,
-    bar_chart,
-    confusion_chart,
-    curves,
-    legend,
-    reliability_chart,
-    score_chart,
-)
+from competition.report.charts import Point, bar_chart, legend, reliability_chart, scatter_chart, score_chart
+from competition.report.confusion_chart import clustered_order, confusion_chart
 from competition.report.mistakes import reliability
-from competition.report.page import Charts, Figure, Head, Section, Sheet, Table, Text, Tile, render
+from competition.report.page import (
+    Charts,
+    Figure,
+    Head,
+    Image,
+    Section,
+    Sheet,
+    SideBySide,
+    Table,
+    Text,
+    Tile,
+    content_security_policy,
+    render,
+)
+from competition.report.training_charts import Line, epoch_chart, overfitting
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 VOID = {"meta", "img", "br", "link", "input"}
@@ -62,19 +69,22 @@ def head(**changes) -> Head:
 def test_texts_of_users_are_shown_unchanged() -> None:
     scores = np.array([[0.9, 0.1], [0.2, 0.8]])
     charts = [
-        score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
-        curves({EVIL: ([1, 2, 3], [0.1, 0.5, 0.7])}, EVIL),
+        *score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
+        epoch_chart([Line(EVIL, np.array([[0.1], [0.5], [0.7]]), 0)], EVIL),
+        scatter_chart([(EVIL, 0.5, 0.1, 0.6, 0.4, 0.8)], EVIL, EVIL, EVIL),
         legend([EVIL]),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
         reliability_chart(reliability(np.array([0, 1]), scores)[0]),
-        bar_chart([3, 1], [EVIL, EVIL], EVIL),
+        *bar_chart([3, 1], [EVIL, EVIL], EVIL),
     ]
     blocks = [
         Text([EVIL]),
         Text([EVIL], warning=True),
-        Table([EVIL], [[EVIL]], note=EVIL, folded=EVIL),
+        Table([EVIL], [[EVIL]], note=EVIL, folded=EVIL, title=EVIL),
         Charts(charts, EVIL, EVIL),
-        Sheet([Tile("", False, [EVIL])], EVIL),
+        Sheet([Tile("", False, [EVIL])], EVIL, EVIL),
+        SideBySide(EVIL, [(EVIL, [Tile("data:,", False, [EVIL])])]),
+        Image("data:,", EVIL),
     ]
     shown = head(title=EVIL, line=EVIL, figures=[Figure(EVIL, EVIL, EVIL)], warnings=[EVIL], made=EVIL)
     page = render(shown, [Section("key", EVIL, EVIL, blocks)])
@@ -86,9 +96,17 @@ def test_texts_of_users_are_shown_unchanged() -> None:
 def test_a_page_requests_no_other_files() -> None:
     page = render(head(), [Section("key", "Title", "file", [Sheet([Tile("data:image/png;base64,AA", True, ["x"])])])])
     reading = read(page)
-    assert reading.addresses == ["#key", "data:image/png;base64,AA"]
-    assert not reading.tags & {"script", "link", "iframe", "object"}
-    assert "url(" not in page and "@import" not in page and "http" not in page.replace("http-equiv", "")
+    assert reading.addresses == ["#key", "#key", "data:image/png;base64,AA"]
+    assert not reading.tags & {"link", "iframe", "object"}
+    assert not re.search(r"url\((?!#)", page) and "@import" not in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_the_policy_allows_the_style_sheet_and_the_script_of_the_page_and_no_other() -> None:
+    page = render(head(), [Section("key", "T", "f", [Charts(score_chart([Point("a", 0.5, 0.1, True)], None, "m"))])])
+    (style,), (script,) = (re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL) for tag in ("style", "script"))
+    policy = content_security_policy(style, script)
+    assert f'content="{policy}"' in page.replace("&#39;", "'") and "unsafe" not in policy
+    assert not re.search(r"<[^>]*\s(style|on\w+)=", page)  # the policy would block them
 
 
 def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() -> None:
@@ -98,35 +116,64 @@ def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() ->
 
 def test_words_are_left_aligned_and_numbers_right_aligned() -> None:
     page = render(head(), [Section("key", "T", "f", [Table(["name", "score"], [["a", "0.5"]])])])
-    assert '<td class="word">a</td><td>0.5</td>' in page
+    assert '<th scope="row" class="word">a</th><td>0.5</td>' in page
+
+
+def test_every_table_has_a_caption_and_scopes() -> None:
+    page = render(
+        head(), [Section("key", "Title", "f", [Table(["name"], [["a"]]), Table(["x"], [["b"]], title="Shown")])]
+    )
+    assert '<caption class="unseen">Title: name</caption>' in page and "<caption>Shown</caption>" in page
+    assert page.count('<th scope="col"') == 2 and page.count('<th scope="row"') == 2
 
 
 def test_texts_of_users_are_not_read_as_math_or_colours() -> None:
     name = r"$x^2$ \frac #000004"
-    chart = score_chart([Point(name, 0.5, None, True)], None, name)
+    chart = score_chart([Point(name, 0.5, None, True)], None, name)[0]
     assert f">{name}</text>" in chart
     assert not re.findall(r'="[^"]*#0000[^"]*"', chart.replace(f'aria-label="{name}', ""))  # every colour is a variable
 
 
 def test_a_point_without_an_error_has_no_bar_and_an_optimistic_one_is_hollow() -> None:
-    chart = score_chart([Point("claimed", 0.9, None, False), Point("honest", 0.8, 0.01, True)], None, "macro_f1")
+    chart = score_chart([Point("claimed", 0.9, None, False), Point("honest", 0.8, 0.01, True)], None, "macro_f1")[0]
     assert chart.count('class="hollow"') == 1 and chart.count('class="dot"') == 1
     assert chart.count('class="whisker"') == 1
     assert "0.8000 ± 0.0100" in chart
 
 
 def test_equal_scores_can_be_drawn() -> None:
-    read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy"))
+    read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy")[0])
 
 
 def test_a_curve_leaves_out_values_that_are_not_finite() -> None:
-    chart = curves({"fold 0": ([1, 2, 3], [float("nan"), 0.5, 0.7])}, "held-out")
+    chart = epoch_chart([Line("fold 0", np.array([[np.nan], [0.5], [0.7]]), 0)], "held-out")
     (line,) = re.findall(r'<g class="curve">.*?<path d="([^"]+)"', chart, re.DOTALL)
     assert re.findall("[ML]", line) == ["M", "L"]  # two points
-    assert curves({"fold 0": ([1, 2], [float("nan"), float("nan")])}, "held-out") == Markup("")
+    assert epoch_chart([Line("fold 0", np.full((2, 1), np.nan), 0)], "held-out") == Markup("")
+
+
+def test_overfitting_starts_where_the_held_out_loss_rises_in_all_folds_and_noise_is_not_called_so() -> None:
+    falling, rng = np.linspace(1, 0.5, 6)[:, None], np.random.default_rng(0)
+    rising = np.concatenate([falling[:4], falling[3] + np.array([[0.1], [0.3]])]) + rng.normal(0, 0.005, (6, 5))
+    start = overfitting(rising)
+    assert start is not None and start.is_clear and start.best == 4 and 0.25 < start.rise < 0.35
+    noisy = overfitting(0.5 + rng.normal(0, 0.1, (6, 5)))
+    assert noisy is not None and not noisy.is_clear
+    still = overfitting(np.repeat(falling, 5, axis=1))
+    assert still is not None and not still.is_clear and still.best == still.last == 6
+    assert overfitting(rising[:, :1]) is None and overfitting(rising[:2]) is None
+
+
+def test_classes_that_are_confused_stand_together_in_a_large_matrix() -> None:
+    confusion = np.diag(np.full(40, 20))
+    for a, b in ((0, 39), (5, 20)):
+        confusion[a, b] = confusion[b, a] = 6
+    order = clustered_order(confusion).tolist()
+    assert sorted(order) == list(range(40))
+    assert all(abs(order.index(a) - order.index(b)) == 1 for a, b in ((0, 39), (5, 20)))
 
 
 def test_an_empty_cell_of_the_confusions_is_not_drawn() -> None:
     chart = confusion_chart(np.array([[5, 0], [2, 3]]), ["cat", "dog"])
     assert chart.count('class="right"') == 2 and chart.count('class="wrong"') == 1
-    assert "dog predicted as cat: 2 of 5" in chart
+    assert "dog predicted as cat: 2 of 5 wrong" in chart

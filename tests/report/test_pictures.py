@@ -48,7 +48,7 @@ def test_without_a_cache_of_these_images_there_are_no_pictures(prepared: Prepare
     assert cached_pixels(prepared, [16], "squash", tmp_path / "cache") is None
 
 
-@pytest.mark.parametrize(("size", "kind", "expected_size"), [(8, "png", 8), (300, "jpeg", 112)])
+@pytest.mark.parametrize(("size", "kind", "expected_size"), [(8, "png", 8), (300, "jpeg", 224)])
 def test_small_images_keep_their_pixels_and_large_ones_are_reduced(size: int, kind: str, expected_size: int) -> None:
     address, is_small = data_uri(np.full((size, size, 3), 100, np.uint8))
     head, _, content = address.partition(";base64,")

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.metrics import log_loss
 from world import CLASSES, member, params, pixels_of
 
 from competition.config.params import Train
@@ -84,6 +85,17 @@ def test_out_of_fold_predictions_come_from_the_kept_weights(tmp_path: Path, pati
     np.testing.assert_array_equal(trainer.out_of_fold(1, done).probs, trainer.held_out(1).probs)
     resumed, _ = trained(trainer, 1, Checkpoints(tmp_path, "x"), **learning)  # nothing is left to train
     np.testing.assert_array_equal(trainer.out_of_fold(1, resumed).probs, trainer.held_out(1).probs)
+
+
+def test_the_held_out_loss_of_an_epoch_is_the_log_loss_of_the_out_of_fold_predictions() -> None:
+    trainer = shared_trainer()
+    history = trained(trainer, 1, epochs=2)[0]
+    predictions = trainer.out_of_fold(1, history)
+    expected = log_loss(
+        LABELS[IMAGES.folds == 1], predictions.view("identity").astype(np.float64), labels=range(CLASSES)
+    )
+    assert history.history[-1].held_out_loss == pytest.approx(expected, abs=2e-3)  # stored as float16
+    assert history.history[0].held_out_loss > 0
 
 
 def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:

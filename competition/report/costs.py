@@ -1,0 +1,67 @@
+"""The report's section on time, memory and cost of each stage."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from competition.artifacts.dependencies import fold_model_path, views_manifest
+from competition.artifacts.manifest import Manifest, read_manifest
+from competition.artifacts.runs import Run
+from competition.config.params import Params
+from competition.preflight.planning import duration
+from competition.report.page import Section, Table
+
+NOTE = (
+    "Time: of the results that are used now, as measured when each was made, without the start of Python and TensorFlow. Memory: the "
+    "largest peak of a process that made one of them; – for results of older versions and of other systems than Linux and macOS."
+)
+
+
+def costs_section(work: Path, params: Params, runs: Mapping[str, Run], blend: Manifest | None) -> Section | None:
+    """None before anything was made.  runs: by title, those of the current parameters."""
+    folds = range(params.prepare.folds)
+    stages: list[tuple[str, list[Manifest | None]]] = [
+        ("download", [read_manifest(work / "raw.json")]),
+        ("prepare", [read_manifest(work / "data" / "manifest.json")]),
+        *(
+            (f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds])
+            for title, run in runs.items()
+        ),
+        *((f"predict {title}", [views_manifest(run, params, fold) for fold in folds]) for title, run in runs.items()),
+        ("blend", [blend]),
+    ]
+    rows, total = [], 0.0
+    for name, manifests in stages:
+        known = [manifest for manifest in manifests if manifest is not None]
+        if not known:
+            continue
+        seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in known)
+        total += seconds
+        rows.append([name, f"{len(known)}", duration(seconds), peak_text(known)])
+    if not rows:
+        return None
+    rows.append(["all", "", duration(total), ""])
+    table = Table(["stage", "results", "time", "peak memory"], rows, note=NOTE + " " + cost_text(work, total))
+    return Section(
+        "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
+    )
+
+
+def peak_text(manifests: Iterable[Manifest]) -> str:
+    peaks = [float(manifest.result["peak_memory"]) for manifest in manifests if manifest.result.get("peak_memory")]
+    return f"{max(peaks) / 1e9:.2f} GB" if peaks else "–"
+
+
+def cost_text(work: Path, total: float) -> str:
+    """What the plan expected, and what the accelerator would cost."""
+    try:
+        plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "Cost: `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
+    machine = plan.get("topology") or plan.get("machine", "this machine")
+    text = f"Planned for {machine}: {duration(plan['seconds'])} of training and prediction (here {duration(total)} in all)."
+    bills = plan.get("cloud", ())
+    if bills:
+        cheapest = min(bills, key=lambda bill: float(bill["dollars"]))
+        text += f" Cost there: {cheapest['dollars']:,.2f} dollars in {cheapest['region']} ({cheapest['kind']}, {cheapest['as_of']})."
+    return text

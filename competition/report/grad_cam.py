@@ -1,0 +1,86 @@
+"""The report's section with Grad-CAM maps of wrong and right rows, from the files of `make grad-cam`."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+
+from competition.artifacts.manifest import Manifest, read_manifest
+from competition.data.cache import Pixels
+from competition.data.prepared import Prepared
+from competition.ensemble.predictions import positions
+from competition.report.mistakes import most_confident_errors
+from competition.report.page import Block, Section, Sheet, Text, Tile
+from competition.report.pictures import data_uri
+
+FILE, MANIFEST = "grad_cam.npz", "grad_cam.json"
+WRONG, RIGHT = 12, 12
+SIZE = 160  # pixels of a picture with its map
+
+
+def chosen_rows(labels: np.ndarray, predicted: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Row numbers of the most confident errors, then of as many right rows, one for each predicted class in turn.
+
+    labels, predicted: (N,) int.  scores: (N, C).
+    """
+    wrong = most_confident_errors(labels, predicted, scores, WRONG)
+    right = np.flatnonzero(labels == predicted)
+    right = right[np.argsort(-scores[right, predicted[right]], kind="stable")]
+    # The classes of the errors first: their right rows show what the network looks at when it is right.
+    classes = list(dict.fromkeys([*labels[wrong].tolist(), *predicted[wrong].tolist(), *labels[right].tolist()]))
+    firsts = [right[labels[right] == c][:1] for c in classes[:RIGHT]]
+    return np.concatenate([wrong, *firsts]).astype(int)
+
+
+def grad_cam_section(work: Path, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None) -> Section | None:
+    """None without the files of `make grad-cam` or without pictures.
+
+    pixels: (N, H, W, 3) uint8 of the training rows in index order.
+    """
+    manifest = read_manifest(work / MANIFEST)
+    if manifest is None or pixels is None or blend is None or not (work / FILE).is_file():
+        return None
+    if manifest.depends.get("blend") != blend.digest:
+        text = "`make grad-cam` was run for an earlier blend; run it again."
+        return Section("gradcam", "What the network looks at", FILE, [Text([text], True)])
+    with np.load(work / FILE) as file:
+        ids, classes, maps = file["ids"], file["classes"], file["maps"].astype(np.float32)
+    train, names = prepared.part("train"), prepared.competition.classes
+    rows = positions(train["id"].to_numpy(str), ids)
+    labels = train["label"].to_numpy(int)[rows]
+    tiles: dict[bool, list[Tile]] = {True: [], False: []}
+    repeated = {name for name in ids if (ids == name).sum() > 1}
+    order = sorted(range(len(ids)), key=lambda n: (list(ids).index(ids[n]), n))
+    for n in order:
+        right, wrong_row = classes[n] == labels[n], ids[n] in repeated
+        picture = overlay(pixels[rows[n : n + 1]][0], maps[n])
+        first = f"for {names[classes[n]]}{'' if right else ' ✕'}"
+        tiles[wrong_row].append(Tile(data_uri(picture, SIZE)[0], False, [first, f"is {names[labels[n]]}", str(ids[n])]))
+    note = (
+        f"Grad-CAM by the fold models of {manifest.result['run']} that did not train on the row. Bright: speaks for the class. A wrong "
+        "row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
+    )
+    blocks: list[Block] = [Text([note])]
+    blocks += [
+        Sheet(tiles[wrong], name=name)
+        for wrong, name in ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))
+        if tiles[wrong]
+    ]
+    return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
+
+
+def overlay(pixels: np.ndarray, one_map: np.ndarray) -> np.ndarray:
+    """(S, S, 3) uint8: the image in grey with its map in the colours of cividis, which colour-blind people see as well.
+
+    pixels: (H, W, 3) uint8.  one_map: (h, w) in 0..1.
+    """
+    from matplotlib import colormaps
+
+    size = (SIZE, SIZE)
+    resampling = Pillow.Resampling.NEAREST if len(pixels) < 64 else Pillow.Resampling.BICUBIC
+    grey = np.asarray(Pillow.fromarray(pixels).convert("L").resize(size, resampling), np.float32)[..., None] / 255
+    heat = Pillow.fromarray((np.clip(one_map, 0, 1) * 255).astype(np.uint8)).resize(size, Pillow.Resampling.BICUBIC)
+    strength = np.asarray(heat, np.float32)[..., None] / 255
+    colour = colormaps["cividis"](strength[..., 0])[..., :3].astype(np.float32)
+    mixed = grey * (1 - 0.6 * strength) + colour * 0.6 * strength
+    return (np.clip(mixed, 0, 1) * 255).astype(np.uint8)

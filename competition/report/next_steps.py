@@ -1,0 +1,137 @@
+"""The report's section on what to do next, ranked by what it can gain."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.artifacts.studies import used_study
+from competition.config.params import Params
+from competition.data.prepared import Prepared
+from competition.ensemble.metrics import Metric
+from competition.report.confused_pairs import worst_pairs
+from competition.report.members import FoldModel
+from competition.report.mistakes import confusion
+from competition.report.page import Section, Table
+from competition.report.training_charts import by_epoch, overfitting
+from competition.submission import ledger
+
+MOST = 8
+HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Step:
+    """gain: in the metric's direction, greater is better; None = unknown.  at_most: an upper bound."""
+
+    what: str
+    command: str
+    gain: float | None
+    basis: str
+    at_most: bool = False
+
+    @property
+    def gain_text(self) -> str:
+        return "unknown" if self.gain is None else f"{'at most ' if self.at_most else 'about '}{self.gain:+.4f}"
+
+
+def next_steps_section(steps: Sequence[Step]) -> Section | None:
+    """The steps with the largest gain first; None if there are none."""
+    if not steps:
+        return None
+    ordered = sorted(steps, key=lambda step: -np.inf if step.gain is None else step.gain, reverse=True)[:MOST]
+    rows = [[step.what, step.command, step.basis, step.gain_text] for step in ordered]
+    note = (
+        'Gains are of the honest score. "At most" is what a perfect step would give: the score if all rows in question were right. '
+        '"About" is read off the learning curves on the same rows, so it is optimistic. Unknown gains come last.'
+    )
+    return Section(
+        "next",
+        "Next steps",
+        "the sections below",
+        [Table(["step", "how", "where the number comes from", "gain"], rows, 3, note)],
+    )
+
+
+def label_steps(rows: HonestRows, metric: Metric, names: Sequence[str], issues: Path) -> list[Step]:
+    """Gains that better labels or better separated classes can give at most; single labels and metrics of labels only.
+
+    rows: of `classes.honest_rows`.  issues: label_issues.csv.
+    """
+    ids, labels, predicted, _ = rows
+    if not metric.needs_labels or metric.target == "multi":
+        return []
+    classes, steps = len(names), []
+    score = metric.evaluate(labels, predicted, classes)
+    for a, b in worst_pairs(confusion(labels, predicted, classes), 2):
+        wrong = np.isin(labels, (a, b)) & np.isin(predicted, (a, b)) & (labels != predicted)
+        perfect = metric.evaluate(labels, np.where(wrong, labels, predicted), classes) - score
+        what = f"tell {names[a]} and {names[b]} apart"
+        how = "more images of both, a larger image_size, check their labels"
+        steps.append(Step(what, how, perfect, f"{int(wrong.sum())} rows of this pair are confused", True))
+    if issues.is_file():
+        listed = pd.read_csv(issues, dtype={"id": str}, keep_default_na=False)["id"]
+        doubtful = np.isin(ids, listed.to_numpy(str)) & (labels != predicted)
+        if doubtful.any():
+            perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
+            basis = f"{int(doubtful.sum())} of the doubtful labels count as errors now"
+            steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True))
+    else:
+        steps.append(Step("look for wrong labels", "make issues-in-labels", None, "not looked for yet"))
+    return steps
+
+
+def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric) -> list[Step]:
+    """What the learning curves say: train longer, or shorter and with more regularisation."""
+    steps = []
+    for name, models in models_of.items():
+        if not models:
+            continue
+        histories = [model.history for model in models]
+        scores, losses = metric.sign * by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
+        if len(scores) < 2 or scores.shape[1] < 2 or not np.isfinite(scores[-2:]).all():
+            continue
+        last = scores[-1] - scores[-2]
+        error = float(last.std(ddof=1) / np.sqrt(len(last)))
+        start = overfitting(losses)
+        if start is not None and start.is_clear:
+            gain = float(np.nanmean(scores[start.best - 1]) - scores[-1].mean())
+            how = f"train.epochs={start.best}, more augmentation or dropout"
+            steps.append(
+                Step(f"{name} overfits after epoch {start.best}", how, gain, "score at that epoch, over the last")
+            )
+        elif last.mean() > 2 * error > 0:
+            basis = f"its last epoch still gained {last.mean():+.4f} ± {error:.4f} (over folds)"
+            steps.append(
+                Step(f"train {name} longer", f"train.epochs={round(len(scores) * 1.5)}", float(last.mean()), basis)
+            )
+    return steps
+
+
+def open_steps(
+    params: Params,
+    work: Path,
+    prepared: Prepared,
+    models_of: Mapping[str, Sequence[FoldModel]],
+    submitted: Sequence[ledger.Row],
+    spreads: Mapping[str, float],
+) -> list[Step]:
+    """What has not been done yet; its gain is unknown."""
+    steps = []
+    missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
+    if missing:
+        steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} are missing"))
+    if len(params.members) + len(params.foreign) < 2:
+        steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
+    if all(used_study(work, prepared, params, name) is None for name in params.members):
+        steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
+    if not spreads:
+        steps.append(
+            Step("measure the noise of training", "make noise", None, "no gain counts the spread over seeds yet")
+        )
+    with_test = [row for row in submitted if row.entry.test_rows]
+    if with_test and prepared.competition.slug and all(row.public_score is None for row in with_test):
+        steps.append(Step("submit", "make submit", None, "no submission has a public score"))
+    return steps

@@ -1,0 +1,108 @@
+"""Tables of the runs: what they differ in, folds, scores, time, size and submissions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from competition.artifacts.dependencies import fold_model_path
+from competition.artifacts.manifest import changed_keys, files_intact, read_manifest
+from competition.artifacts.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
+from competition.artifacts.runs import Run, created, runs_of, stored_runs
+from competition.artifacts.scores import held_out_score
+from competition.config.params import Params
+from competition.config.params_file import Override
+from competition.data.prepared import Prepared
+from competition.preflight.planning import duration
+from competition.report.page import Section, Table
+
+COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
+MOST_DIFFERENCES = 3
+NAMES = {"data": "other data", "code": "other code", "teachers": "other teachers", "weights": "other initial weights"}
+
+
+def run_rows(
+    work: Path,
+    submissions: Path,
+    prepared: Prepared,
+    params: Params,
+    overrides: Sequence[Override],
+    runs: Sequence[Run],
+) -> list[list[str]]:
+    """One row of COLUMNS for each of these stored runs; * marks those that the current parameters use."""
+    current = runs_in_use(work, prepared, params, overrides)
+    folds, competition = params.prepare.folds, params.competition.name
+    honest = honest_scores(work, prepared.competition.metric)
+    used = submissions_by_run(work, submissions, competition, runs, folds)
+    rows = []
+    for one in runs:
+        done = [fold for fold in range(folds) if is_complete(one, fold)]
+        scores = [held_out_score(prepared, one, fold) for fold in done]
+        score = honest.get(one.digest)
+        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[one.digest]]
+        rows.append(
+            [
+                f"{one.label}{' *' if one.digest in current else ''}",
+                difference(work, prepared, params, overrides, one),
+                f"{len(done)}/{folds}",
+                f"{np.mean(scores):.4f}" if scores else "-",
+                f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
+                duration(seconds_of_training(one, folds)),
+                f"{size_of(one.folder) / 1e6:.1f}",
+                ", ".join(dict.fromkeys(files)) or "-",
+            ]
+        )
+    return rows
+
+
+def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override], one: Run) -> str:
+    """What a run's parameters, data and code differ in from the current ones of its member."""
+    if one.name not in params.members:
+        return "its member is not in the parameters"
+    runs = runs_of(work, prepared, params, one.name, overrides)
+    return "-" if one.digest in {each.digest for each in runs} else changes(runs[0], one)
+
+
+def changes(before: Run, after: Run) -> str:
+    """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
+    found: dict[str, None] = {}
+    for change in changed_keys(before.depends, after.depends):
+        key = change.partition(":")[0]
+        found[NAMES.get(key.partition(".")[0], change.removeprefix("member.train.").removeprefix("member."))] = None
+    more = f" ... ({len(found)})" if len(found) > MOST_DIFFERENCES else ""
+    return "; ".join([*found][:MOST_DIFFERENCES]) + more
+
+
+def is_complete(one: Run, fold: int) -> bool:
+    path = fold_model_path(one, fold)
+    manifest = read_manifest(path)
+    return manifest is not None and files_intact(path, manifest)
+
+
+def runs_section(
+    work: Path, submissions: Path, prepared: Prepared, params: Params, overrides: Sequence[Override]
+) -> Section | None:
+    """All runs, the newest first, and what each changed from the run of its member before it; None without runs."""
+    runs = stored_runs(work)
+    if not runs:
+        return None
+    rows = run_rows(work, submissions, prepared, params, overrides, runs)
+    previous: dict[str, Run] = {}
+    table = []
+    for one, row in zip(runs, rows, strict=True):
+        before = previous.get(one.name)
+        table.append(
+            [row[0], created(one)[:16].replace("T", " ") or "-", changes(before, one) if before else "first", *row[2:]]
+        )
+        previous[one.name] = one
+    columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]
+    note = (
+        "* = used with the current parameters. held-out: mean of the fold models' scores. honest: on rows that chose nothing, where a "
+        "blend computed it. Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
+    )
+    return Section(
+        "runs",
+        "Runs",
+        "members/<member>/<run>/run.json · make train, make runs",
+        [Table(columns, table[::-1], 3, note)],
+    )

@@ -1,0 +1,142 @@
+"""Inline SVG for the report, drawn by matplotlib.
+
+Why matplotlib and not plotly: plotly 7.1 inlines a script of 4.8 MB that calls `new Function`, so the page could not forbid
+scripts made from text; the charts below take less than 1 MB even with a full confusion matrix of 104 classes, and print
+well. Hence figures of `optuna.visualization.matplotlib` fit into the page, those of `optuna.visualization` do not.
+
+matplotlib writes fixed colours. The charts are drawn in placeholder colours which `Chart.markup` replaces by the
+variables of the style sheet, so they follow light and dark mode. Styles become attributes of the elements, because the
+page's content-security policy allows no inline style. Text stays text: it is escaped, never parsed as math.
+matplotlib is imported when the first chart is drawn.
+"""
+
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+COLOURS = 8  # --c0 to --c7 of the style sheet
+VARIABLES = ("ink", "soft", "rule", "card", "gold", "band", "wrong", "right", *(f"c{n}" for n in range(COLOURS)))
+PLACEHOLDERS = {name: f"#{n:06x}" for n, name in enumerate(VARIABLES)}  # ink is black, matplotlib's default
+SMALL, NORMAL = 11.5, 13.0  # font sizes in pixels
+RC = {
+    "svg.fonttype": "none",  # text, not paths
+    "svg.hashsalt": "goldfold",  # equal charts get equal bytes
+    "text.parse_math": False,  # a class named "$x$" is no formula
+    "path.simplify": False,
+    "font.size": SMALL,
+    "axes.titlesize": SMALL,
+    "axes.titlecolor": PLACEHOLDERS["soft"],
+    "axes.titlelocation": "left",
+    "axes.titlepad": 5.0,
+    "axes.labelcolor": PLACEHOLDERS["soft"],
+    "axes.labelpad": 3.0,
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.spines.bottom": False,
+    "axes.formatter.useoffset": False,
+    "grid.color": PLACEHOLDERS["rule"],
+    "grid.linewidth": 1.0,
+    "xtick.major.size": 0.0,
+    "ytick.major.size": 0.0,
+    "xtick.labelcolor": PLACEHOLDERS["soft"],
+    "ytick.labelcolor": PLACEHOLDERS["soft"],
+}
+
+
+class Chart:
+    """One axes in a figure; 1 unit of the figure is 1 CSS pixel. margins: left, right, top, bottom in pixels."""
+
+    def __init__(self, width: float, height: float, margins: tuple[float, float, float, float]) -> None:
+        from matplotlib.figure import Figure
+
+        left, right, top, bottom = margins
+        self.width, self.height = width, height
+        self.figure = Figure(figsize=(width / 72, height / 72))
+        box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
+        self.axes: Any = self.figure.add_axes(box, facecolor="none")
+        self._marks: dict[str, tuple[str, str]] = {}
+
+    def mark(self, artist: Any, css_class: str, tooltip: str = "") -> None:
+        """Give the SVG group of `artist` a CSS class and a tooltip."""
+        gid = f"mark{len(self._marks)}"
+        artist.set_gid(gid)
+        self._marks[gid] = (css_class, tooltip)
+
+    def ticks(self, axis: str, count: int) -> None:
+        """Grid lines and labels at about `count` round values of the "x" or "y" axis."""
+        from matplotlib.ticker import MaxNLocator
+
+        getattr(self.axes, f"{axis}axis").set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
+        self.axes.grid(axis=axis)
+
+    def markup(self, label: str, css_class: str = "") -> Markup:
+        """The SVG element, without XML namespaces (HTML needs none).  label: for screen readers."""
+        out = io.StringIO()
+        self.figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        root = ElementTree.fromstring(out.getvalue())
+        for child in list(root):
+            if not child.tag.endswith("}g") and not any("clipPath" in part.tag for part in child):
+                root.remove(child)  # metadata and a style sheet that would apply to the whole page
+        prefix = (
+            f"c{zlib.crc32(f'{label} {css_class}'.encode()):08x}-"  # ids must not refer to a chart that is not shown
+        )
+        for element in root.iter():
+            element.tag = element.tag.rpartition("}")[2]
+            attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+            if "style" in attributes:
+                attributes |= _style_attributes(attributes.pop("style"))
+            if element.tag == "g" and "id" in attributes:  # ids of groups repeat from chart to chart
+                mark_class, tooltip = self._marks.get(attributes.pop("id"), ("", ""))
+                if mark_class:
+                    attributes["class"] = mark_class
+                if tooltip:
+                    title = ElementTree.Element("title")
+                    title.text = tooltip
+                    element.insert(0, title)
+            element.attrib = {key: _with_prefix(key, value, prefix) for key, value in attributes.items()}
+        size = f"0 0 {self.width:.0f} {self.height:.0f}"
+        root.attrib = {"viewBox": size, "width": f"{self.width:.0f}", "role": "img", "aria-label": label}
+        if css_class:
+            root.attrib["class"] = css_class
+        return Markup(ElementTree.tostring(root, encoding="unicode"))  # ElementTree has escaped every text
+
+
+def _with_prefix(key: str, value: str, prefix: str) -> str:
+    """An attribute with the chart's prefix before every id that it defines or refers to."""
+    if key == "id":
+        return prefix + value
+    if key == "href" and value.startswith("#"):
+        return f"#{prefix}{value[1:]}"
+    return value.replace("url(#", f"url(#{prefix}") if key == "clip-path" else value
+
+
+def _style_attributes(style: str) -> dict[str, str]:
+    """A style attribute of matplotlib as presentation attributes, with the page's colours and font family."""
+    attributes = {}
+    for declaration in filter(None, (part.strip() for part in style.split(";"))):
+        name, _, value = declaration.partition(": ")
+        if name == "font":  # e.g. 700 11.5px 'DejaVu Sans', sans-serif
+            attributes["font-size"] = next(word for word in value.split() if word.endswith("px"))
+            if re.match(r"(bold|[6-9]00)\b", value):
+                attributes["font-weight"] = "600"
+        elif name != "font-family":
+            attributes[name] = re.sub(
+                r"#0000([0-9a-f]{2})", lambda match: f"var(--{VARIABLES[int(match[1], 16)]})", value
+            )
+    return attributes
+
+
+@contextmanager
+def chart(width: float, height: float, margins: tuple[float, float, float, float]) -> Iterator[Chart]:
+    import matplotlib as mpl
+
+    with mpl.rc_context(RC):  # type: ignore[arg-type]
+        yield Chart(width, height, margins)

@@ -1,0 +1,103 @@
+"""Charts of training over the epochs, all folds of a member in one picture, and where overfitting starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from competition.report.svg import PLACEHOLDERS, Chart, chart
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity over the epochs, of every fold.  values: (E, K), NaN where unknown."""
+
+    name: str
+    values: np.ndarray
+    colour: int  # --c0 to --c7
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Overfitting:
+    """best: epoch from 1 with the lowest mean held-out loss.  rise: of the last epoch over it, mean and error over folds."""
+
+    best: int
+    rise: float
+    error: float
+    last: int
+
+    @property
+    def is_clear(self) -> bool:
+        return self.rise > 2 * self.error and self.best < self.last
+
+
+def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
+    """(E, K) values of a column of history.csv; NaN where a fold has fewer epochs or no value."""
+    epochs = max(int(history["epoch"].max()) for history in histories)
+    values = np.full((epochs, len(histories)), np.nan)
+    for fold, history in enumerate(histories):
+        if column in history:
+            values[history["epoch"].to_numpy(int) - 1, fold] = pd.to_numeric(history[column], errors="coerce")
+    return values
+
+
+def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
+    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 epochs.  held_out_loss: (E, K)."""
+    complete = held_out_loss[np.isfinite(held_out_loss).all(1)]
+    if complete.shape[0] < 3 or complete.shape[1] < 2 or len(complete) < len(held_out_loss):
+        return None
+    best = int(complete.mean(1).argmin())
+    rises = complete[-1] - complete[best]
+    return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(len(rises))), len(complete))
+
+
+def epoch_chart(lines: Sequence[Line], title: str, lower_limit: float | None = None, mark: int | None = None) -> Markup:
+    """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
+
+    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  Empty without finite values.
+    """
+    lines = [line for line in lines if np.isfinite(line.values).any()]
+    if not lines:
+        return Markup("")
+    values = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
+    low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
+    margin = (high - low) * 0.06 or 0.01
+    with chart(320, 220, (50, 14, 22, 34)) as drawing:
+        axes = drawing.axes
+        axes.set_title(title)
+        axes.set_xlabel("epoch")
+        axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
+        axes.set_ylim(low - margin, high + margin)
+        drawing.ticks("y", 4)
+        axes.xaxis.get_major_locator().set_params(nbins=6, integer=True)
+        if mark is not None:
+            axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
+        for line in lines:
+            _draw(drawing, line)
+        return drawing.markup(f"{title} by epoch")
+
+
+def _draw(drawing: Chart, line: Line) -> None:
+    colour, style = PLACEHOLDERS[f"c{line.colour}"], (0, (4, 2.5)) if line.dashed else "solid"
+    for fold in line.values.T:
+        points = finite_points(fold)
+        if len(points) > 1:
+            drawing.axes.plot(*points.T, color=colour, linewidth=0.9, alpha=0.4, linestyle=style)
+    known = np.isfinite(line.values).any(1)
+    means = np.full(len(line.values), np.nan)
+    means[known] = np.nanmean(line.values[known], axis=1)
+    points = finite_points(means)
+    if len(points) > 1:
+        (curve,) = drawing.axes.plot(*points.T, color=colour, linewidth=2.2, linestyle=style)
+        drawing.mark(curve, "curve", line.name)
+    (end,) = drawing.axes.plot(*points[-1], "s" if line.dashed else "o", color=colour, markersize=6, clip_on=False)
+    drawing.mark(end, "end", f"{line.name}: {points[-1, 1]:.4g} after epoch {points[-1, 0]:.0f}, mean over folds")
+
+
+def finite_points(values: np.ndarray) -> np.ndarray:
+    """(n, 2) epochs from 1 and values, without those that are not finite.  values: (E,)."""
+    epochs = np.flatnonzero(np.isfinite(values))
+    return np.stack([epochs + 1.0, values[epochs]], axis=1)

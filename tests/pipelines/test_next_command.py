@@ -1,0 +1,46 @@
+"""Each stage ends with the command that usually follows it."""
+
+from pathlib import Path
+
+import pytest
+from world import ROOT, params
+
+from pipelines.cli import VERBS
+from pipelines.next_command import NEXT, next_line
+
+PARAMS = ROOT / "params.yaml"
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def line(
+    verb: str, goals: str | None = "", file: Path = PARAMS, work: Path = Path("none"), sets: str = "", **options
+) -> str:
+    return next_line(verb, params(sets), file, work, goals, **options)
+
+
+def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameters() -> None:
+    assert line("prepare") == "next: make train"
+    assert line("prepare", None) == "next: goldfold train"
+    assert line("train", file=ROOT / "recipes" / "plants.yaml") == "next: make predict PARAMS=recipes/plants.yaml"
+    assert line("train", None, Path("/elsewhere/x.yaml")) == "next: goldfold predict --params /elsewhere/x.yaml"
+
+
+def test_a_target_that_make_runs_anyway_is_not_named() -> None:
+    assert line("prepare", "download train predict") == "" and line("train", "train") == "next: make predict"
+    assert line("download") == "" and line("download", None) == "next: goldfold prepare"
+
+
+def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> None:
+    assert line("blend", work=tmp_path) == "next: make report"
+    (tmp_path / "raw" / "private").mkdir(parents=True)
+    assert line("blend", work=tmp_path) == "next: make report or make grade"
+    assert line("blend", work=tmp_path, sets="competition.slug=x") == "next: make report or make submit"
+
+
+def test_a_part_of_a_stage_names_nothing_and_every_named_verb_exists() -> None:
+    assert line("train", one_member=True) == ""
+    assert {*NEXT, *(verb for verbs in NEXT.values() for verb in verbs)} <= VERBS.keys()

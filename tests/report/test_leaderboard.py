@@ -1,0 +1,69 @@
+"""Which two submissions are selected, and the rank correlation of honest and public scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from competition.report.leaderboard import choose_two, correlation_text, leaderboard_section, rank_correlation
+from competition.submission.ledger import Entry, Row
+
+ENTRY = Entry(
+    "", "", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 1000, 500, "", "2026-01-01"
+)
+
+
+def row(name: str, honest: float, public: float | None = None, **changes) -> Row:
+    entry = replace(ENTRY, digest=name * 12, file=f"{name}.csv", honest_score=honest, **changes)
+    return Row(entry, "made", "", public, None, "")
+
+
+def chosen(rows, changed=lambda a, b: None) -> list[str]:
+    return [choice.row.entry.file[0] for choice in choose_two(rows, changed)]
+
+
+def test_the_best_honest_score_comes_first_and_the_best_public_score_within_noise_second() -> None:
+    rows = [row("a", 0.900, 0.93), row("b", 0.905, 0.91), row("c", 0.880, 0.99), row("d", 0.901, 0.92)]
+    assert chosen(rows) == ["b", "a"]  # c has the best public score, but is worse by more than a standard error
+
+
+def test_without_public_scores_the_second_is_the_one_that_differs_most() -> None:
+    rows = [row("a", 0.900), row("b", 0.905), row("d", 0.901)]
+    shares = {("b.csv", "a.csv"): 0.02, ("b.csv", "d.csv"): 0.07}
+    assert chosen(rows, lambda a, b: shares[a, b]) == ["b", "d"]
+    assert chosen(rows[:1]) == ["a"]
+
+
+def test_a_smaller_log_loss_is_better_and_optimistic_scores_are_not_compared() -> None:
+    rows = [
+        row("a", 0.30, metric="log_loss"),
+        row("b", 0.29, metric="log_loss"),
+        row("c", 0.1, metric="log_loss", optimistic=True),
+    ]
+    assert chosen(rows) == ["b", "a"]
+
+
+def test_the_rank_correlation_is_spearmans() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, 20).astype(float), rng.random(20)
+    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+    assert np.isnan(rank_correlation(np.ones(5), b[:5]))
+
+
+def test_few_scores_give_no_correlation_and_many_an_interval() -> None:
+    points = [(f"s{n}", n / 10, 0.01, n / 10, 0.0, 1.0) for n in range(8)]
+    assert correlation_text(points[:3]) == "A rank correlation needs 4 of them."
+    assert "Rank correlation +1.00 (bootstrap 95 % interval +1.00 to +1.00, n = 8)" in correlation_text(points)
+
+
+def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
+    rows = [row("a", 0.90, 0.905), row("b", 0.91, 0.60)]
+    section = leaderboard_section(rows, 0.3, lambda a, b: None)
+    assert (
+        section is not None and "2 submissions have a public score; 1 of them is outside" in section.blocks[0].lines[0]
+    )
+    assert (
+        leaderboard_section([replace(rows[0], entry=replace(rows[0].entry, test_rows=0))], 0.3, lambda a, b: None)
+        is None
+    )

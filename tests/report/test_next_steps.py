@@ -1,0 +1,72 @@
+"""The next steps are ranked by what they can gain, and every number says where it comes from."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.artifacts.manifest import Manifest
+from competition.ensemble.metrics import METRICS
+from competition.report.confused_pairs import worst_pairs
+from competition.report.members import FoldModel
+from competition.report.next_steps import Step, label_steps, next_steps_section, training_steps
+
+NAMES = ("rose", "tulip", "aster")
+
+
+def rows() -> tuple[np.ndarray, ...]:
+    """30 rows: three roses are taken for tulips, one aster for a rose."""
+    labels = np.repeat([0, 1, 2], 10)
+    predicted = labels.copy()
+    predicted[:3], predicted[29] = 1, 0
+    return np.array([f"i{n}" for n in range(30)]), labels, predicted, np.eye(3)[predicted]
+
+
+def model(scores: list[float], losses: list[float], fold: int) -> FoldModel:
+    history = pd.DataFrame(
+        {"epoch": range(1, len(scores) + 1), "loss": 1.0, "held_out": scores, "held_out_loss": losses}
+    )
+    return FoldModel(fold, Manifest("", {}, {}, {}, {}), scores[-1], history, 1.0)
+
+
+def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows(tmp_path: Path) -> None:
+    ids, labels, predicted, scores = rows()
+    first, second, look = label_steps(
+        (ids, labels, predicted, scores), METRICS["macro_f1"], NAMES, tmp_path / "none.csv"
+    )
+    assert first.what == "tell rose and tulip apart" and second.what == "tell rose and aster apart"
+    better = predicted.copy()
+    better[:3] = 0
+    macro_f1 = METRICS["macro_f1"].evaluate
+    assert first.at_most and first.gain == macro_f1(labels, better, 3) - macro_f1(labels, predicted, 3)
+    assert look.what == "look for wrong labels" and look.gain_text == "unknown"
+
+
+def test_doubtful_labels_gain_at_most_what_their_errors_cost(tmp_path: Path) -> None:
+    issues = tmp_path / "label_issues.csv"
+    issues.write_text("id,label,suggested\ni0,rose,tulip\ni5,rose,aster\n")  # i5 is predicted right: no gain
+    step = label_steps(rows(), METRICS["macro_f1"], NAMES, issues)[-1]
+    assert step.basis == "1 of the doubtful labels count as errors now" and 0 < step.gain < 0.05
+
+
+def test_curves_that_still_rise_and_curves_that_overfit_are_told_apart() -> None:
+    rising = [model([0.5, 0.6 + n / 1000, 0.7], [1.0, 0.9, 0.8], n) for n in range(4)]
+    (longer,) = training_steps({"cnn": rising}, METRICS["accuracy"])
+    assert longer.what == "train cnn longer" and 0.09 < longer.gain < 0.11
+    worse = [model([0.5, 0.7, 0.65], [1.0, 0.6, 0.8 + n / 100], n) for n in range(4)]
+    (overfits,) = training_steps({"cnn": worse}, METRICS["accuracy"])
+    assert overfits.what == "cnn overfits after epoch 2" and np.isclose(overfits.gain, 0.05)
+    flat = [model([0.5, 0.7, 0.7 + 0.01 * (-1) ** n], [1.0, 0.6, 0.6], n) for n in range(4)]
+    assert training_steps({"cnn": flat}, METRICS["accuracy"]) == []
+
+
+def test_the_largest_gain_comes_first_and_unknown_ones_last() -> None:
+    steps = [Step("a", "", None, ""), Step("b", "", 0.01, ""), Step("c", "", 0.02, "", True)]
+    section = next_steps_section(steps)
+    assert section is not None and [r[0] for r in section.blocks[0].rows] == ["c", "b", "a"]
+    assert [r[3] for r in section.blocks[0].rows] == ["at most +0.0200", "about +0.0100", "unknown"]
+    assert next_steps_section([]) is None
+
+
+def test_pairs_count_confusions_in_both_directions() -> None:
+    assert worst_pairs(np.array([[9, 2, 3], [2, 9, 0], [0, 0, 9]])) == [(0, 1), (0, 2)]

@@ -1,0 +1,181 @@
+"""The page in a real browser, wide and narrow: no error, no request, and everything is reached by keyboard."""
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import NAMES, Browser, executable
+from PIL import Image as Pillow
+
+from competition.report.charts import Point, score_chart
+from competition.report.confusion_chart import confusion_chart
+from competition.report.page import Charts, Figure, Head, Section, Sheet, Table, Tile, render
+
+WIDTHS = (1280, 420)
+
+
+def picture(value: int) -> str:
+    out = io.BytesIO()
+    Pillow.new("RGB", (8, 8), (value, 0, 0)).save(out, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+
+
+def report_page() -> str:
+    names = [f"class {n:03}" for n in range(102)]
+    confusion = np.diag(np.full(102, 50))
+    confusion[3, 90] = confusion[90, 3] = 20
+    points = [Point("cnn", 0.9, 0.01, True, "weight 1.00"), Point("blend, honest", 0.91, 0.01, True)]
+    columns = ["member", "score", "time", *(f"a long name of column {n}" for n in range(6))]
+    rows = [
+        [f"m{n}", f"{n % 5 / 10:.2f}", f"{n + 1} min" if n % 2 else f"{50 + n} s", *["1,234.5"] * 6] for n in range(12)
+    ]
+    sections = [
+        Section(
+            "blend",
+            "Scores",
+            "f",
+            [Charts(score_chart(points, (0.88, 0.95), "m")), Table(columns, rows, title="Members")],
+        ),
+        Section("classes", "Classes", "f", [Charts([confusion_chart(confusion, names)], zoom=True, name="Confusion")]),
+        Section(
+            "errors", "Errors", "f", [Sheet([Tile(picture(n), True, [f"picture {n}", "an id"]) for n in range(3)])]
+        ),
+    ]
+    return render(Head("t", "l", [Figure("honest", "0.9")], [], "now"), sections)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = executable()
+    if program is None:
+        pytest.skip(f"no browser is installed (looked for {', '.join(NAMES)})")
+    browser = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report_page(), encoding="utf-8")
+    return path
+
+
+def opened(browser: Browser, file: Path, width: int) -> Browser:
+    browser.events.clear()
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+    browser.call("Page.navigate", url="about:blank")
+    browser.call("Page.navigate", url=file.as_uri())
+    browser.wait_for("document.documentElement?.dataset?.ready === 'yes'")
+    return browser
+
+
+def press(browser: Browser, key: str, code: int, text: str = "") -> None:
+    for kind in ("keyDown", "keyUp"):
+        given = {"text": text} if text and kind == "keyDown" else {}
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **given)
+
+
+def tab_to(browser: Browser, condition: str, most: int = 120) -> None:
+    """Press Tab until the focused element `e` fulfils the condition."""
+    for _ in range(most):
+        press(browser, "Tab", 9)
+        if browser.evaluate(f"(e => {condition})(document.activeElement)"):
+            return
+    raise AssertionError(f"not reached by Tab: {condition}")
+
+
+def column(browser: Browser, number: int) -> list[str]:
+    cells = f"[...document.querySelector('#blend tbody').rows].filter(r => !r.hidden).map(r => r.cells[{number}].textContent)"
+    return browser.evaluate(cells)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(browser, file, width) -> None:
+    page = opened(browser, file, width)
+    assert page.problems() == []
+    assert [url for url in page.requested() if not url.startswith(("data:", "about:"))] == [file.as_uri()]
+    assert page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)") == ["blend", "classes", "errors"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shown = page.evaluate(
+        "[...document.querySelectorAll('#blend svg')].filter(s => s.getBoundingClientRect().width).length"
+    )
+    assert shown == 1  # the chart of this width
+    texts = (
+        "[...document.querySelectorAll('#blend svg text')].map(t => t.getBoundingClientRect().height).filter(h => h)"
+    )
+    assert min(page.evaluate(texts)) > 9  # pixels: readable without zooming
+
+
+def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:
+    page = opened(browser, file, 420)
+    page.wait_for("[...document.querySelectorAll('#blend .cue')].some(c => !c.hidden)")
+    tab_to(page, "e.matches('#blend .scroll')")
+    for _ in range(8):
+        press(page, "ArrowRight", 39)
+    page.wait_for("document.querySelector('#blend .scroll').scrollLeft > 0")
+    page.evaluate("document.querySelector('#blend .scroll').scrollLeft = 9999")
+    page.wait_for("document.querySelector('#blend .cue').hidden")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_sort_and_filter_by_keyboard(browser, file, width) -> None:
+    page = opened(browser, file, width)
+    tab_to(page, "e.type === 'search'")
+    page.call("Input.insertText", text="m1")
+    page.wait_for("document.querySelector('#blend [role=status]').textContent === '3 of 12 rows'")
+    assert column(page, 0) == ["m1", "m10", "m11"]
+    page.evaluate("document.querySelector('#blend input').value = ''")
+    page.evaluate("document.querySelector('#blend input').dispatchEvent(new Event('input'))")
+    tab_to(page, "e.textContent === 'score'")
+    press(page, "Enter", 13, "\r")
+    assert column(page, 1) == sorted(column(page, 1), reverse=True)
+    assert page.evaluate("document.querySelector('#blend th:nth-child(2)').ariaSort") == "descending"
+    tab_to(page, "e.textContent === 'time'")
+    press(page, "Enter", 13, "\r")
+    press(page, "Enter", 13, "\r")
+    assert column(page, 2)[:3] == ["50 s", "52 s", "54 s"] and column(page, 2)[-1] == "12 min"
+
+
+def test_pictures_open_large_and_close_by_keyboard(browser, file) -> None:
+    page = opened(browser, file, 1280)
+    tab_to(page, "e.matches('#errors .picture')")
+    press(page, "Enter", 13, "\r")
+    assert page.evaluate("document.getElementById('viewer').open")
+    press(page, "ArrowRight", 39)
+    assert page.evaluate("document.querySelector('#viewer img').alt") == "picture 1, an id"
+    press(page, "Escape", 27)
+    page.wait_for("!document.getElementById('viewer').open")
+
+
+def test_sections_fold_and_a_link_opens_its_section(browser, file) -> None:
+    page = opened(browser, file, 1280)
+    tab_to(page, "e.textContent === 'fold all sections'")
+    press(page, " ", 32, " ")
+    assert page.evaluate("document.querySelectorAll('section > details[open]').length") == 0
+    page.evaluate("document.querySelector('nav a[href=\"#errors\"]').click()")
+    page.wait_for("document.querySelector('#errors > details').open")
+
+
+def test_the_confusion_matrix_zooms_and_its_names_can_be_read(browser, file) -> None:
+    page = opened(browser, file, 1280)
+    names = "[...document.querySelectorAll('#classes svg text')].filter(t => t.textContent.startsWith('class '))"
+    assert page.evaluate(f"{names}.length") == 204  # rows and columns
+    assert page.evaluate(f"Math.min(...{names}.map(t => parseFloat(t.getAttribute('font-size'))))") >= 9
+    before = page.evaluate("document.querySelector('#classes svg').getBoundingClientRect().width")
+    tab_to(page, "e.ariaLabel === 'zoom in'")
+    press(page, "Enter", 13, "\r")
+    assert page.evaluate("document.querySelector('#classes svg').getBoundingClientRect().width") > 1.3 * before
+
+
+def test_a_script_in_the_page_is_blocked(browser, file, tmp_path) -> None:
+    attacked = tmp_path / "attacked.html"
+    attacked.write_text(
+        file.read_text("utf-8").replace("<main>", "<main><script>window.ran = 1</script><p style='color:red'>")
+    )
+    page = opened(browser, attacked, 1280)
+    assert page.evaluate("window.ran") is None
+    assert sum("Content Security Policy" in problem for problem in page.problems()) >= 2
