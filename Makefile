@@ -29,25 +29,36 @@ export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)
 export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
-STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+GOLDFOLD = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines
+OPTIONS = --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+STAGE = $(GOLDFOLD) $(1) $(OPTIONS)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 
+# The main job: the stages of each target, separated by +. Targets that follow each other in one make call run in one
+# process, which starts TensorFlow once; stages exchange files only, so their results are the same. DEBUG=1 changes how
+# TensorFlow runs until the process ends.
+with = $(1) $(OPTIONS) $(2)
+PARTIAL = $(if $(ALLOW_PARTIAL),--allow-partial)
+STAGES_download = $(call with,download,$(if $(value ONLY),--only="$$GOLDFOLD_ONLY")) $(if $(value ONLY),,+ $(call with,prepare))
+STAGES_train = $(call with,resolve) + $(call with,preflight,--mode ops --if-tpu $(PICK)) + $(call with,tune,$(PICK)) + \
+  $(if $(DEBUG),$(call with,debug,$(PICK) $(ROWS)),$(call with,train,$(PICK)))
+STAGES_predict = $(call with,predict,$(PARTIAL)) + $(call with,blend,$(PARTIAL))
+JOB := $(filter download train predict,$(MAKECMDGOALS))
+TOGETHER := $(if $(DEBUG),,$(and $(findstring $(JOB),$(MAKECMDGOALS)),$(filter $(words $(JOB)),$(words $(sort $(JOB))))))
+OF_JOB = $(foreach target,$(JOB),$(if $(filter-out $(firstword $(JOB)),$(target)),+) $(STAGES_$(target)))
+MAIN_JOB = $(if $(TOGETHER),$(if $(filter $(firstword $(JOB)),$(1)),$(GOLDFOLD) $(OF_JOB),:),$(GOLDFOLD) $(STAGES_$(1)))
+
 ##@ The main job
 download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
-	@$(call STAGE,download) $(if $(value ONLY),--only="$$GOLDFOLD_ONLY")
-	@$(if $(value ONLY),:,$(call STAGE,prepare))
+	@$(call MAIN_JOB,download)
 
 train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one)
-	@$(call STAGE,resolve)
-	@$(call STAGE,preflight) --mode ops --if-tpu $(PICK)
-	@$(call STAGE,tune) $(PICK)
-	@$(call STAGE,$(if $(DEBUG),debug,train)) $(PICK) $(if $(DEBUG),$(ROWS))
+	@$(call MAIN_JOB,train)
 
 predict: $(BIN)/.ready ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
-	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
-	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
+	@$(call MAIN_JOB,predict)
 
 submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
 	@$(call STAGE,submit) $(FILES) $(if $(AGAIN),--again)

@@ -39,10 +39,12 @@ def train_fold(
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
 
-    checkpoints = Checkpoints(folder / "checkpoints", made_from)
+    checkpoints = Checkpoints(folder / "checkpoints", made_from, 60 * job.params.device.checkpoint_minutes)
     try:
         with sigterm_requested() as stop:
-            watch = isinstance(fold, int)  # the score of a nested teacher is not shown
+            watch = job.params.device.score_epochs and isinstance(
+                fold, int
+            )  # the score of a nested teacher is not shown
             on_epoch = epoch_callbacks(trainer.name, fold, train.epochs)
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:

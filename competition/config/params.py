@@ -76,6 +76,8 @@ class DeviceParams(Block):
     tpu: CloudTpu
     hang_seconds: NonNegative
     retries: Count
+    checkpoint_minutes: NonNegative
+    score_epochs: bool
 
 
 @dataclass(frozen=True)

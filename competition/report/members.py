@@ -146,9 +146,10 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> Charts:
     # The low scores of the first epochs would compress the rest of the chart.
     lower_limit = float(np.quantile(scores, 0.2)) if len(scores) > 10 and metric != "log_loss" else None
     clipped = " (the lowest fifth is below the chart)" if lower_limit is not None else ""
+    has_curve = any(model.history["held_out"].count() > 1 for model in models)  # device.score_epochs
     charts = [
         legend(folds),
-        chart("held_out", f"held-out {metric}{clipped}", lower_limit),
+        chart("held_out", f"held-out {metric}{clipped}", lower_limit) if has_curve else "",
         chart("loss", "training loss, on smoothed and augmented targets", None),
     ]
     return Charts([markup for markup in charts if markup], name=name)

@@ -127,7 +127,7 @@ class Trainer:
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
         progress: called with (steps done, steps in total, text).  stop: return True to save a checkpoint and stop.
         watch: score the held-out rows after every epoch; otherwise only after the last.
-        on_epoch: called after every epoch, when its checkpoint is written.
+        on_epoch: called after every epoch.
         """
         size = self.member.image_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
@@ -260,12 +260,22 @@ class Trainer:
     def _held_out_rows(self, fold: ExcludedFolds) -> np.ndarray:
         return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
 
-    def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
-        """Predict every row of `rows` under every view.
+    def load_weights(self, weights: State, image_views: int) -> None:
+        """Load the weights of a fold model that is about to predict so many image-views.
 
-        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        Rows that are compared with each other, as out-of-fold and test rows are, are predicted after one call.
         """
         self.engine.load_weights(weights)
+        self.engine.prepare_prediction(image_views)
+
+    def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
+        """Predict every row of `rows` under every view.
+
+        weights: of a fold model; None: those in the engine.
+        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        """
+        if weights is not None:
+            self.load_weights(weights, len(rows) * len(views))
         is_readable = images.readable[rows]
         probs = np.zeros((len(rows), len(views), self._classes), np.float32)
         if is_readable.any():
