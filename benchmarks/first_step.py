@@ -33,7 +33,7 @@ def timed(variant: str) -> dict[str, list[float]]:
 
     params = load_params(ROOT / "params.yaml")
     train = replace(params.train, batch=BATCH, precision="float32")
-    member = replace(params.members["mobilenet"], image_size=SIZE, alpha=1.0, train=train)
+    member = replace(params.members["small"], architecture="MobileNetV2", image_size=SIZE, alpha=1.0, train=train)
     images = np.random.default_rng(0).integers(0, 256, (BATCH, SIZE, SIZE, 3)).astype(np.uint8)
     targets, weights = np.eye(CLASSES, dtype=np.float32)[np.arange(BATCH)], np.ones(BATCH, np.float32)
     device = open_device(params.device)

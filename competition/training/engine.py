@@ -29,6 +29,7 @@ class CompiledIn:
     keep_average: bool  # keep a moving average of the weights and predict with it
     use_fit: bool  # run the steps by Keras `fit`
     target: TargetKind = "single"  # loss and output: softmax over classes | sigmoid of each label | the value itself
+    scale_loss: bool = False  # dynamic loss scaling: gradients of float16 activations are else rounded to 0
 
 
 class Engine(Protocol):
@@ -65,8 +66,8 @@ class Engine(Protocol):
         then share the network, compiled once; the next batch is started before the results of one are fetched.
         """
 
-    def prepare_prediction(self, image_views: int) -> None:
-        """Optimise the network for the current weights if that pays for so many image-views.
+    def prepare_prediction(self, image_views: int, size: int) -> None:
+        """Optimise the network for the current weights if that pays for so many image-views of (size, size, 3).
 
         It holds until the weights change. Call it once for all rows that must be predicted by the same program.
         """
@@ -123,6 +124,7 @@ def saved_variables(model: keras.Model) -> list[tuple[str, Any]]:
     return [(f"model/{n:04}/{re.sub(r'_[0-9]+(?=/)', '', v.path)}", v) for n, v in enumerate(variables)]
 
 
+LOSS_SCALE = "loss_scale"  # (2,) see optimizer.next_loss_scale; only with CompiledIn.scale_loss
 MOMENTS = ("adam/m", "adam/v")  # (P,) first and second moments of all trainable variables (optimizer.FlatVector)
 
 

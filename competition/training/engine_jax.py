@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from competition.config.errors import UserError
 from competition.training.device import Device
 from competition.training.engine import (
+    LOSS_SCALE,
     MOMENTS,
     CompiledIn,
     State,
@@ -36,6 +37,7 @@ from competition.training.engine import (
     with_weights,
 )
 from competition.training.optimizer import (
+    FIRST_LOSS_SCALE,
     LOSSES,
     FlatVector,
     StepScalars,
@@ -43,8 +45,10 @@ from competition.training.optimizer import (
     adamw,
     clip_gradient,
     decayed_weights,
+    next_loss_scale,
     step_table,
     unpack_row,
+    unscaled,
     update_average,
 )
 
@@ -67,7 +71,7 @@ class JaxEngine:
         self.batch, self.predict_batch = batch, predict_batch
         self.uses_fit, self.keeps_average = False, compiled_in.keep_average
         self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
-        self._micro_batches = compiled_in.accumulate
+        self._micro_batches, self._scale_loss = compiled_in.accumulate, compiled_in.scale_loss
         self._replicated = NamedSharding(device.strategy, PartitionSpec())
         self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
         self._model = build()
@@ -130,7 +134,7 @@ class JaxEngine:
                 step_losses[-1 - AHEAD].block_until_ready()
         return float(np.mean([_fetch(loss) for loss in step_losses], dtype=np.float64))
 
-    def prepare_prediction(self, image_views: int) -> None:
+    def prepare_prediction(self, image_views: int, size: int) -> None:
         """Nothing: XLA compiles one program for all weights."""
 
     def probabilities(
@@ -160,7 +164,7 @@ class JaxEngine:
 
     def state(self) -> State:
         state = {name: _fetch(value) for name, value in self._state.items()}
-        named = {name: state[name] for name in [*self._apart, *MOMENTS]}
+        named = {name: state[name] for name in self._unchanged_names()}
         named |= dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))
         if self.keeps_average:
             averages = self._layout.split(state[AVERAGE])
@@ -173,7 +177,7 @@ class JaxEngine:
         def flat(names: Iterable[str]) -> np.ndarray:
             return np.concatenate([np.zeros(0, np.float32), *(state[name].ravel() for name in names)])
 
-        arrays = {WEIGHTS: flat(self._flat), **{name: state[name] for name in [*self._apart, *MOMENTS]}}
+        arrays = {WEIGHTS: flat(self._flat), **{name: state[name] for name in self._unchanged_names()}}
         if self.keeps_average:
             arrays[AVERAGE] = flat(map(average_name, self._flat))
         random = {name: self._state[name] for name in self._random if name in self._state}
@@ -197,47 +201,70 @@ class JaxEngine:
         model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
         moments = {name: np.zeros(sum(self._trainable_layout.sizes), np.float32) for name in MOMENTS}
         averages = {average_name(name): model[name] for name in self._flat if self.keeps_average}
-        return {**model, **moments, **averages}
+        scale = {LOSS_SCALE: np.array(FIRST_LOSS_SCALE, np.float32)} if self._scale_loss else {}
+        return {**model, **moments, **averages, **scale}
+
+    def _unchanged_names(self) -> list[str]:
+        """Names of arrays that are the same in `_state` and in what `state` returns."""
+        return [*self._apart, *MOMENTS, *([LOSS_SCALE] if self._scale_loss else [])]
 
     def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
         """(state after one step, loss)."""
         scalars = unpack_row(row)
         trainable, non_trainable = self._arguments(state)
-        gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars)
+        scaling = state.get(LOSS_SCALE)
+        gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars, scaling)
         layout, (m, v) = self._trainable_layout, MOMENTS
         factors = layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
-        gradient = clip_gradient(layout.flatten(gradients), jnp.sign(factors), scalars)
+        gradient, is_finite = unscaled(layout.flatten(gradients), scaling)
+        gradient = clip_gradient(gradient, jnp.sign(factors), scalars)
         decayed, rates = layout.flatten(decayed_weights(trainable)), scalars.learning_rate * factors
         change, new_m, new_v = adamw(gradient, state[m], state[v], decayed, rates, scalars)
+        if scaling is not None:  # a step whose gradient overflowed is left out
+            change, new_m, new_v = (
+                jnp.where(is_finite, new, old) for new, old in ((change, 0.0), (new_m, state[m]), (new_v, state[v]))
+            )
         others = dict(zip(self._non_trainable, non_trainable, strict=True))
         statistics = [others[name].reshape(-1) for name in self._flat[len(self._trainable) :]]
         weights = jnp.concatenate([state[WEIGHTS][: len(change)] - change, *statistics])
         new_state = {**state, WEIGHTS: weights, m: new_m, v: new_v}
         new_state |= {name: others[name] for name in [*self._apart, *self._random] if name in others}
+        if scaling is not None:
+            new_state[LOSS_SCALE] = next_loss_scale(scaling, is_finite)
         if self.keeps_average:
             new_state[AVERAGE] = update_average(state[AVERAGE], weights, scalars)
         return new_state, loss
 
     def _gradients(
-        self, trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...], scalars: StepScalars
+        self,
+        trainable: list[Any],
+        non_trainable: list[Any],
+        batch: tuple[Any, ...],
+        scalars: StepScalars,
+        scaling: Any,
     ) -> tuple[list[Any], list[Any], Any]:
-        """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches."""
+        """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches.
 
-        def loss_of(trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+        scaling: (2,), whose first value multiplies the gradients; None: they are not scaled.
+        """
+        scale = 1.0 if scaling is None else scaling[0]
+
+        def loss_of(trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...]) -> tuple[Any, Any]:
             images, targets, weights = batch
             inputs = images.astype("float32")
             logits, non_trainable = self._model.stateless_call(trainable, non_trainable, inputs, training=True)
-            return jnp.sum(self._losses(targets, logits, weights, scalars.focal_gamma)) / self.batch, non_trainable
+            loss = jnp.sum(self._losses(targets, logits, weights, scalars.focal_gamma)) / self.batch
+            return loss * scale, (non_trainable, loss)
 
         gradient_of = jax.value_and_grad(loss_of, has_aux=True)
 
         def add(carry: Any, micro_batch: tuple[Any, ...]) -> tuple[Any, None]:
             total, non_trainable, loss = carry
-            (part, non_trainable), gradients = gradient_of(trainable, non_trainable, micro_batch)
+            (_, (non_trainable, part)), gradients = gradient_of(trainable, non_trainable, micro_batch)
             return ([a + b for a, b in zip(total, gradients, strict=True)], non_trainable, loss + part), None
 
         if self._micro_batches == 1:
-            (loss, non_trainable), gradients = gradient_of(trainable, non_trainable, batch)
+            (_, (non_trainable, loss)), gradients = gradient_of(trainable, non_trainable, batch)
             return gradients, non_trainable, loss
         # Every n-th image: the same micro-batches whatever the number of devices, each within one device's shard.
         count = self._micro_batches

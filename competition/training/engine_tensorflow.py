@@ -18,6 +18,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from competition.training.device import Device
 from competition.training.engine import (
+    LOSS_SCALE,
     MOMENTS,
     CompiledIn,
     State,
@@ -35,6 +36,7 @@ from competition.training.engine import (
     with_weights,
 )
 from competition.training.optimizer import (
+    FIRST_LOSS_SCALE,
     LOSSES,
     FlatVector,
     StepScalars,
@@ -42,8 +44,10 @@ from competition.training.optimizer import (
     adamw,
     clip_gradient,
     decayed_weights,
+    next_loss_scale,
     step_table,
     unpack_row,
+    unscaled,
     update_average,
 )
 
@@ -74,6 +78,7 @@ class TensorFlowEngine:
             self._averaged_names, self._followed = [name for name, _ in followed], [v for _, v in followed]
             self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._followed))
             self._average = tf.Variable(self._average_layout.flatten(self._followed), trainable=False)
+            self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
             self._fit_model = _FitModel(self._fit_step) if self.uses_fit else None
         self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
         self._depths, self._is_head = layer_depths(self.model)
@@ -81,12 +86,17 @@ class TensorFlowEngine:
         self._state_shapes = {name: value.shape for name, value in self._initial_state.items()}
         # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
         self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
+        # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
+        # GPUs the step exchanges gradients, which XLA cannot compile here.
+        self._use_xla = self._is_single_device and device.kind == "gpu"
+        if self._use_xla:
+            self._unconverted_step = tf.function(self._replica_step, jit_compile=True, autograph=False)
         self._compiled_steps = tf.function(self._steps)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
-        self._network = tf.function(self._probabilities, autograph=False)
+        self._network = tf.function(self._probabilities, autograph=False, jit_compile=self._use_xla or None)
         self._frozen: Callable[[Any], Any] | None = None  # the network with the current weights as constants
         self._view_programs: dict[tuple[View, ...], Any] = {}
 
@@ -113,11 +123,10 @@ class TensorFlowEngine:
         self._step_table.assign(table)
         return float(self._compiled_steps(batches)) / len(rates)
 
-    def prepare_prediction(self, image_views: int) -> None:
+    def prepare_prediction(self, image_views: int, size: int) -> None:
         """Freeze the weights to constants, so that TensorFlow folds batch norm into the convolutions: on one CPU alone."""
-        height, width = self.model.inputs[0].shape[1:3]
-        if self._is_cpu and self._frozen is None and image_views * height * width >= FREEZE_FROM:
-            self._frozen = self._with_averages(self._freeze)
+        if self._is_cpu and self._frozen is None and image_views * size**2 >= FREEZE_FROM:
+            self._frozen = self._with_averages(partial(self._freeze, size))
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
@@ -138,6 +147,8 @@ class TensorFlowEngine:
     def state(self) -> State:
         state = {name: variable.numpy() for name, variable in self._saved}
         state |= {name: moment.numpy() for name, moment in zip(MOMENTS, self._moments, strict=True)}
+        if self._scaling is not None:
+            state[LOSS_SCALE] = self._scaling.numpy()
         averages = self._average_layout.split(self._average.numpy())
         return state | {average_name(n): value for n, value in zip(self._averaged_names, averages, strict=True)}
 
@@ -146,6 +157,8 @@ class TensorFlowEngine:
         check_state(self._state_shapes, state)
         for name, variable in [*self._saved, *zip(MOMENTS, self._moments, strict=True)]:
             variable.assign(state[name])
+        if self._scaling is not None:
+            self._scaling.assign(state[LOSS_SCALE])
         averages = [state[average_name(name)].ravel() for name in self._averaged_names]
         self._average.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
 
@@ -195,7 +208,8 @@ class TensorFlowEngine:
             with tf.GradientTape() as tape:
                 logits = self.model(tf.cast(inputs, tf.float32), training=True)
                 part = tf.reduce_sum(self._losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch
-            gradients = tape.gradient(part, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+                objective = part if self._scaling is None else part * self._scaling.read_value()[0]
+            gradients = tape.gradient(objective, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             total = [a + b for a, b in zip(total, gradients, strict=True)] if total else gradients
             loss += part
         return total, loss
@@ -203,13 +217,29 @@ class TensorFlowEngine:
     def _update(self, strategy: Any, gradient: tf.Tensor, row: tf.Tensor) -> None:
         """Update every replica's copy of the variables.  gradient: (P,), of all replicas; Keras clips each replica's."""
 
-        def step(m: Any, v: Any, average: Any, trainable: list[Any], followed: list[Any], g: Any, row: Any) -> None:
-            scalars = unpack_row(row)
+        def step(
+            m: Any,
+            v: Any,
+            average: Any,
+            scaling: Any,
+            trainable: list[Any],
+            followed: list[Any],
+            gradient: Any,
+            row: Any,
+        ) -> None:
+            scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
+            gradient, is_finite = unscaled(gradient, old_scaling)
             factors = self._layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
-            clipped = clip_gradient(g, tf.sign(factors), scalars)
+            clipped = clip_gradient(gradient, tf.sign(factors), scalars)
             decayed = self._layout.flatten(decayed_weights([x.read_value() for x in trainable]))
             rates = scalars.learning_rate * factors
             change, new_m, new_v = adamw(clipped, m.read_value(), v.read_value(), decayed, rates, scalars)
+            if scaling is not None:  # a step whose gradient overflowed is left out
+                old = (tf.zeros_like(change), m.read_value(), v.read_value())
+                change, new_m, new_v = (
+                    tf.where(is_finite, a, b) for a, b in zip((change, new_m, new_v), old, strict=True)
+                )
+                scaling.assign(next_loss_scale(old_scaling, is_finite))
             m.assign(new_m)
             v.assign(new_v)
             for x, part in zip(trainable, tf.split(change, self._layout.sizes), strict=True):
@@ -220,7 +250,7 @@ class TensorFlowEngine:
 
         first, second = self._moments
         trainable = [v.value for v in self.model.trainable_variables]
-        arguments = (second, self._average, trainable, self._followed, gradient, row)
+        arguments = (second, self._average, self._scaling, trainable, self._followed, gradient, row)
         strategy.extended.update(first, step, arguments, group=True)
 
     def _with_averages(self, call: Callable[[], Any]) -> Any:
@@ -244,9 +274,9 @@ class TensorFlowEngine:
 
         self._strategy.extended.update(self._average, exchange, (self._followed,), group=True)
 
-    def _freeze(self) -> Callable[[Any], Any]:
-        """The network on (B, H, W, 3) float32 with the weights as constants."""
-        shape = (self.predict_batch, *self.model.inputs[0].shape[1:])
+    def _freeze(self, size: int) -> Callable[[Any], Any]:
+        """The network on (B, size, size, 3) float32 with the weights as constants."""
+        shape = (self.predict_batch, size, size, 3)
         traced = self._network.get_concrete_function(tf.TensorSpec(shape, tf.float32))
         frozen = convert_variables_to_constants_v2(traced)
         return lambda images: frozen(images)[0]

@@ -134,6 +134,33 @@ def squared_errors(targets: Any, values: Any, weights: Any, gamma: Any) -> Any:
 LOSSES = {"single": losses, "multi": label_losses, "regression": squared_errors}  # by Metric.target
 
 
+FIRST_LOSS_SCALE = (2.0**15, 0.0)  # scale, steps since it was changed
+LARGEST_LOSS_SCALE, STEPS_PER_DOUBLING = 2.0**24, 2000
+
+
+def unscaled(gradient: Any, scaling: Any) -> tuple[Any, Any]:
+    """(gradient of the loss itself, whether it is finite).  scaling: (2,), or None if the loss is not scaled.
+
+    An overflow makes the gradient 0; the step must then be left out.
+    """
+    if scaling is None:
+        return gradient, True
+    is_finite = ops.all(ops.isfinite(gradient))
+    return ops.where(is_finite, gradient / scaling[0], 0.0), is_finite
+
+
+def next_loss_scale(scaling: Any, is_finite: Any) -> Any:
+    """(2,) the scale after a step: halved after an overflow, doubled after STEPS_PER_DOUBLING steps without one.
+
+    Source: Micikevicius et al. 2018. Without a scale, gradients below 6e-8 are 0 in float16.
+    """
+    scale, steps = scaling[0], scaling[1] + 1
+    is_doubled = steps >= STEPS_PER_DOUBLING
+    grown = ops.where(is_doubled, ops.minimum(2 * scale, LARGEST_LOSS_SCALE), scale)
+    counted = ops.where(is_doubled, 0.0, steps)
+    return ops.stack([ops.where(is_finite, grown, ops.maximum(scale / 2, 1.0)), ops.where(is_finite, counted, 0.0)])
+
+
 def clip_gradient(gradient: Any, is_trained: Any, scalars: StepScalars) -> Any:
     """Clip by value, then by the global norm over the variables that are not frozen.
 
