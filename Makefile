@@ -14,7 +14,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MEMBER MODE ONLY PARAMS PYTHON RUN \
-  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
+  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
   SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
@@ -167,6 +167,9 @@ issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, w
 test: $(BIN)/.ready-dev ## lint, types, tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
+benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=prediction TORCH=python)
+	@$(BIN)/python -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(TORCH),--torch "$(TORCH)") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
+
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
@@ -222,4 +225,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test benchmarks test-oldest clean fresh help

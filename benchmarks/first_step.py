@@ -71,8 +71,9 @@ def main() -> None:
         timings[variant] = json.loads(completed.stdout.splitlines()[-1])
         (wall, cpu), (step_wall, step_cpu) = timings[variant]["first"], timings[variant]["step"]
         ratio = cpu / timings["custom"]["first"][1]
+        prefix = "SPEED: " if variant == "custom" else ""
         print(
-            f"{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
+            f"{prefix}{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
             f"then {step_wall:.2f} s ({step_cpu:.2f}) a step",
             flush=True,
         )

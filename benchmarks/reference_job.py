@@ -1,6 +1,6 @@
 """The reference job: goldfold against the public-notebook way and against plain PyTorch with timm, in one run.
 
-    python -m benchmarks.reference_job --source photos.zip --torch PYTHON
+    python -m benchmarks.reference_job --source photos.zip --torch PYTHON    # without source: generated images
 
 600 photos of 10 classes, 3 folds x 1 epoch x 2 MobileNets (V2, widths 1.0 and 0.5) at 128 pixels in batches of 64, two
 views (the image and its mirror image), the mean of both members. Each implementation is one process from its start to its
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.photos import ROOT, Setup, _photos, fold_of, scratch, write
+from benchmarks.photos import ROOT, Setup, _generated, _photos, fold_of, scratch, write
 
 CLASSES, ROWS, ALPHAS = 10, 60, (1.0, 0.5)
 SETUP = Setup("", CLASSES * ROWS, 128, "MobileNetV2", 1.0, epochs=1, folds=3, batch=64, predict_batch=64)
@@ -51,7 +51,8 @@ STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 def choose_photos(source: str, folder: Path) -> list[tuple[str, int]]:
     """Write ROWS photos of each of the first CLASSES classes that have as many; (file, label) of each."""
     by_label: dict[str, list[bytes]] = {}
-    for label, data in _photos(source):
+    generated = ((str(label), data) for label, data in _generated(SETUP.images, SETUP.size))
+    for label, data in _photos(source) if source else generated:
         by_label.setdefault(label, []).append(data)
     labels = list(islice((label for label in sorted(by_label) if len(by_label[label]) >= ROWS), CLASSES))
     chosen = []
@@ -127,7 +128,7 @@ def report(name: str, timing: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", required=True, help="a zip or a folder of photos")
+    parser.add_argument("--source", default="", help='a zip or a folder of photos; "" = generated images')
     parser.add_argument("--torch", default="", help="the Python of an environment with torch and timm")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     if "--child" in sys.argv:

@@ -123,7 +123,12 @@ def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
         if run.checkpoints and (is_due or should_stop):
             run.checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
         if epoch_ends and callbacks.on_epoch is not None:
-            callbacks.on_epoch(state.history[-1])
+            try:
+                callbacks.on_epoch(state.history[-1])
+            except BaseException:  # a mistake in a user's callback does not cost this epoch
+                if run.checkpoints:
+                    run.checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
+                raise
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
     return state.finish(engine, bool(train.patience))
