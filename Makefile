@@ -14,7 +14,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MEMBER MODE ONLY PARAMS PYTHON RUN \
-  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
+  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
   SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
@@ -30,29 +30,40 @@ export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)
 export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
-STAGE = $(ENDED) $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 # A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed.
 ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
   134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; *) return 0 ;; esac >&2; \
   echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&2; }; trap ended EXIT;
+GOLDFOLD = $(ENDED) $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines
+OPTIONS = --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
+STAGE = $(GOLDFOLD) $(1) $(OPTIONS)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 
+# The main job: the stages of each target, separated by +. Targets that follow each other in one make call run in one
+# process, which starts TensorFlow once; stages exchange files only, so their results are the same. DEBUG=1 changes how
+# TensorFlow runs until the process ends.
+with = $(1) $(OPTIONS) $(2)
+PARTIAL = $(if $(ALLOW_PARTIAL),--allow-partial)
+STAGES_download = $(call with,download,$(if $(value ONLY),--only="$$GOLDFOLD_ONLY")) $(if $(value ONLY),,+ $(call with,prepare))
+STAGES_train = $(call with,resolve) + $(call with,preflight,--mode ops --if-tpu $(PICK)) + $(call with,tune,$(PICK)) + \
+  $(if $(DEBUG),$(call with,debug,$(PICK) $(ROWS)),$(call with,train,$(PICK)))
+STAGES_predict = $(call with,predict,$(PARTIAL)) + $(call with,blend,$(PARTIAL))
+JOB := $(filter download train predict,$(MAKECMDGOALS))
+TOGETHER := $(if $(DEBUG),,$(and $(findstring $(JOB),$(MAKECMDGOALS)),$(filter $(words $(JOB)),$(words $(sort $(JOB))))))
+OF_JOB = $(foreach target,$(JOB),$(if $(filter-out $(firstword $(JOB)),$(target)),+) $(STAGES_$(target)))
+MAIN_JOB = $(if $(TOGETHER),$(if $(filter $(firstword $(JOB)),$(1)),$(GOLDFOLD) $(OF_JOB),:),$(GOLDFOLD) $(STAGES_$(1)))
+
 ##@ The main job
 download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
-	@$(call STAGE,download) $(if $(value ONLY),--only="$$GOLDFOLD_ONLY")
-	@$(if $(value ONLY),:,$(call STAGE,prepare))
+	@$(call MAIN_JOB,download)
 
 train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one)
-	@$(call STAGE,resolve)
-	@$(call STAGE,preflight) --mode ops --if-tpu $(PICK)
-	@$(call STAGE,tune) $(PICK)
-	@$(call STAGE,$(if $(DEBUG),debug,train)) $(PICK) $(if $(DEBUG),$(ROWS))
+	@$(call MAIN_JOB,train)
 
 predict: $(BIN)/.ready ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
-	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
-	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
+	@$(call MAIN_JOB,predict)
 
 submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
 	@$(call STAGE,submit) $(FILES) $(if $(AGAIN),--again)
@@ -174,6 +185,9 @@ fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearl
 	@for reader in csv external_csv external_npz image npz params tfrecord yaml zip; do echo "fuzz: $$reader"; \
 	  $(BIN)/python tests/fuzz/run.py $$reader "$(or $(FUZZ_SECONDS),600)" work/fuzz/$$reader 2>&1 | tail -n 20; done
 
+benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=prediction TORCH=python)
+	@$(BIN)/python -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(TORCH),--torch "$(TORCH)") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
+
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
@@ -238,4 +252,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,docs,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test soak fuzz test-oldest clean fresh help
+.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help

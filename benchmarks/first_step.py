@@ -33,7 +33,7 @@ def timed(variant: str) -> dict[str, list[float]]:
 
     params = load_params(ROOT / "params.yaml")
     train = replace(params.train, batch=BATCH, precision="float32")
-    member = replace(params.members["mobilenet"], image_size=SIZE, alpha=1.0, train=train)
+    member = replace(params.members["small"], architecture="MobileNetV2", image_size=SIZE, alpha=1.0, train=train)
     images = np.random.default_rng(0).integers(0, 256, (BATCH, SIZE, SIZE, 3)).astype(np.uint8)
     targets, weights = np.eye(CLASSES, dtype=np.float32)[np.arange(BATCH)], np.ones(BATCH, np.float32)
     device = open_device(params.device)
@@ -71,8 +71,9 @@ def main() -> None:
         timings[variant] = json.loads(completed.stdout.splitlines()[-1])
         (wall, cpu), (step_wall, step_cpu) = timings[variant]["first"], timings[variant]["step"]
         ratio = cpu / timings["custom"]["first"][1]
+        prefix = "SPEED: " if variant == "custom" else ""
         print(
-            f"{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
+            f"{prefix}{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
             f"then {step_wall:.2f} s ({step_cpu:.2f}) a step",
             flush=True,
         )

@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,11 @@ from benchmarks.photos import (
 )
 
 
-def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
-    """(held-out accuracy, images)"""
+def notebook(setup: Setup, folder: Path, alphas: Sequence[float] = (), flipped: bool = False) -> tuple[float, int]:
+    """(held-out accuracy of the mean over the models, images)
+
+    alphas: width of each model; () = one of setup.alpha.  flipped: predict the images and their mirror images.
+    """
     import keras
     import tensorflow as tf
 
@@ -60,8 +64,8 @@ def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
         return tf.image.random_flip_left_right(image), label
 
     auto = tf.data.AUTOTUNE
-    correct, rows_scored = 0.0, 0
-    for k in range(setup.folds):
+    probs, true_labels = np.zeros((len(fold), classes)), np.zeros(len(fold), int)
+    for k, alpha in product(range(setup.folds), alphas or (setup.alpha,)):
         keras.utils.clear_session()
         rows = tf.data.TFRecordDataset(shards(folder), num_parallel_reads=auto).map(parse, num_parallel_calls=auto)
         train = (
@@ -74,7 +78,7 @@ def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
         held_out_rows = rows.filter(lambda _, __, row_fold, k=k: row_fold == k)
         held_out = held_out_rows.map(decode, num_parallel_calls=auto).batch(256).prefetch(auto)
         backbone = getattr(keras.applications, setup.architecture)
-        width = {"alpha": setup.alpha} if setup.architecture.startswith("MobileNet") else {}
+        width = {"alpha": alpha} if setup.architecture.startswith("MobileNet") else {}
         body = backbone(
             input_shape=(setup.size, setup.size, 3), include_top=False, weights=None, pooling="avg", **width
         )
@@ -83,11 +87,13 @@ def notebook(setup: Setup, folder: Path) -> tuple[float, int]:
         model.compile(keras.optimizers.AdamW(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
         steps = int((fold != k).sum()) // setup.batch
         model.fit(train, steps_per_epoch=steps, epochs=setup.epochs, validation_data=held_out, verbose=0)
-        probs = model.predict(held_out.map(lambda image, _: image), verbose=0)
-        labels_of_fold = np.array([int(label) for _, label, _ in held_out_rows])
-        correct += float((probs.argmax(1) == labels_of_fold).sum())
-        rows_scored += len(labels_of_fold)
-    return correct / rows_scored, rows_scored
+        rows_of_fold = np.flatnonzero(fold == k)  # in the order of the record files, the same for every model
+        probs[rows_of_fold] += model.predict(held_out.map(lambda image, _: image), verbose=0)
+        if flipped:
+            mirrored = held_out.map(lambda image, _: tf.image.flip_left_right(image), num_parallel_calls=auto)
+            probs[rows_of_fold] += model.predict(mirrored, verbose=0)
+        true_labels[rows_of_fold] = [int(label) for _, label, _ in held_out_rows]
+    return float((probs.argmax(1) == true_labels).mean()), len(fold)
 
 
 def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:

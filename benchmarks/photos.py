@@ -106,7 +106,7 @@ def member_of(setup: Setup) -> Member:
     train = replace(
         params.train, **no_augmentation, flip="horizontal", epochs=setup.epochs, batch=setup.batch, precision="float32"
     )
-    member = replace(params.members["mobilenet"], architecture=setup.architecture, alpha=setup.alpha)
+    member = replace(params.members["small"], architecture=setup.architecture, alpha=setup.alpha)
     return replace(member, image_size=setup.size, train=train)
 
 

@@ -64,7 +64,7 @@ from competition.training.engine import saved_variables
 from competition.training.model import build
 
 folder, root, formats = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(",")
-member = replace(load_params(root / "params.yaml").members["mobilenet"], image_size=96, alpha=1.0)
+member = replace(load_params(root / "params.yaml").members["small"], architecture="MobileNetV2", image_size=96, alpha=1.0)
 classes = [f"class {n}" for n in range(100)]
 weights = folder.parent / "weights.npz"
 save_arrays(weights, {name: v.numpy() for name, v in saved_variables(build(member, len(classes)))})

@@ -8,7 +8,9 @@ Every platform and every caller uses the same command line; `make` only adds the
     !python -m pipelines train --set "train.epochs=3"    a notebook cell, after %cd to the project's folder
 
 What the make targets run: download = download, prepare; train = resolve, preflight --mode ops --if-tpu, tune, train;
-predict = predict, blend.
+predict = predict, blend. Stages separated by `+` run in one process, which starts TensorFlow once:
+
+    goldfold download + prepare + resolve + tune + train + predict + blend
 """
 
 import inspect
@@ -20,6 +22,8 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.runner import Options, run_stage
+
+NEXT_STAGE = "+"
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -180,5 +184,27 @@ for _name, _verb in VERBS.items():
 
 
 def main(*verb: str) -> None:
-    """Run the command line; `verb` is put before the arguments: main("train") runs `goldfold train ARGUMENTS`."""
-    app(args=[*verb, *sys.argv[1:]], prog_name="goldfold")
+    """Run the command line; `verb` is put before the arguments: main("train") runs `goldfold train ARGUMENTS`.
+
+    Several stages, each with its options, are separated by `+`. Each reads and writes files as in a process of its own;
+    the first that fails ends the command with its exit code.
+    """
+    *stages, last = split_stages([*verb, *sys.argv[1:]])
+    for arguments in stages:
+        try:
+            app(args=arguments, prog_name="goldfold")
+        except SystemExit as ended:
+            if ended.code:
+                raise
+    app(args=last, prog_name="goldfold")
+
+
+def split_stages(arguments: Sequence[str]) -> list[list[str]]:
+    """["train", "--force", "+", "predict"] -> [["train", "--force"], ["predict"]]"""
+    stages: list[list[str]] = [[]]
+    for argument in arguments:
+        if argument == NEXT_STAGE:
+            stages.append([])
+        else:
+            stages[-1].append(argument)
+    return stages

@@ -46,12 +46,16 @@ def train_fold(
             f"train: checkpoint {name} in {display_path(folder)} is damaged and not used; an earlier one is, if it is intact"
         )
 
-    checkpoints = Checkpoints(folder / "checkpoints", made_from, report_damage)
+    checkpoints = Checkpoints(
+        folder / "checkpoints", made_from, 60 * job.params.device.checkpoint_minutes, report_damage
+    )
     received: list[int] = []
     try:
         with stop_signals(received):
             stop = lambda: bool(received)  # noqa: E731
-            watch = isinstance(fold, int)  # the score of a nested teacher is not shown
+            watch = job.params.device.score_epochs and isinstance(
+                fold, int
+            )  # the score of a nested teacher is not shown
             on_epoch = epoch_callbacks(trainer.name, fold, train.epochs)
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:

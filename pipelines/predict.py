@@ -107,7 +107,7 @@ def predict_folds(job: Job, prepared: Prepared, run: Run, stale: Mapping[int, di
     job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
     trainer = open_trainer(job, prepared, run.member, name, device=device, parts=("train",))
     test = read_images(job, prepared, run.member, ("test",), name)
-    transforms = transform_seconds(views, trainer.engine.predict_batch, run.member.image_size)
+    transforms = transform_seconds(trainer.engine, views, run.member.image_size)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with progress_bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():
@@ -135,12 +135,13 @@ def predict_fold(
     weights, views, train = load_arrays(model / "weights.npz"), tuple(transforms), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
     files = [folder / "oof.npz", folder / "test.npz"]
-    trainer.predict(weights, train, held_out_rows, views).save(files[0])
+    trainer.load_weights(weights, (len(held_out_rows) + len(test_rows)) * len(views))
+    trainer.predict(None, train, held_out_rows, views).save(files[0])
     batch = trainer.engine.predict_batch
     started = perf_counter()  # only after the first prediction, for which the program was compiled
-    test_predictions = trainer.predict(weights, test, test_rows, views)
+    test_predictions = trainer.predict(None, test, test_rows, views)
     if not len(test_rows):  # a competition without test images: time a batch of held-out rows instead
-        trainer.predict(weights, train, held_out_rows[:batch], views)
+        trainer.predict(None, train, held_out_rows[:batch], views)
     seconds = perf_counter() - started
     test_predictions.save(files[1])
     costs = seconds_per_1000(seconds, -(-max(len(test_rows), 1) // batch) * batch, transforms, batch)

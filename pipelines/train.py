@@ -1,6 +1,7 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights are reset between folds."""
 
 import faulthandler
+import gc
 import os
 import sys
 import time
@@ -41,6 +42,7 @@ from pipelines.teachers import describe_fold, update_soft_labels
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:
+    from competition.training.device import Device
     from competition.training.input_stall import InputStallDetector, StepTimes
     from competition.training.trainer import Trainer
 
@@ -158,11 +160,53 @@ def train_models(
     """Train the models in `pending` and remove each from it when it is complete.
 
     pending: the excluded fold of each model, or two for a nested teacher.  alive: to be called at every step.
+    Raises UserError with the largest batch that fits if the memory of the device is exhausted.
     """
+    device = start_device(job)
+    from competition.training.fault_tolerance import is_out_of_memory
+
+    job.begin_run(run)
+    try:
+        train_on(device, job, prepared, run, pending, alive)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        error.__traceback__ = error.__context__ = None  # its frames hold the engine, and with it the memory
+        memory_error = error
+    else:
+        return
+    gc.collect()
+    raise out_of_memory(device, job, prepared, run, alive) from memory_error
+
+
+def out_of_memory(device: "Device", job: Job, prepared: Prepared, run: Run, alive: Callable[[], None]) -> UserError:
+    """The error for a batch that does not fit the device, with the largest that does."""
+    from competition.training.largest_batch import step_fits, too_large
+
+    classes, targets = len(prepared.competition.classes), prepared.competition.targets
+
+    def fits(batch: int) -> bool:
+        alive()
+        answer = step_fits(run.member, classes, device, batch, targets)
+        job.echo(f"train {run.title}: a batch of {batch} {'fits' if answer else 'does not fit'}")
+        return answer
+
+    job.echo(f"train {run.title}: the memory of the device is exhausted; searching the largest batch that fits")
+    return too_large(run.title, run.member, device.replicas, fits)
+
+
+def train_on(
+    device: "Device",
+    job: Job,
+    prepared: Prepared,
+    run: Run,
+    pending: list[ExcludedFolds],
+    alive: Callable[[], None],
+) -> None:
+    """Train the models in `pending` on a device; see train_models."""
     from competition.training.input_stall import InputStallDetector
 
-    device, member, name = start_device(job), run.member, run.title
-    job.begin_run(run)
+    member, name = run.member, run.title
     names = ", ".join(str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in pending)
     job.echo(
         f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); "

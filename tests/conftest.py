@@ -40,8 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             workspace = new_workspace(folder)
-            for stage in MAIN_JOB:
-                workspace.do(stage)
+            workspace.do_in_one_process(*MAIN_JOB)
             done.touch()
     return Workspace(folder)
 

@@ -17,6 +17,7 @@ PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small}}
 prepare: {{folds: 3}}
+device: {{checkpoint_minutes: 0}}
 train: {{epochs: 4, batch: 100, steps_per_call: 5}}
 members:
   slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
@@ -85,6 +86,17 @@ class Workspace:
         result = self.run(stage, *arguments, sets=sets)
         assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
         return result.out
+
+    def do_in_one_process(self, *stages: str) -> str:
+        """Run the stages in one process, as make does, expect exit code 0 and return its stdout."""
+        first, *others = [self.command(stage)[3:] for stage in stages]
+        arguments = [stages[0], *first]
+        for stage, options in zip(stages[1:], others, strict=True):
+            arguments += ["+", stage, *options]
+        command = [sys.executable, "-m", "pipelines", *arguments]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert result.returncode == 0, f"{stages}: {result.stdout}\n{result.stderr}"
+        return result.stdout
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
         """Run a stage, expect a UserError (one sentence, no traceback, exit code 1) and return its stderr."""

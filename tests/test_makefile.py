@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 from world import ROOT
 
-from pipelines.cli import COMMON, OPTIONS, VERBS, app
+from pipelines.cli import COMMON, OPTIONS, VERBS, app, split_stages
 from pipelines.runner import Options
 
 FAKE_PYTHON = f"""#!{sys.executable}
@@ -50,10 +50,17 @@ def called(tmp_path: Path):
     def make(*arguments: str, fails: str = "") -> list[list[str]]:
         process, calls = run(*arguments, fails=fails)
         assert (process.returncode == 0) == (not fails), process.stderr
-        return calls
+        return [stage for call in calls for stage in stages_of(call)]
 
     make.run = run
     return make
+
+
+def stages_of(call: list[str]) -> list[list[str]]:
+    """The stages of one process, each as if it had a process of its own."""
+    *arguments, debug = call
+    assert arguments[:2] == ["-m", "pipelines"]
+    return [["-m", "pipelines", *stage, debug] for stage in split_stages(arguments[2:])]
 
 
 def stages(calls: list[list[str]]) -> list[str]:
@@ -70,14 +77,29 @@ def test_the_main_job_runs_its_stages_in_order(called) -> None:
     assert stages(called("download", "train", "predict")) == expected
 
 
-def test_a_stage_that_fails_ends_the_job(called) -> None:
-    assert stages(called("download", "train", "predict", fails="tune")) == [
-        "download",
-        "prepare",
-        "resolve",
-        "preflight",
-        "tune",
-    ]
+def processes(called, *goals: str) -> list[list[str]]:
+    """The stages of each process that make starts."""
+    return [stages(stages_of(call)) for call in called.run(*goals)[1]]
+
+
+def test_targets_that_follow_each_other_run_in_one_process(called) -> None:
+    train = ["resolve", "preflight", "tune", "train"]
+    assert processes(called, "train", "predict") == [[*train, "predict", "blend"]]
+    assert processes(called, "train", "predict", "submit") == [[*train, "predict", "blend"], ["submit"]]
+    assert processes(called, "train", "report", "predict") == [train, ["report"], ["predict", "blend"]]
+    assert processes(called, "train", "predict", "DEBUG=1") == [[*train[:3], "debug"], ["predict", "blend"]]
+
+
+def test_a_process_that_fails_ends_the_job(called) -> None:
+    assert stages(called("doctor", "download", "train", "submit", fails="doctor")) == ["doctor"]
+    assert stages(called("download", "train", "submit", fails="download"))[-1] == "train"
+
+
+def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> None:
+    folders = ["--work", str(tmp_path), "--submissions", str(tmp_path)]
+    result = command_line("pipelines", "tune", *folders, "+", "resolve", *folders, "+", "tune", *folders)
+    assert result.returncode == 1 and "`make download`" in result.stderr
+    assert result.stdout.count("tune: not asked for") == 1
 
 
 def test_every_stage_gets_the_same_parameters(called) -> None:
@@ -157,10 +179,8 @@ def test_help_names_every_verb_and_variable() -> None:
 
 
 def test_make_calls_only_verbs_of_the_command() -> None:
-    calls = re.findall(r"call STAGE,(\$\(if [^)]*\),[^)]*|[^)]*)\)", (ROOT / "Makefile").read_text())
-    stages = {name for call in calls for name in re.findall(r"[a-z-]{4,}", call)}
-    assert {"download", "debug", "train", "kernel-status"} <= stages
-    assert stages <= VERBS.keys()
+    calls = re.findall(r"call (?:STAGE|with),([a-z-]+|\$@)", (ROOT / "Makefile").read_text())
+    assert {"download", "debug", "train", "kernel-status"} <= {*calls} <= {*VERBS, "$@"}
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path)
     """Every Python block of docs/python_api.md, in order, as one program."""
     text = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"mobilenet"', '"slim"')
+    code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"small"', '"slim"')
     code = code.replace('.yaml")', f'.yaml", work={str(finished.folder / "work")!r})')
     for name in ("a.jpg", "b.jpg"):
         from competition.data.images import encode_png

@@ -48,7 +48,7 @@ looks up a pasted error of another program in the table below.
 | everything is trained again | `make runs` shows what changed: parameters, data or code |
 | training is slow | `make bench` shows whether the device waits for data |
 | it does not fit into memory | lower `train.batch`, raise `train.accumulate`; for a TPU, `make preflight` says what fits before you pay |
-| the public score is far from the honest one | `make submissions` shows what chance explains; if it is more, see the shift in the [report](report.md) |
+| the public score is far from the honest one | `make submissions` shows what chance explains; [the report](report.md) shows the rest |
 
 Exit codes are in [reliability.md](reliability.md). This page is written by `python tests/troubleshooting.py` from the source; a test
 fails if it is out of date. In the messages, the words in <> are values.

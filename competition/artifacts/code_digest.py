@@ -87,6 +87,7 @@ IRRELEVANT = {
     "training/fault_tolerance": "a resumed model is the same model",
     "training/grad_cam": "shows what a trained model looks at",
     "training/input_stall": "measures speed",
+    "training/largest_batch": "answers an error",
     "training/tuning": "chooses parameters, which are part of the run digest",
     "training/view_cost": "measures speed",
 }

@@ -76,6 +76,8 @@ class DeviceParams(Block):
     tpu: CloudTpu
     hang_seconds: NonNegative
     retries: Count
+    checkpoint_minutes: NonNegative
+    score_epochs: bool
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Train(Block):
     freeze_norm: bool
     small_epochs: Share
     small_size: Annotated[float, Field(gt=0, le=1)]
-    precision: Literal["auto", "float32", "bfloat16"]
+    precision: Literal["auto", "float32", "bfloat16", "float16"]
     loop: Literal["auto", "custom", "fit"]
     steps_per_call: Positive
     accumulate: Positive

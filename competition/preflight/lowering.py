@@ -5,7 +5,7 @@ no operation on one device. JAX yields the program of all devices, with the all-
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -102,10 +102,8 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
         along_batch = shape[0] in (shapes.batch, shapes.predict_batch)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=by_batch if along_batch else replicated)
 
-    def state(names: Iterable[str]) -> dict[str, Any]:
-        return {
-            n: jax.ShapeDtypeStruct(engine._state[n].shape, engine._state[n].dtype, sharding=replicated) for n in names
-        }
+    def on_devices(arrays: dict[str, Any]) -> dict[str, Any]:
+        return {n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated) for n, x in arrays.items()}
 
     # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._depths).items()}
@@ -113,13 +111,11 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     def train() -> Any:
         *batch, row = specs["train"]
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
-        return _traced(lambda: step.trace(state(engine._state), tuple(batch), row), topology)
+        return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)
 
     def predict() -> Any:
         step = jax.jit(engine._probabilities, out_shardings=replicated)
-        model = state([*(engine._averages.get(name, name) for name in engine._variables), *engine._random])
-        model = dict(zip([*engine._variables, *engine._random], model.values(), strict=True))
-        return _traced(lambda: step.trace(model, *specs["predict"]), topology)
+        return _traced(lambda: step.trace(on_devices(engine.prediction_state()), *specs["predict"]), topology)
 
     def part(function: Callable[..., Any], spec: str, times: int, view: str) -> Part:
         transform = jax.jit(function, out_shardings=by_batch)

@@ -1,7 +1,9 @@
 """Checkpoints: a kill at any moment leaves the newest or the one before it complete."""
 
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -33,11 +35,36 @@ class Checkpoint(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one fold model in training. `made_from` is the digest of everything the model depends on."""
+    """The checkpoints of one fold model in training, written by a thread while training goes on."""
 
-    def __init__(self, folder: Path, made_from: str, on_damage: Callable[[str], None] = lambda _: None) -> None:
-        """on_damage: called by `latest` with the name of each newer checkpoint that cannot be read."""
-        self._folder, self._made_from, self._on_damage = folder, made_from, on_damage
+    def __init__(
+        self, folder: Path, made_from: str, seconds: float = 0.0, on_damage: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """made_from: digest of everything the model depends on.  seconds: between checkpoints; 0 = one per epoch.
+        on_damage: called by `latest` with the name of each newer checkpoint that cannot be read.
+        """
+        self._folder, self._made_from, self._seconds, self._on_damage = folder, made_from, seconds, on_damage
+        self._last = time.monotonic()
+        self._writer: ThreadPoolExecutor | None = None
+        self._written: Future[None] | None = None
+
+    def is_due(self, epoch_ends: bool) -> bool:
+        """Return True if the state should be saved now, after a call of the training step."""
+        return time.monotonic() - self._last >= self._seconds if self._seconds else epoch_ends
+
+    def start_saving(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
+        """Save the state in a thread. It must not be changed any more. Waits for the checkpoint before it."""
+        self.wait()
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._last = time.monotonic()
+        self._written = self._writer.submit(self.save, step, arrays, facts)
+
+    def wait(self) -> None:
+        """Wait until the checkpoint in the thread is on disk. Raises the error of its writer."""
+        if self._written is not None:
+            written, self._written = self._written, None
+            written.result()
 
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state after `step` steps. Keep it and the one before; delete older, later and foreign checkpoints."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from competition.config.errors import UserError
 from competition.config.params import CloudTpu, DeviceParams
@@ -21,6 +21,21 @@ class Device:
     strategy: Any  # tensorflow: tf.distribute.Strategy; jax: jax.sharding.Mesh with the one axis "batch"
     reason: str
     backend: str  # tensorflow | jax
+    capability: tuple[int, int] = (
+        0,
+        0,
+    )  # compute capability of NVIDIA GPUs, the lowest; (0, 0) = unknown or no such GPU
+
+
+def auto_precision(device: Device) -> Literal["float32", "bfloat16", "float16"]:
+    """The fastest precision of the activations that the device computes in: `train.precision: auto`.
+
+    bfloat16 on TPU and on GPUs that have it (Ampere and later), float16 with loss scaling on those with tensor cores alone
+    (Volta, Turing: a T4 has 65 Tflop/s in float16 and 8 in float32), else float32.
+    """
+    if device.kind == "tpu" or (device.kind == "gpu" and device.capability >= (8, 0)):
+        return "bfloat16"
+    return "float16" if device.kind == "gpu" and device.capability >= (7, 0) else "float32"
 
 
 def choose_backend(
@@ -132,9 +147,12 @@ def _gpus(tf: Any) -> Device | None:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if len(gpus) == 1:
-        return Device("gpu", 1, tf.distribute.get_strategy(), "TensorFlow lists one GPU", "tensorflow")
-    strategy = tf.distribute.MirroredStrategy()
-    return Device("gpu", len(gpus), strategy, f"TensorFlow lists {len(gpus)} GPUs", "tensorflow")
+        strategy, reason = tf.distribute.get_strategy(), "TensorFlow lists one GPU"
+    else:
+        strategy, reason = tf.distribute.MirroredStrategy(), f"TensorFlow lists {len(gpus)} GPUs"
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    capability = min(tuple(each.get("compute_capability") or (0, 0)) for each in details)
+    return Device("gpu", len(gpus), strategy, reason, "tensorflow", capability)
 
 
 def _cpu(tf: Any, logical: int) -> Device:
@@ -181,7 +199,9 @@ def _jax(logical: int, cache: Path | None) -> Device:
     reason = f"JAX lists {len(devices)} {devices[0].device_kind} devices{hosts}"
     if kind == "cpu" and not hosts:
         reason = _split_reason(logical) if logical > 1 else "JAX found no TPU and no GPU"
-    return Device(kind, len(devices), mesh, reason, "jax")
+    versions = [str(getattr(each, "compute_capability", None) or "0.0") for each in devices]  # "7.5"
+    capability = min(tuple(int(part) for part in version.split(".")[:2]) for version in versions)
+    return Device(kind, len(devices), mesh, reason, "jax", (capability[0], capability[1]))
 
 
 def _split_cpu(jax: Any, logical: int) -> None:

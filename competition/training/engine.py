@@ -6,7 +6,7 @@ compiles learning rate and weight decay into the graph.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ class CompiledIn:
     keep_average: bool  # keep a moving average of the weights and predict with it
     use_fit: bool  # run the steps by Keras `fit`
     target: TargetKind = "single"  # loss and output: softmax over classes | sigmoid of each label | the value itself
+    scale_loss: bool = False  # dynamic loss scaling: gradients of float16 activations are else rounded to 0
 
 
 class Engine(Protocol):
@@ -61,8 +62,20 @@ class Engine(Protocol):
         """Predict `rows` under every view.
 
         batches: (row numbers (B,), images (B, H, W, 3) uint8), in any order; a negative row number marks padding.
-        Returns (len(rows), V, C) float32 in the order of `rows`. Each view is a small program of its own; all of them
-        share the network, which is compiled once.
+        Returns (len(rows), V, C) float32 in the order of `rows`. One small program makes all views of a batch, which
+        then share the network, compiled once; the next batch is started before the results of one are fetched.
+        """
+
+    def prepare_prediction(self, image_views: int, size: int) -> None:
+        """Optimise the network for the current weights if that pays for so many image-views of (size, size, 3).
+
+        It holds until the weights change. Call it once for all rows that must be predicted by the same program.
+        """
+
+    def view_seconds(self, view: View, images: np.ndarray) -> float:
+        """Seconds in which the devices transform a batch (B, H, W, 3) uint8 by the compiled program of one view.
+
+        The first call of a view compiles it.
         """
 
     def state(self) -> State:
@@ -86,6 +99,11 @@ def apply_view(view: View) -> View:
     return lambda images: view(keras.ops.cast(images, "float32"))
 
 
+def apply_views(views: Sequence[View]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function from (B, H, W, 3) uint8 images to the input of the model under each view."""
+    return lambda images: tuple(apply_view(view)(images) for view in views)
+
+
 def output_of_logits(logits: Any, target: TargetKind) -> Any:
     """(B, C) logits -> probabilities of independent labels, or the values of a regression, which are already there."""
     return keras.ops.sigmoid(logits) if target == "multi" else logits
@@ -106,9 +124,8 @@ def saved_variables(model: keras.Model) -> list[tuple[str, Any]]:
     return [(f"model/{n:04}/{re.sub(r'_[0-9]+(?=/)', '', v.path)}", v) for n, v in enumerate(variables)]
 
 
-def moment_names(count: int) -> list[tuple[str, str]]:
-    """(first moment, second moment) names of `count` trainable variables."""
-    return [(f"adam/{n:04}/m", f"adam/{n:04}/v") for n in range(count)]
+LOSS_SCALE = "loss_scale"  # (2,) see optimizer.next_loss_scale; only with CompiledIn.scale_loss
+MOMENTS = ("adam/m", "adam/v")  # (P,) first and second moments of all trainable variables (optimizer.FlatVector)
 
 
 def average_name(name: str) -> str:
@@ -154,17 +171,21 @@ def with_weights(state: State, weights: State) -> State:
 
 
 def collect_probabilities(
-    batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]
+    batches: Iterator[tuple[np.ndarray, np.ndarray]],
+    rows: np.ndarray,
+    dispatch: Callable[[np.ndarray], Any],
+    fetch: Callable[[Any], np.ndarray],
 ) -> np.ndarray:
-    """Apply `predict` to every batch and arrange the results in the order of `rows`, without padding.
+    """Predict every batch and arrange the results in the order of `rows`, without padding: (len(rows), V, C) float32.
 
-    predict: images (B, H, W, 3) -> probabilities (B, V, C).  Returns (len(rows), V, C) float32.
+    dispatch: images (B, H, W, 3) -> probabilities (B, V, C) that a device may still be computing.  fetch: waits for them.
+    Each batch is dispatched before the one before it is fetched, so the device never waits for the host.
     """
     position = {int(row): n for n, row in enumerate(rows)}
     collected: np.ndarray | None = None
     has_probs = np.zeros(len(rows), bool)
-    for batch_rows, images in batches:
-        probs = predict(images)
+    for batch_rows, result in _one_ahead((batch_rows, dispatch(images)) for batch_rows, images in batches):
+        probs = fetch(result)
         collected = np.zeros((len(rows), *probs.shape[1:]), np.float32) if collected is None else collected
         is_real = batch_rows >= 0
         positions = [position[int(row)] for row in batch_rows[is_real]]
@@ -172,3 +193,13 @@ def collect_probabilities(
     if collected is None or not has_probs.all():
         raise AssertionError(f"{int((~has_probs).sum())} of {len(rows)} rows got no prediction")
     return collected
+
+
+def _one_ahead(items: Iterable[Any]) -> Iterator[Any]:
+    """The items; each is made before the one before it is handed out."""
+    iterator = iter(items)
+    for earlier in iterator:
+        for item in iterator:
+            yield earlier
+            earlier = item
+        yield earlier

@@ -1,11 +1,13 @@
 """The engine on JAX: one jitted step with donated state, data-parallel over all devices of all hosts.
 
-The state is one dict of arrays with the same names as on TensorFlow, replicated on every device. Batches are sharded
-along their first axis. XLA sees one global program (SPMD): sums, clipping and batch statistics are those of the whole batch.
+The state is a few flat vectors, replicated on every device, because handing hundreds of arrays to eight devices takes longer
+than many steps (benchmarks/dispatch.py); `state` gives them the same names as on TensorFlow. Batches are sharded along their
+first axis. XLA sees one global program (SPMD): sums, clipping and batch statistics are those of the whole batch.
 """
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,16 +19,17 @@ from jax.sharding import NamedSharding, PartitionSpec
 from competition.config.errors import UserError
 from competition.training.device import Device
 from competition.training.engine import (
+    LOSS_SCALE,
+    MOMENTS,
     CompiledIn,
     State,
     View,
-    apply_view,
+    apply_views,
     average_name,
     check_state,
     collect_probabilities,
     is_random,
     layer_depths,
-    moment_names,
     output_of_logits,
     saved_variables,
     seed_state,
@@ -34,18 +37,23 @@ from competition.training.engine import (
     with_weights,
 )
 from competition.training.optimizer import (
+    FIRST_LOSS_SCALE,
     LOSSES,
+    FlatVector,
     StepScalars,
     StepValues,
     adamw,
-    clip_gradients,
+    clip_gradient,
+    decayed_weights,
+    next_loss_scale,
     step_table,
     unpack_row,
+    unscaled,
     update_average,
-    variable_rates,
 )
 
 AHEAD = 2  # batches transferred to the devices in advance, and steps in flight on them
+WEIGHTS, AVERAGE = "weights", "average"  # flat vectors of all float32 variables of the model, and of their averages
 Arrays = dict[str, Any]  # name -> jax.Array
 
 
@@ -63,7 +71,7 @@ class JaxEngine:
         self.batch, self.predict_batch = batch, predict_batch
         self.uses_fit, self.keeps_average = False, compiled_in.keep_average
         self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
-        self._micro_batches = compiled_in.accumulate
+        self._micro_batches, self._scale_loss = compiled_in.accumulate, compiled_in.scale_loss
         self._replicated = NamedSharding(device.strategy, PartitionSpec())
         self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
         self._model = build()
@@ -73,9 +81,14 @@ class JaxEngine:
         names |= {id(v): f"random/{n:04}" for n, v in enumerate(random)}
         self._trainable = [names[id(v)] for v in self._model.trainable_variables]
         self._non_trainable = [names[id(v)] for v in self._model.non_trainable_variables]
-        self._moments = moment_names(len(self._trainable))
-        self._averages = {name: average_name(name) for name in self._variables if self.keeps_average}
         self._random = {names[id(v)]: np.dtype(v.dtype) for v in random}
+        # The trainable variables come first, in the same order as in the moments.
+        others = [n for n in self._variables if n not in self._trainable]
+        self._flat = [*self._trainable, *(n for n in others if self._variables[n].dtype == "float32")]
+        self._apart = [n for n in others if n not in self._flat]  # variables of other types, without averages
+        shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
+        self._layout = FlatVector(tuple(shapes[name] for name in self._flat))
+        self._trainable_layout = FlatVector(tuple(shapes[name] for name in self._trainable))
         self._depths, self._is_head = layer_depths(self._model)
         self._initial_state = self._initial()
         self._state: Arrays = {}
@@ -83,13 +96,15 @@ class JaxEngine:
         replicated = self._replicated
         self._compiled_step = jax.jit(self._step, donate_argnums=0, out_shardings=(replicated, replicated))
         self._network = jax.jit(self._probabilities, out_shardings=replicated)
-        self._view_programs: dict[View, Any] = {}
+        self._stacked = jax.jit(lambda probs: jnp.stack(probs, axis=1), out_shardings=replicated)
+        self._view_programs: dict[tuple[View, ...], Any] = {}
 
     @property
     def model(self) -> keras.Model:
         """The Keras model with the current weights."""
+        state = self.state()
         for name, variable in self._variables.items():
-            variable.assign(_fetch(self._state[name]))
+            variable.assign(state[name])
         return self._model
 
     def reset(self, seed: int) -> None:
@@ -119,19 +134,54 @@ class JaxEngine:
                 step_losses[-1 - AHEAD].block_until_ready()
         return float(np.mean([_fetch(loss) for loss in step_losses], dtype=np.float64))
 
+    def prepare_prediction(self, image_views: int, size: int) -> None:
+        """Nothing: XLA compiles one program for all weights."""
+
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        model = {name: self._state[self._averages.get(name, name)] for name in [*self._variables, *self._random]}
-        return collect_probabilities(batches, rows, lambda images: self._predict_views(views, model, images))
+        model, programs = self.prediction_state(), self._view_program(tuple(views))
+
+        def dispatch(images: np.ndarray) -> Any:
+            inputs = programs(_put(images, self._batch_sharding))
+            probs = self._stacked([self._network(model, view) for view in inputs])
+            probs.copy_to_host_async()
+            return probs
+
+        return collect_probabilities(batches, rows, dispatch, _fetch)
+
+    def prediction_state(self) -> Arrays:
+        """The part of the state that prediction reads, with the averages as weights where they are kept."""
+        weights = self._state[AVERAGE if self.keeps_average else WEIGHTS]
+        return {WEIGHTS: weights, **{name: self._state[name] for name in [*self._apart, *self._random]}}
+
+    def view_seconds(self, view: View, images: np.ndarray) -> float:
+        program = self._view_program((view,))
+        distributed = jax.block_until_ready(_put(images, self._batch_sharding))
+        started = time.perf_counter()
+        jax.block_until_ready(program(distributed))
+        return time.perf_counter() - started
 
     def state(self) -> State:
-        return {name: _fetch(value) for name, value in self._state.items() if name not in self._random}
+        state = {name: _fetch(value) for name, value in self._state.items()}
+        named = {name: state[name] for name in self._unchanged_names()}
+        named |= dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))
+        if self.keeps_average:
+            averages = self._layout.split(state[AVERAGE])
+            named |= {average_name(n): value for n, value in zip(self._flat, averages, strict=True)}
+        return named
 
     def load(self, state: State) -> None:
         check_state({name: value.shape for name, value in self._initial_state.items()}, state)
+
+        def flat(names: Iterable[str]) -> np.ndarray:
+            return np.concatenate([np.zeros(0, np.float32), *(state[name].ravel() for name in names)])
+
+        arrays = {WEIGHTS: flat(self._flat), **{name: state[name] for name in self._unchanged_names()}}
+        if self.keeps_average:
+            arrays[AVERAGE] = flat(map(average_name, self._flat))
         random = {name: self._state[name] for name in self._random if name in self._state}
-        self._state = {name: _put(value, self._replicated) for name, value in state.items()} | random
+        self._state = {name: _put(value, self._replicated) for name, value in arrays.items()} | random
 
     def weights(self) -> State:
         return weights_of(self.state())
@@ -149,44 +199,72 @@ class JaxEngine:
     def _initial(self) -> State:
         """The state before the first step: the built weights, zero moments, averages equal to the weights."""
         model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
-        pairs = zip(self._moments, self._trainable, strict=True)
-        moments = {moment: np.zeros_like(model[name]) for pair, name in pairs for moment in pair}
-        return {**model, **moments, **{average: model[name] for name, average in self._averages.items()}}
+        moments = {name: np.zeros(sum(self._trainable_layout.sizes), np.float32) for name in MOMENTS}
+        averages = {average_name(name): model[name] for name in self._flat if self.keeps_average}
+        scale = {LOSS_SCALE: np.array(FIRST_LOSS_SCALE, np.float32)} if self._scale_loss else {}
+        return {**model, **moments, **averages, **scale}
+
+    def _unchanged_names(self) -> list[str]:
+        """Names of arrays that are the same in `_state` and in what `state` returns."""
+        return [*self._apart, *MOMENTS, *([LOSS_SCALE] if self._scale_loss else [])]
 
     def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
         """(state after one step, loss)."""
         scalars = unpack_row(row)
-        gradients, non_trainable, loss = self._gradients(state, batch, scalars)
-        new_state = state | dict(zip(self._non_trainable, non_trainable, strict=True))
-        clipped, rates = clip_gradients(gradients, scalars), variable_rates(scalars)
-        for name, (m, v), gradient, rate in zip(self._trainable, self._moments, clipped, rates, strict=True):
-            updated = adamw(state[name], gradient, state[m], state[v], rate, scalars)
-            new_state[name], new_state[m], new_state[v] = updated
-        for name, average in self._averages.items():
-            new_state[average] = update_average(state[average], new_state[name], scalars)
+        trainable, non_trainable = self._arguments(state)
+        scaling = state.get(LOSS_SCALE)
+        gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars, scaling)
+        layout, (m, v) = self._trainable_layout, MOMENTS
+        factors = layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
+        gradient, is_finite = unscaled(layout.flatten(gradients), scaling)
+        gradient = clip_gradient(gradient, jnp.sign(factors), scalars)
+        decayed, rates = layout.flatten(decayed_weights(trainable)), scalars.learning_rate * factors
+        change, new_m, new_v = adamw(gradient, state[m], state[v], decayed, rates, scalars)
+        if scaling is not None:  # a step whose gradient overflowed is left out
+            change, new_m, new_v = (
+                jnp.where(is_finite, new, old) for new, old in ((change, 0.0), (new_m, state[m]), (new_v, state[v]))
+            )
+        others = dict(zip(self._non_trainable, non_trainable, strict=True))
+        statistics = [others[name].reshape(-1) for name in self._flat[len(self._trainable) :]]
+        weights = jnp.concatenate([state[WEIGHTS][: len(change)] - change, *statistics])
+        new_state = {**state, WEIGHTS: weights, m: new_m, v: new_v}
+        new_state |= {name: others[name] for name in [*self._apart, *self._random] if name in others}
+        if scaling is not None:
+            new_state[LOSS_SCALE] = next_loss_scale(scaling, is_finite)
+        if self.keeps_average:
+            new_state[AVERAGE] = update_average(state[AVERAGE], weights, scalars)
         return new_state, loss
 
     def _gradients(
-        self, state: Arrays, batch: tuple[Any, ...], scalars: StepScalars
+        self,
+        trainable: list[Any],
+        non_trainable: list[Any],
+        batch: tuple[Any, ...],
+        scalars: StepScalars,
+        scaling: Any,
     ) -> tuple[list[Any], list[Any], Any]:
-        """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches."""
+        """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches.
 
-        def loss_of(trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+        scaling: (2,), whose first value multiplies the gradients; None: they are not scaled.
+        """
+        scale = 1.0 if scaling is None else scaling[0]
+
+        def loss_of(trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...]) -> tuple[Any, Any]:
             images, targets, weights = batch
             inputs = images.astype("float32")
             logits, non_trainable = self._model.stateless_call(trainable, non_trainable, inputs, training=True)
-            return jnp.sum(self._losses(targets, logits, weights, scalars.focal_gamma)) / self.batch, non_trainable
+            loss = jnp.sum(self._losses(targets, logits, weights, scalars.focal_gamma)) / self.batch
+            return loss * scale, (non_trainable, loss)
 
         gradient_of = jax.value_and_grad(loss_of, has_aux=True)
 
         def add(carry: Any, micro_batch: tuple[Any, ...]) -> tuple[Any, None]:
             total, non_trainable, loss = carry
-            (part, non_trainable), gradients = gradient_of(trainable, non_trainable, micro_batch)
+            (_, (non_trainable, part)), gradients = gradient_of(trainable, non_trainable, micro_batch)
             return ([a + b for a, b in zip(total, gradients, strict=True)], non_trainable, loss + part), None
 
-        trainable, non_trainable = self._arguments(state)
         if self._micro_batches == 1:
-            (loss, non_trainable), gradients = gradient_of(trainable, non_trainable, batch)
+            (_, (non_trainable, loss)), gradients = gradient_of(trainable, non_trainable, batch)
             return gradients, non_trainable, loss
         # Every n-th image: the same micro-batches whatever the number of devices, each within one device's shard.
         count = self._micro_batches
@@ -194,18 +272,16 @@ class JaxEngine:
         zeros = [jnp.zeros_like(x) for x in trainable]
         return jax.lax.scan(add, (zeros, non_trainable, jnp.zeros(())), micro_batches)[0]
 
-    def _arguments(self, arrays: Arrays) -> tuple[list[Any], list[Any]]:
+    def _arguments(self, state: Arrays) -> tuple[list[Any], list[Any]]:
         """(trainable, non-trainable) values in the order that `stateless_call` expects."""
+        arrays = {**state, **dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))}
         return [arrays[name] for name in self._trainable], [arrays[name] for name in self._non_trainable]
 
-    def _predict_views(self, views: Sequence[View], model: Arrays, images: np.ndarray) -> np.ndarray:
-        """(B, V, C) probabilities of (B, H, W, 3) uint8 images."""
-        distributed = _put(images, self._batch_sharding)
-        for view in views:
-            if view not in self._view_programs:
-                self._view_programs[view] = jax.jit(apply_view(view), out_shardings=self._batch_sharding)
-        probs = [self._network(model, self._view_programs[view](distributed)) for view in views]
-        return np.stack([_fetch(view_probs) for view_probs in probs], axis=1)
+    def _view_program(self, views: tuple[View, ...]) -> Any:
+        """One program that transforms a distributed batch by every view; V outputs."""
+        if views not in self._view_programs:
+            self._view_programs[views] = jax.jit(apply_views(views), out_shardings=self._batch_sharding)
+        return self._view_programs[views]
 
     def _probabilities(self, model: Arrays, images: Any) -> Any:
         logits, _ = self._model.stateless_call(*self._arguments(model), images, training=False)

@@ -6,6 +6,7 @@ of the first step 9.9, then 0.15 per step; `fit` around the same step 10.0 and 0
 0.13; our loop on JAX 29.3 and 1.06. Nearly all of the first is TensorFlow building and optimizing the graph.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -13,19 +14,21 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from competition.training.device import Device
 from competition.training.engine import (
+    LOSS_SCALE,
+    MOMENTS,
     CompiledIn,
     State,
     View,
-    apply_view,
+    apply_views,
     average_name,
     check_state,
     collect_probabilities,
     is_random,
     layer_depths,
-    moment_names,
     output_of_logits,
     saved_variables,
     seed_state,
@@ -33,16 +36,24 @@ from competition.training.engine import (
     with_weights,
 )
 from competition.training.optimizer import (
+    FIRST_LOSS_SCALE,
     LOSSES,
+    FlatVector,
     StepScalars,
     StepValues,
     adamw,
-    clip_gradients,
+    clip_gradient,
+    decayed_weights,
+    next_loss_scale,
     step_table,
     unpack_row,
+    unscaled,
     update_average,
-    variable_rates,
 )
+
+# Image-views x pixels from which freezing the weights of a network to constants takes less time than it saves on a CPU
+# (benchmarks/prediction.py). Not measured at run time: which program predicts must not depend on how busy a machine is.
+FREEZE_FROM = 700 * 128**2
 
 
 class TensorFlowEngine:
@@ -56,27 +67,38 @@ class TensorFlowEngine:
         self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
         self._micro_batches, self._replicas, self._strategy = compiled_in.accumulate, device.replicas, device.strategy
         self._is_single_device = device.replicas == 1 and device.kind != "tpu"
+        self._is_cpu = self._is_single_device and device.kind == "cpu"
         with self._strategy.scope():
             self.model = build()
             self._saved = [(name, v.value) for name, v in saved_variables(self.model)]
-            self._averages = [tf.Variable(v, trainable=False) for _, v in self._saved if self.keeps_average]
-            self._moments = [
-                (tf.Variable(tf.zeros_like(v), trainable=False), tf.Variable(tf.zeros_like(v), trainable=False))
-                for v in (w.value for w in self.model.trainable_variables)
-            ]
+            trainable = [v.value for v in self.model.trainable_variables]
+            self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable))
+            self._moments = [tf.Variable(tf.zeros(sum(self._layout.sizes)), trainable=False) for _ in MOMENTS]
+            followed = [(name, v) for name, v in self._saved if self.keeps_average and v.dtype == tf.float32]
+            self._averaged_names, self._followed = [name for name, _ in followed], [v for _, v in followed]
+            self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._followed))
+            self._average = tf.Variable(self._average_layout.flatten(self._followed), trainable=False)
+            self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
             self._fit_model = _FitModel(self._fit_step) if self.uses_fit else None
         self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
         self._depths, self._is_head = layer_depths(self.model)
         self._initial_state = self.state()
+        self._state_shapes = {name: value.shape for name, value in self._initial_state.items()}
         # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
         self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
+        # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
+        # GPUs the step exchanges gradients, which XLA cannot compile here.
+        self._use_xla = self._is_single_device and device.kind == "gpu"
+        if self._use_xla:
+            self._unconverted_step = tf.function(self._replica_step, jit_compile=True, autograph=False)
         self._compiled_steps = tf.function(self._steps)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
-        self._network = tf.function(self._probabilities, autograph=False)
-        self._view_programs: dict[View, Any] = {}
+        self._network = tf.function(self._probabilities, autograph=False, jit_compile=self._use_xla or None)
+        self._frozen: Callable[[Any], Any] | None = None  # the network with the current weights as constants
+        self._view_programs: dict[tuple[View, ...], Any] = {}
 
     def reset(self, seed: int) -> None:
         self.load(self._initial_state)
@@ -95,31 +117,50 @@ class TensorFlowEngine:
 
     def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
         """batches: the result of distributed(); if `uses_fit`, of a dataset that starts at `step`."""
-        table = step_table(rates, step, values, self._depths, self._is_head)
+        self._frozen, table = None, step_table(rates, step, values, self._depths, self._is_head)
         if self._fit_model is not None:
             return self._fit_model.run_steps(batches, table, self.batch)
         self._step_table.assign(table)
         return float(self._compiled_steps(batches)) / len(rates)
 
+    def prepare_prediction(self, image_views: int, size: int) -> None:
+        """Freeze the weights to constants, so that TensorFlow folds batch norm into the convolutions: on one CPU alone."""
+        if self._is_cpu and self._frozen is None and image_views * size**2 >= FREEZE_FROM:
+            self._frozen = self._with_averages(partial(self._freeze, size))
+
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        if self.keeps_average:
-            self._exchange()
-        try:
-            return collect_probabilities(batches, rows, lambda images: self._predict_views(views, images))
-        finally:
-            if self.keeps_average:
-                self._exchange()
+        def collect() -> np.ndarray:
+            return collect_probabilities(batches, rows, partial(self._predict_views, tuple(views)), _numpy)
+
+        return collect() if self._frozen is not None else self._with_averages(collect)
+
+    def view_seconds(self, view: View, images: np.ndarray) -> float:
+        distributed, transform = self._distribute_images(images), self._view_program((view,))
+        tf.test.experimental.sync_devices()
+        started = time.perf_counter()
+        transform(args=(distributed,))
+        tf.test.experimental.sync_devices()
+        return time.perf_counter() - started
 
     def state(self) -> State:
-        return {name: variable.numpy() for name, variable in self._variables()}
+        state = {name: variable.numpy() for name, variable in self._saved}
+        state |= {name: moment.numpy() for name, moment in zip(MOMENTS, self._moments, strict=True)}
+        if self._scaling is not None:
+            state[LOSS_SCALE] = self._scaling.numpy()
+        averages = self._average_layout.split(self._average.numpy())
+        return state | {average_name(n): value for n, value in zip(self._averaged_names, averages, strict=True)}
 
     def load(self, state: State) -> None:
-        variables = dict(self._variables())
-        check_state({name: tuple(variable.shape) for name, variable in variables.items()}, state)
-        for name, variable in variables.items():
+        self._frozen = None
+        check_state(self._state_shapes, state)
+        for name, variable in [*self._saved, *zip(MOMENTS, self._moments, strict=True)]:
             variable.assign(state[name])
+        if self._scaling is not None:
+            self._scaling.assign(state[LOSS_SCALE])
+        averages = [state[average_name(name)].ravel() for name in self._averaged_names]
+        self._average.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
 
     def weights(self) -> State:
         return weights_of(self.state())
@@ -129,17 +170,6 @@ class TensorFlowEngine:
 
     def all_gather(self, number: int) -> list[int]:
         return [number]
-
-    def _variables(self) -> list[tuple[str, Any]]:
-        """(name, variable) of everything a checkpoint holds."""
-        pairs = zip(moment_names(len(self._moments)), self._moments, strict=True)
-        moments = [named for names, variables in pairs for named in zip(names, variables, strict=True)]
-        return [*self._saved, *moments, *((average_name(name), average) for name, _, average in self._averaged())]
-
-    def _averaged(self) -> list[tuple[str, Any, Any]]:
-        """(name, variable, its moving average); empty where no average is kept."""
-        pairs = zip(self._saved, self._averages, strict=True) if self.keeps_average else ()
-        return [(name, variable, average) for (name, variable), average in pairs]
 
     def _steps(self, batches: Any) -> tf.Tensor:
         """One step per row of the step table. Returns the sum of the losses."""
@@ -154,9 +184,8 @@ class TensorFlowEngine:
         scalars = unpack_row(row)
         gradients, loss = self._gradients(images, targets, weights, scalars)
         context = tf.distribute.get_replica_context()
-        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        # Clipped after the sum, by the norm of the whole gradient; Keras clips each replica's gradient.
-        context.merge_call(self._update, (clip_gradients(gradients, scalars), variable_rates(scalars), scalars))
+        gradient = context.all_reduce(tf.distribute.ReduceOp.SUM, self._layout.flatten(gradients))
+        context.merge_call(self._update, (gradient, row))
         return loss
 
     def _gradients(
@@ -179,38 +208,78 @@ class TensorFlowEngine:
             with tf.GradientTape() as tape:
                 logits = self.model(tf.cast(inputs, tf.float32), training=True)
                 part = tf.reduce_sum(self._losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch
-            gradients = tape.gradient(part, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+                objective = part if self._scaling is None else part * self._scaling.read_value()[0]
+            gradients = tape.gradient(objective, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             total = [a + b for a, b in zip(total, gradients, strict=True)] if total else gradients
             loss += part
         return total, loss
 
-    def _update(self, strategy: Any, gradients: list[Any], rates: list[Any], scalars: StepScalars) -> None:
-        """Update every replica's copy of each variable."""
+    def _update(self, strategy: Any, gradient: tf.Tensor, row: tf.Tensor) -> None:
+        """Update every replica's copy of the variables.  gradient: (P,), of all replicas; Keras clips each replica's."""
 
-        def step(x: Any, g: Any, m: Any, v: Any, rate: Any, scalars: StepScalars) -> None:
-            updated = adamw(x.read_value(), g, m.read_value(), v.read_value(), rate, scalars)
-            for variable, value in zip((x, m, v), updated, strict=True):
-                variable.assign(value)
+        def step(
+            m: Any,
+            v: Any,
+            average: Any,
+            scaling: Any,
+            trainable: list[Any],
+            followed: list[Any],
+            gradient: Any,
+            row: Any,
+        ) -> None:
+            scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
+            gradient, is_finite = unscaled(gradient, old_scaling)
+            factors = self._layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
+            clipped = clip_gradient(gradient, tf.sign(factors), scalars)
+            decayed = self._layout.flatten(decayed_weights([x.read_value() for x in trainable]))
+            rates = scalars.learning_rate * factors
+            change, new_m, new_v = adamw(clipped, m.read_value(), v.read_value(), decayed, rates, scalars)
+            if scaling is not None:  # a step whose gradient overflowed is left out
+                old = (tf.zeros_like(change), m.read_value(), v.read_value())
+                change, new_m, new_v = (
+                    tf.where(is_finite, a, b) for a, b in zip((change, new_m, new_v), old, strict=True)
+                )
+                scaling.assign(next_loss_scale(old_scaling, is_finite))
+            m.assign(new_m)
+            v.assign(new_v)
+            for x, part in zip(trainable, tf.split(change, self._layout.sizes), strict=True):
+                x.assign_sub(tf.reshape(part, x.shape))
+            if followed:
+                weights = self._average_layout.flatten([x.read_value() for x in followed])
+                average.assign(update_average(average.read_value(), weights, scalars))
 
-        def follow(average: Any, x: Any, scalars: StepScalars) -> None:
-            average.assign(update_average(average.read_value(), x.read_value(), scalars))
+        first, second = self._moments
+        trainable = [v.value for v in self.model.trainable_variables]
+        arguments = (second, self._average, self._scaling, trainable, self._followed, gradient, row)
+        strategy.extended.update(first, step, arguments, group=True)
 
-        learned = zip(self.model.trainable_variables, gradients, self._moments, rates, strict=True)
-        for variable, gradient, (m, v), rate in learned:
-            strategy.extended.update(variable.value, step, (gradient, m, v, rate, scalars), group=True)
-        for _, variable, average in self._averaged():
-            strategy.extended.update(average, follow, (variable, scalars), group=True)
+    def _with_averages(self, call: Callable[[], Any]) -> Any:
+        """call() while the averages, where they are kept, are in the model's variables."""
+        if not self.keeps_average:
+            return call()
+        self._exchange()
+        try:
+            return call()
+        finally:
+            self._exchange()
 
     def _exchange_averages(self) -> None:
-        """Swap the model's variables and their averages, before and after prediction."""
+        """Swap the model's variables and their averages."""
 
-        def exchange(x: Any, average: Any) -> None:
-            old, new = tf.identity(x), tf.identity(average)
-            x.assign(new)
-            average.assign(old)
+        def exchange(average: Any, followed: list[Any]) -> None:
+            weights = self._average_layout.flatten([tf.identity(x) for x in followed])
+            for x, part in zip(followed, tf.split(tf.identity(average), self._average_layout.sizes), strict=True):
+                x.assign(tf.reshape(part, x.shape))
+            average.assign(weights)
 
-        for _, variable, average in self._averaged():
-            self._strategy.extended.update(variable, exchange, (average,), group=True)
+        self._strategy.extended.update(self._average, exchange, (self._followed,), group=True)
+
+    def _freeze(self, size: int) -> Callable[[Any], Any]:
+        """The network on (B, size, size, 3) float32 with the weights as constants."""
+        shape = (self.predict_batch, size, size, 3)
+        traced = self._network.get_concrete_function(tf.TensorSpec(shape, tf.float32))
+        frozen = convert_variables_to_constants_v2(traced)
+        return lambda images: frozen(images)[0]
 
     def _fit_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, repeated: tf.Tensor) -> tf.Tensor:
         """The replica step as Keras `fit` calls it. repeated: (B, 8 + T), the row of the step table once per image."""
@@ -226,14 +295,17 @@ class TensorFlowEngine:
             lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
         )
 
-    def _predict_views(self, views: Sequence[View], images: np.ndarray) -> np.ndarray:
-        """(B, V, C) probabilities of (B, H, W, 3) uint8 images."""
-        distributed = self._distribute_images(images)
-        for view in views:
-            if view not in self._view_programs:
-                self._view_programs[view] = tf.function(partial(self._strategy.run, apply_view(view)), autograph=False)
-        inputs = (self._view_programs[view](args=(distributed,)) for view in views)
-        return np.stack([self._network(x).numpy() for x in inputs], axis=1)
+    def _view_program(self, views: tuple[View, ...]) -> Any:
+        """One program that transforms a distributed batch by every view; V outputs."""
+        if views not in self._view_programs:
+            program = partial(self._strategy.run, apply_views(views))
+            self._view_programs[views] = tf.function(program, autograph=False)
+        return self._view_programs[views]
+
+    def _predict_views(self, views: tuple[View, ...], images: np.ndarray) -> Any:
+        """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
+        inputs = self._view_program(views)(args=(self._distribute_images(images),))
+        return tf.stack([(self._frozen or self._network)(x) for x in inputs], axis=1)
 
     def _probabilities(self, images: Any) -> tf.Tensor:
         def outputs(local: tf.Tensor) -> tf.Tensor:
@@ -241,6 +313,10 @@ class TensorFlowEngine:
             return tf.nn.softmax(logits) if self._target == "single" else output_of_logits(logits, self._target)
 
         return self._strategy.gather(self._strategy.run(outputs, (images,)), axis=0)
+
+
+def _numpy(tensor: tf.Tensor) -> np.ndarray:
+    return np.asarray(tensor.numpy())
 
 
 class _FitModel(keras.Model):

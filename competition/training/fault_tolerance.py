@@ -1,4 +1,4 @@
-"""Recover from a device that hangs or is lost."""
+"""Recover from a device that hangs or is lost; recognise one whose memory is exhausted."""
 
 import faulthandler
 import threading
@@ -51,6 +51,16 @@ def is_device_loss(error: BaseException | None) -> bool:
         return False
     is_lost = type(error).__name__ == "UnavailableError" or any(message in str(error) for message in LOST_MESSAGES)
     return (isinstance(error, Exception) and is_lost) or is_device_loss(error.__cause__)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return True if the error or one of its causes says that the memory of the device is exhausted."""
+    if error is None:
+        return False
+    message = str(error)
+    names_it = "RESOURCE_EXHAUSTED" in message or "OOM when allocating" in message or "Out of memory" in message
+    is_exhausted = type(error).__name__ == "ResourceExhaustedError" or names_it
+    return (isinstance(error, Exception) and is_exhausted) or is_out_of_memory(error.__cause__)
 
 
 def retry_on_device_loss(

@@ -1,4 +1,4 @@
-"""Train one fold model: epochs of full batches, and a checkpoint after each.
+"""Train one fold model: epochs of full batches, and checkpoints that a thread writes meanwhile.
 
 A run that was interrupted and resumed ends with the same weights, bit for bit, as one that was not. The learning-rate
 schedule is `schedule.warmup_cosine`.
@@ -64,7 +64,7 @@ class Callbacks:
     inner_score: Callable[[], float] | None = None  # on the inner validation part; required with train.patience
     score_sign: int = 1  # -1 if a lower score is better
     stall_detector: InputStallDetector | None = None
-    on_epoch: Callable[[Epoch], None] | None = None  # after an epoch and its checkpoint
+    on_epoch: Callable[[Epoch], None] | None = None  # after an epoch
 
 
 class Diverged(Exception):
@@ -80,6 +80,14 @@ def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
 
     Raises Diverged, Stopped.
     """
+    try:
+        return _train(engine, run, callbacks)
+    finally:
+        if run.checkpoints is not None:
+            run.checkpoints.wait()
+
+
+def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
     _check(engine, run.train, callbacks)
     plan, train = run.plan, run.train
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
@@ -113,13 +121,30 @@ def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
         epoch_ends = state.step % per_epoch == 0
         if epoch_ends:
             _end_epoch(engine, state, per_epoch, float(call_rates[-1]), callbacks, bool(train.patience))
-        if run.checkpoints and (epoch_ends or callbacks.should_stop()):
-            run.checkpoints.save(state.step, state.arrays(engine), state.facts())
+        is_due, should_stop = _agreed(
+            engine, run.checkpoints is not None and run.checkpoints.is_due(epoch_ends), callbacks.should_stop()
+        )
+        if run.checkpoints and (is_due or should_stop):
+            run.checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
         if epoch_ends and callbacks.on_epoch is not None:
-            callbacks.on_epoch(state.history[-1])
-        if callbacks.should_stop():
+            try:
+                callbacks.on_epoch(state.history[-1])
+            except BaseException:  # a mistake in a user's callback does not cost this epoch
+                if run.checkpoints:
+                    run.checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
+                raise
+        if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
     return state.finish(engine, bool(train.patience))
+
+
+def _agreed(engine: Engine, is_due: bool, should_stop: bool) -> tuple[bool, bool]:
+    """(a checkpoint is due, training should stop) if any host says so.
+
+    Hosts that save at different steps have no common checkpoint, and one that stops alone leaves the others waiting.
+    """
+    decisions = engine.all_gather(int(is_due) + 2 * int(should_stop))
+    return any(decision & 1 for decision in decisions), any(decision & 2 for decision in decisions)
 
 
 def step_values(train: Train, per_epoch: int) -> StepValues:

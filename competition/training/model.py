@@ -63,7 +63,7 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     size = None if member.train.small_epochs else member.image_size
     inputs = keras.Input((size, size, 3), name="images")
     previous_policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16" if member.train.precision == "bfloat16" else "float32")
+    keras.config.set_dtype_policy(dtype_policy(member.train.precision))
     try:
         images = _augmented(inputs, member)
         logits = _with_head(_features(images, member, classes), member, classes)
@@ -82,6 +82,11 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
             # Statistics of the global batch, whatever the number of replicas; on JAX this is always so.
             layer.synchronized = keras.backend.backend() == "tensorflow"
     return model
+
+
+def dtype_policy(precision: str) -> str:
+    """Name of the Keras policy: activations in this precision, weights in float32.  auto: before a device is chosen."""
+    return "float32" if precision in ("auto", "float32") else f"mixed_{precision}"
 
 
 def _augmented(images: Any, member: Member) -> Any:

@@ -1,5 +1,8 @@
 """The arithmetic of one training step in keras.ops, shared by both engines.
 
+Gradients, moments and averages are flat vectors of all trainable variables, one after the other: an update per variable
+takes TensorFlow seconds to trace and optimise, and JAX milliseconds per step to hand hundreds of arrays to the devices.
+
 Every value that may change between steps, folds or trials is passed in one row of float32 per step, so that none is
 compiled in. Bias corrections and warm-ups are computed on the host in float64, because 1 - 0.999**1 loses most of its
 digits in float32.
@@ -7,6 +10,8 @@ digits in float32.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,9 +74,34 @@ def unpack_row(row: Any) -> StepScalars:
     return StepScalars(**{name: row[n] for n, name in enumerate(scalars)}, **{last: row[len(scalars) :]})
 
 
-def variable_rates(scalars: StepScalars) -> list[Any]:
-    """T scalars: the learning rate of each trainable variable."""
-    return list(ops.unstack(scalars.learning_rate * scalars.rate_factors))
+@dataclass(frozen=True)
+class FlatVector:
+    """Arrays of these shapes, one after the other in a vector (P,), each in row-major order."""
+
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [prod(shape) for shape in self.shapes]
+
+    def flatten(self, arrays: Sequence[Any]) -> Any:
+        """(P,) vector of the arrays."""
+        return ops.concatenate([ops.reshape(array, (-1,)) for array in arrays]) if arrays else ops.zeros((0,))
+
+    def split(self, vector: Any) -> list[Any]:
+        """The arrays in a vector (P,) of NumPy, as views of it, or of JAX."""
+        ends = np.cumsum(self.sizes, dtype=int).tolist()
+        return [vector[e - n : e].reshape(s) for s, n, e in zip(self.shapes, self.sizes, ends, strict=True)]
+
+    def spread(self, values: Any, groups: Sequence[Any]) -> Any:
+        """(P,) vector that holds values[n] at the entries of array n.
+
+        values: one for each array, equal for adjacent arrays of one group.  groups: the group of each array.
+        """
+        entries, numbered = ops.unstack(values), enumerate(zip(groups, self.sizes, strict=True))
+        runs = [list(run) for _, run in groupby(numbered, lambda entry: entry[1][0])]
+        sizes = [(run[0][0], sum(size for _, (_, size) in run)) for run in runs]
+        return ops.concatenate([ops.broadcast_to(entries[first], (size,)) for first, size in sizes])
 
 
 def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
@@ -104,31 +134,58 @@ def squared_errors(targets: Any, values: Any, weights: Any, gamma: Any) -> Any:
 LOSSES = {"single": losses, "multi": label_losses, "regression": squared_errors}  # by Metric.target
 
 
-def clip_gradients(gradients: Sequence[Any], scalars: StepScalars) -> list[Any]:
+FIRST_LOSS_SCALE = (2.0**15, 0.0)  # scale, steps since it was changed
+LARGEST_LOSS_SCALE, STEPS_PER_DOUBLING = 2.0**24, 2000
+
+
+def unscaled(gradient: Any, scaling: Any) -> tuple[Any, Any]:
+    """(gradient of the loss itself, whether it is finite).  scaling: (2,), or None if the loss is not scaled.
+
+    An overflow makes the gradient 0; the step must then be left out.
+    """
+    if scaling is None:
+        return gradient, True
+    is_finite = ops.all(ops.isfinite(gradient))
+    return ops.where(is_finite, gradient / scaling[0], 0.0), is_finite
+
+
+def next_loss_scale(scaling: Any, is_finite: Any) -> Any:
+    """(2,) the scale after a step: halved after an overflow, doubled after STEPS_PER_DOUBLING steps without one.
+
+    Source: Micikevicius et al. 2018. Without a scale, gradients below 6e-8 are 0 in float16.
+    """
+    scale, steps = scaling[0], scaling[1] + 1
+    is_doubled = steps >= STEPS_PER_DOUBLING
+    grown = ops.where(is_doubled, ops.minimum(2 * scale, LARGEST_LOSS_SCALE), scale)
+    counted = ops.where(is_doubled, 0.0, steps)
+    return ops.stack([ops.where(is_finite, grown, ops.maximum(scale / 2, 1.0)), ops.where(is_finite, counted, 0.0)])
+
+
+def clip_gradient(gradient: Any, is_trained: Any, scalars: StepScalars) -> Any:
     """Clip by value, then by the global norm over the variables that are not frozen.
 
-    gradients: T arrays, already summed over all replicas.
+    gradient: (P,), already summed over all replicas.  is_trained: (P,), 0 for the entries of frozen variables, else 1.
     """
-    limited = [ops.clip(g, -scalars.clip_value, scalars.clip_value) for g in gradients]
-    squares = ops.stack([ops.sum(ops.square(g)) for g in limited])
-    norm = ops.sqrt(ops.sum(squares * ops.sign(scalars.rate_factors)))
-    scale = ops.minimum(1.0, scalars.clip_norm / ops.maximum(norm, 1e-12))
-    return [g * scale for g in limited]
+    limited = ops.clip(gradient, -scalars.clip_value, scalars.clip_value)
+    norm = ops.sqrt(ops.sum(ops.square(limited) * is_trained))
+    return limited * ops.minimum(1.0, scalars.clip_norm / ops.maximum(norm, 1e-12))
 
 
-def adamw(x: Any, gradient: Any, m: Any, v: Any, rate: Any, scalars: StepScalars) -> tuple[Any, Any, Any]:
-    """(x, m, v) after one step (Loshchilov & Hutter 2019); weight decay applies to matrices only, not to biases, scales
-    and offsets.
+def adamw(gradient: Any, m: Any, v: Any, decayed: Any, rates: Any, scalars: StepScalars) -> tuple[Any, Any, Any]:
+    """(decrease of the variables, m, v) in one step (Loshchilov & Hutter 2019). All vectors are (P,).
 
-    rate: learning rate of this variable.
+    decayed: the variables to which weight decay applies, 0 for others (see `decayed_weights`).  rates: learning rates.
     The moments of a frozen variable are updated as well, so that its first steps after freezing are not too large.
     """
     m = m + (gradient - m) * (1 - BETA_1)
     v = v + (ops.square(gradient) - v) * (1 - BETA_2)
-    change = rate * scalars.bias_correction * m / (ops.sqrt(v) + scalars.epsilon)
-    if len(x.shape) > 1:
-        change = change + rate * scalars.weight_decay * x
-    return x - change, m, v
+    step = scalars.bias_correction * m / (ops.sqrt(v) + scalars.epsilon)
+    return rates * (step + scalars.weight_decay * decayed), m, v
+
+
+def decayed_weights(variables: Sequence[Any]) -> list[Any]:
+    """The variables with 0 in place of biases, scales and offsets, to which weight decay does not apply."""
+    return [x if len(x.shape) > 1 else ops.zeros_like(x) for x in variables]
 
 
 def update_average(average: Any, x: Any, scalars: StepScalars) -> Any:

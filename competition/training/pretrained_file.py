@@ -34,8 +34,8 @@ INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
 def backbone_from_file(images: Any, weights: str, normalise: str, precision: str) -> Any:
     """Features of `images` by the network in `weights`.
 
-    images: Keras tensor (B, H, W, 3) of 0..255.  normalise: auto, or a key of NORMALISATIONS.  precision: bfloat16 |
-    float32.  Returns (B, h, w, F), (B, F), or the mean or the class token of (B, T, F).
+    images: Keras tensor (B, H, W, 3) of 0..255.  normalise: auto, or a key of NORMALISATIONS.  precision: float32 |
+    bfloat16 | float16.  Returns (B, h, w, F), (B, F), or the mean or the class token of (B, T, F).
     Raises UserError if the file is missing, is of another kind or has another image size.
     """
     is_file = weights.endswith(".keras")
@@ -51,10 +51,10 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
             "`python -m pip install 'keras>=3.15.1'`, or use weights that are loaded alone (imagenet, .weights.h5)"
         )
     model, (scale, offset) = (_keras_file if is_file else _preset)(weights, normalise)
-    if precision == "bfloat16":
+    if precision not in ("auto", "float32"):
         for layer in model._flatten_layers():
             if not isinstance(layer, keras.Model) and layer.compute_dtype == "float32":
-                layer.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+                layer.dtype_policy = keras.DTypePolicy(f"mixed_{precision}")
     if normalise == "bgr":
         images = keras.ops.flip(images, axis=-1)
     if (scale, offset) != NORMALISATIONS["none"]:

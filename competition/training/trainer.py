@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,8 @@ from competition.ensemble.predictions import Predictions, ViewPredictions, store
 from competition.ensemble.views import get_views
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, round_up_batch
-from competition.training.engine import CompiledIn, State
+from competition.training.device import Device, auto_precision, round_up_batch
+from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.input_stall import InputStallDetector
 from competition.training.model import build
@@ -93,19 +92,8 @@ class Trainer:
         """
         self.name, self.member, self.images, self.metric = name, member, images, metric_named(metric)
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
-        self._targets, kind = targets, targets.kind
-        train = member.train
-        batch = round_up_batch(train.batch, device.replicas * train.accumulate)
-        auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
-        precision = auto if train.precision == "auto" else train.precision
-        resolved = replace(member, train=replace(train, precision=precision))
-        self.engine = make_engine(
-            lambda: build(resolved, classes, kind),
-            batch,
-            round_up_batch(predict_batch, device.replicas),
-            device,
-            CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", kind),
-        )
+        self._targets = targets
+        self.engine = engine_of(member, classes, predict_batch, device, targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
@@ -127,7 +115,7 @@ class Trainer:
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
         progress: called with (steps done, steps in total, text).  stop: return True to save a checkpoint and stop.
         watch: score the held-out rows after every epoch; otherwise only after the last.
-        on_epoch: called after every epoch, when its checkpoint is written.
+        on_epoch: called after every epoch.
         """
         size = self.member.image_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
@@ -282,12 +270,22 @@ class Trainer:
     def _held_out_rows(self, fold: ExcludedFolds) -> np.ndarray:
         return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
 
-    def predict(self, weights: State, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
-        """Predict every row of `rows` under every view.
+    def load_weights(self, weights: State, image_views: int) -> None:
+        """Load the weights of a fold model that is about to predict so many image-views.
 
-        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        Rows that are compared with each other, as out-of-fold and test rows are, are predicted after one call.
         """
         self.engine.load_weights(weights)
+        self.engine.prepare_prediction(image_views, self.member.image_size)
+
+    def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
+        """Predict every row of `rows` under every view.
+
+        weights: of a fold model; None: those in the engine.
+        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        """
+        if weights is not None:
+            self.load_weights(weights, len(rows) * len(views))
         is_readable = images.readable[rows]
         probs = np.zeros((len(rows), len(views), self._classes), np.float32)
         if is_readable.any():
@@ -313,6 +311,21 @@ class Trainer:
         if key not in self._batches:
             self._batches[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
         return self._batches[key]
+
+
+def engine_of(member: Member, classes: int, predict_batch: int, device: Device, targets: Targets = SINGLE) -> Engine:
+    """The compiled engine of a member, with its precision chosen and its batches rounded up for the device."""
+    train = member.train
+    precision = auto_precision(device) if train.precision == "auto" else train.precision
+    resolved = replace(member, train=replace(train, precision=precision))
+    is_fit, scale_loss = train.loop == "fit", precision == "float16"
+    return make_engine(
+        lambda: build(resolved, classes, targets.kind),
+        round_up_batch(train.batch, device.replicas * train.accumulate),
+        round_up_batch(predict_batch, device.replicas),
+        device,
+        CompiledIn(train.accumulate, train.ema > 0, is_fit, targets.kind, scale_loss),
+    )
 
 
 def _deviation(values: np.ndarray) -> float:

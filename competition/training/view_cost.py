@@ -4,29 +4,25 @@ All views share the network and differ only by their transform, so the transform
 """
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 
 import numpy as np
 
 from competition.ensemble.views import get_views
+from competition.training.engine import Engine
 
 REPEATS = 3
 
 
-def transform_seconds(names: Sequence[str], batch: int, size: int) -> dict[str, float]:
-    """View -> seconds to transform one batch of (size, size, 3) images, after a warm-up; the best of REPEATS."""
-    from keras import ops
+def transform_seconds(engine: Engine, names: Sequence[str], size: int) -> dict[str, float]:
+    """View -> seconds in which the engine's devices transform one prediction batch of (size, size, 3) images.
 
-    images = ops.convert_to_tensor(np.random.default_rng(0).uniform(0, 255, (batch, size, size, 3)).astype(np.float32))
-    seconds = {}
-    for name, view in zip(names, get_views(names), strict=True):
-        times = []
-        for _ in range(1 + REPEATS):
-            started = perf_counter()
-            float(ops.sum(view(images)))  # float() waits for the device
-            times.append(perf_counter() - started)
-        seconds[name] = min(times[1:])
-    return seconds
+    By the compiled program that prediction uses, on all devices, after a warm-up; the best of REPEATS.
+    """
+    images = np.random.default_rng(0).integers(0, 256, (engine.predict_batch, size, size, 3)).astype(np.uint8)
+    return {
+        name: min([engine.view_seconds(view, images) for _ in range(1 + REPEATS)][1:])
+        for name, view in zip(names, get_views(names), strict=True)
+    }
 
 
 def seconds_per_1000(seconds: float, images: int, transforms: Mapping[str, float], batch: int) -> dict[str, float]:

@@ -58,10 +58,10 @@ def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> 
         ("predict.views=[identity]", {"views"}),
         ("tune.trials=9", {"study"}),
         ("tune.seed=9", {"study"}),
-        ("members.mobilenet.alpha=1.0", set()),
+        ("members.small.alpha=1.0", set()),
         ("predict.batch=7", set()),
         ("blend.members=[cnn] blend.name=mine", set()),
-        ("members.mobilenet.seeds=3", set()),
+        ("members.small.seeds=3", set()),
         ("members.cnn.seeds=3", set()),  # the first of its runs is the same
         ("policy.rounds=3", set()),
         ("blend.rounds=3 blend.methods=[best]", set()),
@@ -146,7 +146,7 @@ def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_pa
         ("tune.trials=7 tune.seed=9 tune.folds=[2,3]", True),
         ("tune.search.learning_rate.high=0.5", True),
         ("train.learning_rate=0.125", True),  # a searched value: the trials never used it
-        ("members.mobilenet.alpha=1.0", True),
+        ("members.small.alpha=1.0", True),
         ("members.cnn.architecture=MobileNetV2", False),
         ("members.cnn.image_size=48", False),
         ("train.epochs=3", False),
@@ -170,11 +170,11 @@ def test_tuned_values_of_other_data_are_not_used(tmp_path: Path) -> None:
 
 
 def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
-    overrides = "members.mobilenet.teacher=[cnn] members.mobilenet.tuned_folds=[4]"
+    overrides = "members.small.teacher=[cnn] members.small.tuned_folds=[4]"
     settings = params(overrides)
     finish_study(tmp_path, settings, {"learning_rate": 0.25}, [0, 2])
     assert fold_model_dependencies(run_of(tmp_path, PREPARED, settings, "cnn"), 1)["tuned_folds"] == [0, 2]
-    student = run_of(tmp_path, PREPARED, settings, "mobilenet")
+    student = run_of(tmp_path, PREPARED, settings, "small")
     assert fold_model_dependencies(student, 1)["tuned_folds"] == [0, 2, 4]
     assert views_dependencies(student, settings, 1)["tuned_folds"] == [0, 2, 4]
 
@@ -197,8 +197,8 @@ def train(run: Run, fold: int | tuple[int, int], depends: dict[str, object], wei
 
 def student_digests(work: Path, scheme: str) -> list[str]:
     """Digest of what each fold model of a student of cnn depends on."""
-    settings = params(f"prepare.folds=3 members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}")
-    student = run_of(work, PREPARED, settings, "mobilenet")
+    settings = params(f"prepare.folds=3 members.small.teacher=[cnn] members.small.teacher_scheme={scheme}")
+    student = run_of(work, PREPARED, settings, "small")
     return [digest_of(fold_model_dependencies(student, fold)) for fold in range(3)]
 
 
@@ -222,7 +222,7 @@ def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path
 
 @pytest.mark.parametrize("scheme", ["same_fold", "nested"])
 def test_no_teacher_of_a_fold_model_is_trained_on_its_held_out_fold(scheme: str) -> None:
-    student = params(f"members.mobilenet.teacher=[cnn] members.mobilenet.teacher_scheme={scheme}").members["mobilenet"]
+    student = params(f"members.small.teacher=[cnn] members.small.teacher_scheme={scheme}").members["small"]
     for fold in range(5):
         models = teacher_models(student, 5, fold)
         assert all(fold == model or fold in model for model in models)  # type: ignore[operator]

@@ -76,7 +76,7 @@ def load(work: Path, settings: Params) -> EnsembleInputs:
 
 def test_tuned_folds_are_those_of_the_models_not_of_the_current_study_settings(work: Path) -> None:
     assert load(work, SETTINGS).tuned_folds == ()
-    tuned = settings_with("members.cnn.tuned_folds=[2] members.mobilenet.tuned_folds=[0]")
+    tuned = settings_with("members.cnn.tuned_folds=[2] members.small.tuned_folds=[0]")
     for name in tuned.members:
         write_member(work, tuned, name)
     assert load(work, tuned).tuned_folds == (0, 2) and load(work, SETTINGS).tuned_folds == ()
@@ -115,7 +115,7 @@ def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) 
         prediction_sources(work, settings, PREPARED, False)
     write_member(work, settings, "cnn", 0.75, seed=2)
     inputs = load(work, settings)
-    assert list(inputs.oof) == ["cnn", "mobilenet"]
+    assert list(inputs.oof) == ["cnn", "small"]
     for predictions in (inputs.oof["cnn"], inputs.test["cnn"]):
         np.testing.assert_allclose(predictions.probs[:, 0, 0], (0.5 + 0.25 + 0.75) / 3, atol=1e-3)
 
@@ -124,7 +124,7 @@ def test_blend_members_selects_members_and_stored_runs_without_their_deletion(wo
     other = settings_with("members.cnn.train.learning_rate=0.5")
     write_member(work, other, "cnn", 0.75)
     label = run_of(work, PREPARED, other, "cnn").label
-    assert list(load(work, settings_with("blend.members=[mobilenet]")).oof) == ["mobilenet"]
+    assert list(load(work, settings_with("blend.members=[small]")).oof) == ["small"]
     inputs = load(work, settings_with(f"blend.members='[cnn, {label}]'"))
     assert [inputs.oof[name].probs[0, 0, 0] for name in ("cnn", label)] == [0.5, 0.75]
     with pytest.raises(UserError, match=r"cnn@0000: 0 runs were found, expected one; .*stored runs: .*cnn@"):

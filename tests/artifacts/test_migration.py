@@ -29,7 +29,7 @@ from competition.data.index import COLUMNS
 from competition.data.prepared import Prepared, load_prepared
 
 SETTINGS = params(
-    "prepare.folds=2 predict.views=[identity] members.mobilenet.teacher=[cnn] tune.trials=3 tune.folds=[0,1] tune.members=[cnn]"
+    "prepare.folds=2 predict.views=[identity] members.small.teacher=[cnn] tune.trials=3 tune.folds=[0,1] tune.members=[cnn]"
 )
 FOLDS = range(2)
 
@@ -61,7 +61,7 @@ def work(tmp_path: Path) -> Path:
     (data / "index.csv").write_text(",".join(COLUMNS) + "\n")
     digest = sha256(data / "index.csv") + sha256(data / "competition.json")
     weights: dict[str, str] = {}
-    for name, teachers in (("cnn", ()), ("mobilenet", ("cnn",))):
+    for name, teachers in (("cnn", ()), ("small", ("cnn",))):
         for fold in FOLDS:
             folder = work / "members" / name / f"fold{fold}"
             depends = {
@@ -100,7 +100,7 @@ def untuned_runs(work: Path) -> list[Run]:
     hidden = work / "hidden"
     if (work / "tune").exists():
         (work / "tune").rename(hidden)
-    runs = [run_of(work, prepared_in(work), SETTINGS, name) for name in ("cnn", "mobilenet")]
+    runs = [run_of(work, prepared_in(work), SETTINGS, name) for name in ("cnn", "small")]
     if hidden.exists():
         hidden.rename(work / "tune")
     return runs
@@ -137,7 +137,7 @@ def test_what_cannot_be_identified_stays_and_is_named_once(work: Path) -> None:
     sentence = migrate(work)
     assert "3 fold models" not in sentence and "2 fold models" in sentence  # the student of a lost teacher stays
     assert "members/cnn/fold1 (unfinished)" in sentence
-    assert "members/mobilenet/fold1 (its parameters or its teachers are of another version)" in sentence
+    assert "members/small/fold1 (its parameters or its teachers are of another version)" in sentence
     assert (work / "members" / "cnn" / "fold1" / "weights.npz").exists() and migrate(work) == ""
 
 

@@ -29,7 +29,7 @@ def digest(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> st
     "change",
     [
         "train.epochs=3", "train.seed=8", "members.cnn.alpha=0.75", "prepare.fit=crop", "members.cnn.external=[x] "
-        "prepare.external.x=folder", "members.cnn.teacher=[mobilenet]", "members.cnn.tuned_folds=[1]",
+        "prepare.external.x=folder", "members.cnn.teacher=[small]", "members.cnn.tuned_folds=[1]",
     ],
 )  # fmt: skip
 def test_what_a_fold_model_depends_on_starts_another_run(tmp_path: Path, change: str) -> None:
@@ -40,7 +40,7 @@ def test_what_a_fold_model_depends_on_starts_another_run(tmp_path: Path, change:
     "change",
     [
         "competition.metric=accuracy", "predict.views=[identity]", "policy.rounds=3", "blend.rounds=3", "honest.seed=3",
-        "decision.rules=[argmax]", "members.mobilenet.alpha=1.0", "members.cnn.seeds=3", "device.retries=1",
+        "decision.rules=[argmax]", "members.small.alpha=1.0", "members.cnn.seeds=3", "device.retries=1",
         "train.epochs=12",
     ],
 )  # fmt: skip
@@ -62,9 +62,9 @@ def test_other_code_starts_another_run(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_student_of_another_run_of_its_teacher_is_another_run(tmp_path: Path) -> None:
-    student = "members.cnn.teacher=[mobilenet]"
-    assert digest(tmp_path, f"{student} members.mobilenet.alpha=1.0") != digest(tmp_path, student)
-    assert digest(tmp_path, f"{student} members.mobilenet.seeds=2") != digest(tmp_path, student)
+    student = "members.cnn.teacher=[small]"
+    assert digest(tmp_path, f"{student} members.small.alpha=1.0") != digest(tmp_path, student)
+    assert digest(tmp_path, f"{student} members.small.seeds=2") != digest(tmp_path, student)
 
 
 def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:

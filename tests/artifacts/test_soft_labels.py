@@ -35,7 +35,7 @@ PREPARED = Prepared(
 
 
 def student_of(scheme: str, teachers: str = "[cnn]") -> Params:
-    return params(f"prepare.folds=3 members.mobilenet.teacher='{teachers}' members.mobilenet.teacher_scheme={scheme}")
+    return params(f"prepare.folds=3 members.small.teacher='{teachers}' members.small.teacher_scheme={scheme}")
 
 
 def save(path: Path, rows: np.ndarray, probability: float) -> None:
@@ -71,11 +71,11 @@ def label_by_fold(
     work: Path, settings: Params, fold: ExcludedFolds, runs_of: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> dict[int, float]:
     """Fold of the rows -> the soft label of their first class.  runs_of: teacher -> names of its runs, if there are several."""
-    member = settings.members["mobilenet"]
+    member = settings.members["small"]
     teachers = {
         teacher: tuple(run_in(work, name) for name in runs_of.get(teacher, [teacher])) for teacher in member.teacher
     }
-    table = load_soft_labels(PREPARED, replace(run_in(work, "mobilenet"), member=member, teachers=teachers), fold)
+    table = load_soft_labels(PREPARED, replace(run_in(work, "small"), member=member, teachers=teachers), fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
     labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
     assert len(table.ids) == 3 * len(labels)
@@ -105,7 +105,7 @@ def test_several_teachers_are_averaged_by_id(work: Path) -> None:
     save(soft_labels_path(run_in(work, "wide"), 1).with_name("soft.npz"), rows, 0.8)
     settings = params(
         "prepare.folds=3 members.wide='{architecture: cnn, image_size: 32, alpha: 1.0, weights: none}' "
-        "members.mobilenet.teacher='[cnn, wide]'"
+        "members.small.teacher='[cnn, wide]'"
     )
     assert label_by_fold(work, settings, 1) == {0: 0.5, 2: 0.5}
     save(soft_labels_path(run_in(work, "wide2"), 1).with_name("soft.npz"), rows, 0.4)
@@ -114,11 +114,11 @@ def test_several_teachers_are_averaged_by_id(work: Path) -> None:
 
 
 def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains(work: Path) -> None:
-    assert nested_teachers(student_of("nested"), {"mobilenet": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
-    assert nested_teachers(student_of("same_fold"), {"mobilenet": [0]}) == []
+    assert nested_teachers(student_of("nested"), {"small": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
+    assert nested_teachers(student_of("same_fold"), {"small": [0]}) == []
 
 
 def test_teachers_of_teachers_are_ancestors_in_training_order() -> None:
-    student = "{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, teacher: [mobilenet]}"
-    settings = params(f"members.mobilenet.teacher=[cnn] members.third='{student}'")
-    assert ancestors(settings, "third") == ["cnn", "mobilenet"] and ancestors(settings, "cnn") == []
+    student = "{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, teacher: [small]}"
+    settings = params(f"members.small.teacher=[cnn] members.third='{student}'")
+    assert ancestors(settings, "third") == ["cnn", "small"] and ancestors(settings, "cnn") == []

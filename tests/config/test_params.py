@@ -80,8 +80,8 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
             "train.flip: \"horizontl\" was found; input should be 'none', 'horizontal' or",
         ),
         ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
-        ("  mobilenet:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
-        ("  mobilenet:", "  7:", "members.7: the name 7 is not text; write it in quotes"),
+        ("  small:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
+        ("  small:", "  7:", "members.7: the name 7 is not text; write it in quotes"),
         ("  epochs: 12", "", "train.epochs: missing"),
         ("    weights: none", "", "members.cnn.weights: missing"),
         (
@@ -229,7 +229,7 @@ def test_several_overrides_are_applied_in_order(tmp_path: Path) -> None:
         ("members=5", "SET members: 5 was found; a block of keys was expected"),
         ("members=5 train.epochs=3", "SET members: 5 was found"),
         (
-            "members.cnn.teacher=[mobilenet] members.cnn.teacher_scheme=nested prepare.folds=2",
+            "members.cnn.teacher=[small] members.cnn.teacher_scheme=nested prepare.folds=2",
             "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
         ),
         ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),
@@ -258,7 +258,7 @@ MEMBER_TRAIN = params_with("    weights: none", "    weights: none\n    train: {
 
 def test_the_train_block_of_a_member_states_only_the_differences(tmp_path: Path) -> None:
     params = load(tmp_path, MEMBER_TRAIN)
-    assert (params.members["cnn"].train.epochs, params.members["mobilenet"].train.epochs) == (3, 12)
+    assert (params.members["cnn"].train.epochs, params.members["small"].train.epochs) == (3, 12)
     assert params.members["cnn"].train.learning_rate == params.train.learning_rate
 
 
@@ -267,13 +267,13 @@ def test_an_override_of_train_has_precedence_over_the_train_block_of_a_member(tm
     assert [(m.train.epochs, m.train.batch) for m in params.members.values()] == [(5, 8), (5, 64)]
     params = load(tmp_path, MEMBER_TRAIN, "train.epochs=5 members.cnn.train.epochs=6")
     assert [m.train.epochs for m in params.members.values()] == [6, 5]
-    params = load(tmp_path, TEXT, "members.mobilenet.train.epochs=2")  # a member without a train block
+    params = load(tmp_path, TEXT, "members.small.train.epochs=2")  # a member without a train block
     assert [m.train.epochs for m in params.members.values()] == [12, 2]
 
 
 def test_a_recipe_states_only_the_differences_from_its_base(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(TEXT)
-    block = TEXT[TEXT.index("  cnn:\n") : TEXT.index("  mobilenet:\n")].replace("cnn:", "one:")
+    block = TEXT[TEXT.index("  cnn:\n") : TEXT.index("  small:\n")].replace("cnn:", "one:")
     recipe = f"extends: base.yaml\ntrain: {{epochs: 3}}\nmembers:\n{block}"
     params = load(tmp_path, recipe)
     assert (params.train.epochs, params.train.batch, list(params.members)) == (3, 64, ["one"])
@@ -352,7 +352,7 @@ BIG = "members.big.architecture=cnn members.big.image_size=64 members.big.alpha=
 )
 def test_set_may_add_a_member(tmp_path: Path, overrides: str) -> None:
     params = load(tmp_path, TEXT, overrides)
-    assert list(params.members) == ["cnn", "mobilenet", "big"] and params.members["big"].image_size == 64
+    assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
     assert params.members["big"].train.epochs == (3 if "epochs" in overrides else 12)
 
 

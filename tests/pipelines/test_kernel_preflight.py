@@ -28,7 +28,7 @@ def test_a_step_that_does_not_fit_is_an_error_with_its_remedy(tmp_path: Path) ->
         UserError, match=r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
     ):
         check_preflight(job, 10, job.params.members)
-    assert job.echoed[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether mobilenet would run there"
+    assert job.echoed[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether small would run there"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,9 @@ def test_a_run_that_was_stopped_and_killed_ends_with_the_same_weights(
         assert (interrupted.work / file.relative_to(finished.work)).read_bytes() == file.read_bytes()
 
 
-def test_two_runs_from_scratch_give_the_same_submission(finished: Workspace, interrupted: Workspace) -> None:
+def test_the_submission_is_the_same_whether_stages_share_a_process_or_are_killed_and_continued(
+    finished: Workspace, interrupted: Workspace
+) -> None:
     assert interrupted.submission() == finished.submission()
 
 

@@ -215,7 +215,7 @@ own, root = Path(sys.argv[1]) / "own.weights.h5", Path(sys.argv[2])
 source = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.35)
 source.save_weights(own)
 bucket.write_bytes("gs://mine/own.weights.h5", own.read_bytes())
-member = replace(load_params(root / "params.yaml").members["mobilenet"], image_size=32)
+member = replace(load_params(root / "params.yaml").members["small"], architecture="MobileNetV2", alpha=0.35, image_size=32)
 for weights in ("gs://mine/own.weights.h5", "none"):
     built = build(replace(member, weights=weights), 4).get_weights()
     print(weights, all(np.array_equal(a, b) for a, b in zip(source.get_weights(), built)))

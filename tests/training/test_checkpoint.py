@@ -4,12 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from competition.training import checkpoint as checkpoint_module
 from competition.training.checkpoint import Checkpoints, load_arrays, save_arrays
 
 
@@ -120,6 +122,50 @@ def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", a=np.array([{"x": 1}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):
         load_arrays(tmp_path / "w.npz")
+
+
+def test_a_checkpoint_is_written_by_a_thread_while_its_caller_goes_on(tmp_path: Path, monkeypatch) -> None:
+    checkpoints, entered, released = Checkpoints(tmp_path, "x"), threading.Event(), threading.Event()
+    write = checkpoint_module.save_arrays
+
+    def slow(*arguments: object) -> None:
+        entered.set()
+        assert released.wait(60)
+        write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoint_module, "save_arrays", slow)
+    checkpoints.start_saving(5, arrays(5), {})
+    assert entered.wait(60) and checkpoints.latest() is None
+    released.set()
+    checkpoints.start_saving(10, arrays(10), {})  # waits for the first one
+    assert (tmp_path / "step-00000005.json").exists()
+    checkpoints.wait()
+    newest = checkpoints.latest()
+    assert newest is not None and newest.step == 10
+
+
+def test_an_error_of_the_writer_reaches_the_caller(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    checkpoints = Checkpoints(tmp_path / "file" / "checkpoints", "x")
+    checkpoints.start_saving(5, arrays(5), {})
+    with pytest.raises(OSError, match="file"):
+        checkpoints.wait()
+    checkpoints.wait()  # the error is reported once
+
+
+def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path, monkeypatch) -> None:
+    every_epoch = Checkpoints(tmp_path, "x")
+    assert every_epoch.is_due(True) and not every_epoch.is_due(False)
+    now = [100.0]
+    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: now[0])
+    timed = Checkpoints(tmp_path, "x", 300.0)
+    now[0] = 399.0
+    assert not timed.is_due(True)
+    now[0] = 400.0
+    assert timed.is_due(False)
+    timed.start_saving(5, arrays(5), {})
+    timed.wait()
+    assert not timed.is_due(True)
 
 
 KILLED_BETWEEN = """

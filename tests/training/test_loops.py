@@ -119,6 +119,22 @@ def test_a_trial_cannot_switch_the_average_on() -> None:
         trained(engine_of(TRAIN), replace(TRAIN, ema=0.9))
 
 
+def test_hosts_save_and_stop_together() -> None:
+    """A host that saves at another step has no checkpoint in common; one that stops alone leaves the others waiting."""
+
+    class Host:
+        def __init__(self, others: list[int]) -> None:
+            self._others = others
+
+        def all_gather(self, number: int) -> list[int]:
+            return [number, *self._others]
+
+    assert loop._agreed(Host([]), False, True) == (False, True)
+    assert loop._agreed(Host([0, 0]), False, False) == (False, False)
+    assert loop._agreed(Host([0, 1]), False, False) == (True, False)
+    assert loop._agreed(Host([2, 1]), False, False) == (True, True)
+
+
 def test_weights_of_another_model_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="differ"):
         engine_of(TRAIN).load_weights({"model/0000/nothing/kernel": np.zeros(3, np.float32)})

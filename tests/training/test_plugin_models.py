@@ -118,7 +118,7 @@ def test_an_unknown_architecture_is_suggested() -> None:
     ("sets", "message"),
     [
         ("members.cnn.weights=imagnet", r"'imagnet' was found; .* did you mean 'imagenet'\?"),
-        ("members.mobilenet.weights=imagnet", r"'imagnet' was found; .* did you mean 'imagenet'\?"),
+        ("members.small.weights=imagnet", r"'imagnet' was found; .* did you mean 'imagenet'\?"),
         ("members.cnn.weights=imagenet", "there are no ImageNet weights of cnn"),
         ("members.cnn.weights=kaggle://keras/vit", "download it, and state the path"),
         ("members.cnn.architecture=from_file", "architecture from_file needs a .keras file"),
@@ -134,8 +134,8 @@ def test_without_network_the_message_says_what_to_download_and_where_to_put_it(t
     code = (
         "from dataclasses import replace\nfrom competition.config.params_file import load_params\n"
         "from competition.training.model import build\nfrom pathlib import Path\n"
-        "member = load_params(Path('params.yaml')).members['mobilenet']\n"
-        "build(replace(member, weights='imagenet', image_size=96), 3)\n"
+        "member = load_params(Path('params.yaml')).members['small']\n"
+        "build(replace(member, architecture='MobileNetV2', alpha=0.35, weights='imagenet', image_size=96), 3)\n"
     )
     unreachable = {"https_proxy": "http://127.0.0.1:9", "KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
     ran = subprocess.run(

@@ -145,7 +145,7 @@ def test_an_override_of_another_block_has_no_effect() -> None:
 
 
 def test_an_override_of_one_member_leaves_the_tuned_value_of_another() -> None:
-    override = Override(("members", "mobilenet", "train", "weight_decay"), 0.125)
+    override = Override(("members", "small", "train", "weight_decay"), 0.125)
     after, origins = with_values("cnn", member(weight_decay=0.5), {"weight_decay": 0.25}, [override])
     assert after.train.weight_decay == 0.25 and origins == {"weight_decay": "0.25 (tuned)"}
 

@@ -1,4 +1,5 @@
 import pytest
+from small_engines import SIDE, TRAIN, engine_of
 
 from competition.training.view_cost import seconds_per_1000, transform_seconds
 
@@ -16,6 +17,8 @@ def test_transforms_that_take_longer_alone_than_in_total_are_scaled():
     assert costs == pytest.approx({"identity": 0.025, "flip_lr": 0.075})
 
 
-def test_a_view_of_many_steps_takes_longer_than_none():
-    seconds = transform_seconds(("identity", "scale_90+flip_lr+crop_center+scale_80"), 64, 64)
-    assert 0 < seconds["identity"] < seconds["scale_90+flip_lr+crop_center+scale_80"]
+def test_a_view_of_many_steps_takes_longer_than_none_on_every_device():
+    many = "+".join(["crop_center", "scale_110"] * 10)
+    for devices in (1, 2):
+        seconds = transform_seconds(engine_of(TRAIN, devices), ("identity", many), SIDE)
+        assert 0 < seconds["identity"] < seconds[many]
