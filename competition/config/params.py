@@ -73,6 +73,8 @@ class DeviceParams(Block):
     backend: Literal["auto", "tensorflow", "jax"]
     require: Literal["any", "gpu", "tpu"]
     logical_devices: Count
+    threads: Count
+    batches_ahead: Positive
     tpu: CloudTpu
     hang_seconds: NonNegative
     retries: Count
@@ -104,7 +106,9 @@ class Train(Block):
     brightness: Annotated[float, Field(ge=0, le=1)]
     contrast: Annotated[float, Field(ge=0, lt=1)]
     saturation: Annotated[float, Field(ge=0, lt=1)]
+    crop: Annotated[float, Field(gt=0, le=1)]
     rand_augment: Annotated[int, Field(ge=0, le=10)]
+    trivial_augment: bool
     erase: Share
     mixup: NonNegative
     cutmix: NonNegative

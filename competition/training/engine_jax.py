@@ -104,7 +104,7 @@ class JaxEngine:
     def distributed(self, batches: Any) -> Iterator[Any]:
         queue: deque[tuple[Any, ...]] = deque()
         for batch in batches.as_numpy_iterator():
-            queue.append(tuple(_put(part, self._batch_sharding) for part in batch))
+            queue.append(tuple(jax.make_array_from_process_local_data(self._batch_sharding, part) for part in batch))
             if len(queue) > AHEAD:
                 yield queue.popleft()
         yield from queue

@@ -13,6 +13,7 @@ from competition.data.batches import TrainingBatches, TrainingPlan, class_weight
 from competition.data.cache import CacheBudget, ConcatenatedPixels, Pixels, decode_images
 from competition.data.images import Fit
 from competition.data.inner_part import inner_validation
+from competition.data.loader import Loading
 from competition.data.prepared import Prepared
 from competition.data.targets import SINGLE, Targets
 from competition.ensemble.metrics import metric_named
@@ -20,7 +21,7 @@ from competition.ensemble.predictions import Predictions, ViewPredictions, store
 from competition.ensemble.views import get_views
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, round_up_batch
+from competition.training.device import Device, host_share, round_up_batch
 from competition.training.engine import CompiledIn, State
 from competition.training.engines import make_engine
 from competition.training.input_stall import InputStallDetector
@@ -106,6 +107,8 @@ class Trainer:
             device,
             CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", kind),
         )
+        share = tuple(host_share(device, batch).tolist())
+        self._loading = Loading(device.threads, device.batches_ahead, share)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
@@ -289,7 +292,8 @@ class Trainer:
         """Training batches at one image size; the same object for the same augmentation and size."""
         key = (augmentation_of(train), size)
         if key not in self._batches:
-            self._batches[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
+            pixels, batch = self.images.pixels, self.engine.batch
+            self._batches[key] = TrainingBatches(pixels, self._classes, batch, *key, self._loading)
         return self._batches[key]
 
 
