@@ -159,14 +159,19 @@ def main() -> None:
 
 
 def report(speeds: dict[str, list[Speed]], batch: int, size: int) -> None:
-    cpu, wall = ({name: np.median([getattr(one, kind) for one in all_]) for name, all_ in speeds.items()} for kind in ("cpu", "wall"))
+    cpu, wall = (
+        {name: np.median([getattr(one, kind) for one in all_]) for name, all_ in speeds.items()}
+        for kind in ("cpu", "wall")
+    )
     for name in speeds:
         print(f"{name:12} {cpu[name]:8,.0f} images/s and core, {wall[name]:8,.0f} images/s")
     several = f"{cores()} threads"
     print(f"against bare (at least 0.9): {cpu[several] / cpu['bare']:.2f} per core")
     print(f"against TensorFlow's operations (at least 5): {cpu[several] / cpu['tensorflow']:.1f} per core")
     print(f"scaling (at least 0.9 of linear): {wall[several] / wall['one thread'] / cores():.2f} on {cores()} cores")
-    print(f"batches in memory: {AHEAD} x {batch * size * size * 3 / 1e6:.0f} MB; load {os.getloadavg()[0]:.1f} on {cores()} cores")
+    print(
+        f"batches in memory: {AHEAD} x {batch * size * size * 3 / 1e6:.0f} MB; load {os.getloadavg()[0]:.1f} on {cores()} cores"
+    )
 
 
 if __name__ == "__main__":

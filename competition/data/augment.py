@@ -76,9 +76,16 @@ def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int,
     return ImageDraws(key, rows, flips, boxes, maps, colours, erased)
 
 
-def augment(source: np.ndarray, drawn: ImageDraws, n: int, options: Augmentation, out: np.ndarray) -> None:
-    """Augment image number n.  source: (H, W, 3) uint8, not modified.  out: (size, size, 3) uint8, receives the result."""
-    image = source
+def augment(
+    image: np.ndarray, drawn: ImageDraws, n: int, options: Augmentation, out: np.ndarray, scratch: np.ndarray
+) -> None:
+    """Augment image number n.
+
+    image: (H, W, 3) uint8, not modified.  out, scratch: (size, size, 3) uint8; `out` receives the result.
+    """
+    is_moved_only = drawn.colours is None and not (options.rand_augment or options.trivial_augment)
+    # The affine map and the policies work in `scratch`, which is in the processor's cache; `out` is written once and in order.
+    moved = out if is_moved_only else scratch
     if drawn.boxes is not None:
         top, bottom, left, right = drawn.boxes[n].tolist()
         image = image[top:bottom, left:right]
@@ -86,15 +93,17 @@ def augment(source: np.ndarray, drawn: ImageDraws, n: int, options: Augmentation
         image = resized(image, len(out))
     if drawn.maps is not None:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        cv2.warpAffine(image, drawn.maps[n], out.shape[:2], dst=out, flags=flags, borderMode=cv2.BORDER_REFLECT)
+        cv2.warpAffine(image, drawn.maps[n], out.shape[:2], dst=moved, flags=flags, borderMode=cv2.BORDER_REFLECT)
     else:
-        _flip(image, drawn.flips[n].tolist(), out)
+        _flip(image, drawn.flips[n].tolist(), moved)
     if options.rand_augment:
-        np.copyto(out, rand_augment(out, drawn.generator(n, draws.POLICY), options.rand_augment))
+        moved = rand_augment(moved, drawn.generator(n, draws.POLICY), options.rand_augment)
     if options.trivial_augment:
-        np.copyto(out, trivial_augment(out, drawn.generator(n, draws.POLICY)))
+        moved = trivial_augment(moved, drawn.generator(n, draws.POLICY))
     if drawn.colours is not None:
-        change_colour(out, *drawn.colours[n].tolist())
+        change_colour(moved, drawn.colours[n].tolist(), out)
+    elif moved is not out:
+        np.copyto(out, moved)
     if drawn.erased is not None:
         top, bottom, left, right = drawn.erased[n].tolist()
         out[top:bottom, left:right] = ERASED
@@ -153,16 +162,18 @@ def resized(image: np.ndarray, size: int) -> np.ndarray:
     return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
 
 
-def change_colour(image: np.ndarray, added: float, contrast: float, saturation: float) -> None:
-    """Change brightness, then contrast around the mean, then saturation around the grey value of each pixel, in place.
+def change_colour(image: np.ndarray, changes: Sequence[float], out: np.ndarray) -> None:
+    """Change brightness, then contrast around the mean, then saturation around the grey value of each pixel.
 
-    image: (H, W, 3) uint8. All three are one affine map of the colours, so values are rounded and clipped once.
+    image, out: (H, W, 3) uint8.  changes: added grey levels, factor of contrast, factor of saturation. All three are one
+    affine map of the colours, so values are rounded and clipped once.
     """
-    mean = sum(cv2.mean(image)[:3]) / 3
+    added, contrast, saturation = changes
+    mean = sum(cv2.mean(image)[:3]) / 3 if contrast != 1 else 0.0
     matrix = np.empty((3, 4))
     matrix[:, :3] = contrast * (saturation * np.eye(3) + (1 - saturation) / 3)
     matrix[:, 3] = added + (1 - contrast) * mean
-    cv2.transform(image, matrix, dst=image)
+    cv2.transform(image, matrix, dst=out)
 
 
 def _flip(image: np.ndarray, flips: list[bool], out: np.ndarray) -> None:

@@ -67,14 +67,13 @@ def is_on_device(name: str) -> bool:
 def on_host(augment: Mapping[str, float]) -> HostAugmentation:
     """The host augmentations among `augment`, in order, as one function of an image.
 
-    It returns an image of the same shape and dtype and does not modify its argument.
+    It returns an image of the same shape and dtype, and may modify its argument.
     """
     functions = [(name, augmentation_named(name), strength) for name, strength in augment.items()]
     functions = [function for function in functions if not is_on_device(function[0])]
     plugins = active()
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
-        image = image.copy() if functions else image  # the functions are the user's, who may write into it
         for number, (name, function, strength) in enumerate(functions):
             what = f"AUGMENTATIONS[{name!r}]"
             augmented = plugins.call(what, function, image, strength, generator(draws.PLUGINS + number))

@@ -16,7 +16,7 @@ from competition.data.augment import Augmentation, augment, draw
 from competition.data.augmentations import on_host
 from competition.data.cache import Pixels, image_reader
 from competition.data.draws import epoch_key, occurrences
-from competition.data.loader import BatchLoader, Loading, Work, aligned_empty, cores, thread_pool
+from competition.data.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.data.mixing import draw_mix, mix_images, mix_targets
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
@@ -149,13 +149,14 @@ class _BatchMaker:
         before, is_mixed = (self.share - 1) % batch, bool(options.mixup or options.cutmix)
         # Positions in the batch of the images to make: an image is mixed with the one before it, on any host.
         self._positions = np.union1d(self.share, before) if is_mixed else self.share
+        self._buffers = Buffers((len(self._positions), size, size, 3))
         self._own = np.searchsorted(self._positions, self.share)  # place of the share in self._positions
         self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
         self._part = max(
             1, min(LARGEST_PART, len(self._positions) * loading.ahead // (2 * (loading.threads or cores())))
         )
         self._read, self._scratch = image_reader(pixels), local()
-        self._shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
+        self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
 
     def work(self, step: _Step) -> Work[TrainingBatch]:
         """The work of one batch: parts of some images each, then mixing."""
@@ -163,12 +164,13 @@ class _BatchMaker:
         drawn_rows = list(zip(rows.tolist(), step.occurrence[self._positions].tolist(), strict=True))
         drawn = draw(step.key, drawn_rows, self._side, size, options)
         mix = draw_mix(drawn, step.number, size, options)
-        images = aligned_empty((len(rows), size, size, 3))
+        images = self._buffers.take()
 
         def part(numbers: range) -> None:
+            buffer, scratch = self._thread_buffers()
             for n in numbers:
-                source = self._by_name(self._read(drawn_rows[n][0], self._buffer()), partial(drawn.generator, n))
-                augment(source, drawn, n, options, images[n])
+                source = self._by_name(self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n))
+                augment(source, drawn, n, options, images[n], scratch)
 
         def finish() -> TrainingBatch:
             targets, weights = step.plan.targets[rows], step.plan.weights[rows[self._own]]
@@ -181,11 +183,12 @@ class _BatchMaker:
         starts = range(0, len(rows), self._part)
         return [partial(part, range(start, min(start + self._part, len(rows)))) for start in starts], finish
 
-    def _buffer(self) -> np.ndarray:
-        """The buffer of this thread for one image that is read from a file."""
-        if not hasattr(self._scratch, "image"):
-            self._scratch.image = np.empty(self._shape, np.uint8)
-        return self._scratch.image
+    def _thread_buffers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Memory of this thread for an image as it is read, and for one of the size of the batch."""
+        if not hasattr(self._scratch, "images"):
+            shapes = self._source_shape, (self._size, self._size, 3)
+            self._scratch.images = tuple(np.empty(shape, np.uint8) for shape in shapes)
+        return self._scratch.images
 
 
 def prediction_batches(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -96,7 +96,7 @@ def cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) 
 class PixelFile:
     """An .npy file read row by row, into the caller's memory.
 
-    A memory map would count the pages read as memory of this process, and its page faults cost more than the copy.
+    A memory map would count the pages read as memory of this process, and an affine map is twice as slow on it as on a copy.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
@@ -143,22 +143,26 @@ class ConcatenatedPixels:
         return pixels
 
     def read(self, row: int, buffer: np.ndarray) -> np.ndarray:
-        """One image, (H, W, 3) uint8, in `buffer` or in memory of a part."""
+        """One image, (H, W, 3) uint8, in `buffer` or in new memory."""
         number = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[number]
         return image_reader(part)(row - int(self._ends[number] - part.shape[0]), buffer)
 
 
 def image_reader(pixels: Pixels) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function (row, buffer) -> image (H, W, 3) uint8, which must not be modified. Thread-safe with a buffer per thread.
+    """A function (row, buffer) -> image (H, W, 3) uint8, in `buffer` or in new memory. Thread-safe with a buffer per thread.
 
-    The image is in `buffer`, (H, W, 3) uint8, or in memory that the images occupy anyway.
+    Images in memory are copied too: an affine map reads its source out of order, and is twice as fast on a copy that is in
+    the processor's cache (512 px, benchmarks/input_speed.py).
     """
-    if isinstance(pixels, np.ndarray):
-        return lambda row, buffer: pixels[row]
     if isinstance(pixels, PixelFile | ConcatenatedPixels | stream.Stream):
         return pixels.read
-    return lambda row, buffer: pixels[np.array([row])][0]
+
+    def read(row: int, buffer: np.ndarray) -> np.ndarray:
+        np.copyto(buffer, pixels[row] if isinstance(pixels, np.ndarray) else pixels[np.array([row])][0])
+        return buffer
+
+    return read
 
 
 def is_streamed(pixels: Pixels) -> bool:

@@ -1,6 +1,7 @@
 """Make the batches of consecutive steps in threads, a limited number of them ahead of the step that is trained."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,12 +35,28 @@ def thread_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads or cores(), thread_name_prefix="input")
 
 
-def aligned_empty(shape: tuple[int, ...]) -> np.ndarray:
-    """An uninitialised uint8 array at an aligned address."""
-    size = int(np.prod(shape))
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].reshape(shape)
+class Buffers:
+    """Memory for the images of batches, used again when nothing refers to it: fresh memory costs a page fault every 4 KiB."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape, self._size = shape, int(np.prod(shape))
+        self._memories: list[np.ndarray] = []
+        self._lock = Lock()
+
+    def take(self) -> np.ndarray:
+        """A uint8 array of this shape at an aligned address, with any content."""
+        with self._lock:
+            for memory in self._memories:
+                # Every array on this memory refers to it, also those that TensorFlow and JAX hold. Here it is referred to
+                # by the list, the loop and the argument.
+                if sys.getrefcount(memory) <= 3:
+                    return self._aligned(memory)
+            self._memories.append(np.empty(self._size + ALIGNMENT, np.uint8))
+            return self._aligned(self._memories[-1])
+
+    def _aligned(self, memory: np.ndarray) -> np.ndarray:
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + self._size].reshape(self._shape)
 
 
 Parts = Sequence[Callable[[], None]]  # run in any order, in several threads
