@@ -70,7 +70,8 @@ class InputStallDetector:
             self._has_compiled = True
             return
         self._steps, self._seconds = self._steps + len(rates), self._seconds + seconds
-        if self._seconds < MEASURED_SECONDS:
+        # Measuring takes steps, which all hosts must take together, but their clocks differ: one that is ready decides for all.
+        if not any(engine.all_gather(self._seconds >= MEASURED_SECONDS)):
             return
         self._is_done = True
         waiting = StepTimes(self._seconds / self._steps, seconds_in_memory(engine, source, rates, values))

@@ -155,7 +155,9 @@ class Trainer:
             initial_weights = lambda: self._in_unit_of(plan)  # noqa: E731
         run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
         sign = self.metric.sign
-        callbacks = loop.Callbacks(progress, stop, held_out_score, inner_score, sign, stall_detector, on_epoch)
+        # SIGTERM reaches hosts at different steps, and one that stops alone leaves the others waiting for it in a step.
+        should_stop = lambda: any(self.engine.all_gather(stop()))  # noqa: E731
+        callbacks = loop.Callbacks(progress, should_stop, held_out_score, inner_score, sign, stall_detector, on_epoch)
         return loop.train_fold(self.engine, run, callbacks)
 
     def _probed(self, plan: TrainingPlan) -> State:
