@@ -67,6 +67,7 @@ IRRELEVANT = {
     "data/label_issues": "a check, after training",
     "data/loader": "makes in threads what batches.py describes, unchanged",
     "data/leaks": "decides which rows are in the index",
+    "data/near_hashes": "decides groups, which are part of the data digest",
     "data/prepared": "loads the index",
     "data/records": "stores image bytes, whose digests are in the index",
     "data/series": "decides groups, which are part of the data digest",
