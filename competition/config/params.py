@@ -167,6 +167,12 @@ class Member(Block):
     seeds: Annotated[int, Field(ge=1, le=100)] = (
         1  # it is trained with train.seed, train.seed + 1, ...; averaged as one member
     )
+    train_size: Count = 0  # pixels of its training images, at most image_size, at which it predicts; 0 = image_size
+
+    @property
+    def training_size(self) -> int:
+        """Pixels of its training images."""
+        return self.train_size or self.image_size
 
 
 def stated_keys(member: Member) -> dict[str, Any]:

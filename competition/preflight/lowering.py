@@ -151,9 +151,10 @@ def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[s
     """Shapes and dtypes of the programs' arguments if a global batch is split into `parts`."""
     from competition.training.optimizer import StepScalars
 
-    image, share = (member.image_size, member.image_size, 3), shapes.batch // parts
+    image, smaller = (member.image_size, member.image_size, 3), (member.training_size, member.training_size, 3)
+    share = shapes.batch // parts
     row = len(StepScalars._fields) - 1 + len(trainable)
-    train: list[Spec] = [((share, *image), "uint8"), ((share, shapes.classes), "float32"), ((share,), "float32")]
+    train: list[Spec] = [((share, *smaller), "uint8"), ((share, shapes.classes), "float32"), ((share,), "float32")]
     predict = (shapes.predict_batch // parts, *image)
     return {"train": [*train, ((row,), "float32")], "predict": [(predict, "float32")], "view": [(predict, "uint8")]}
 

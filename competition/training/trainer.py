@@ -132,7 +132,7 @@ class Trainer:
         watch: score the held-out rows after every epoch; otherwise only after the last.
         on_epoch: called after every epoch, when its checkpoint is written.
         """
-        size = self.member.image_size
+        size = self.member.training_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
 
         def batches_at(epoch: int) -> TrainingBatches:
@@ -234,7 +234,7 @@ class Trainer:
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        batches = self.training_batches(train, self.member.image_size).start(self.plan(fold, train))
+        batches = self.training_batches(train, self.member.training_size).start(self.plan(fold, train))
         images, targets, weights = next(iter(batches))
         return images.numpy(), targets.numpy(), weights.numpy()
 
