@@ -5,22 +5,26 @@ a resumed run gets the same batches as an uninterrupted one, whatever the number
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import local
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from competition.data import device_numbers
 from competition.data.augment import Augmentation, augment, draw
 from competition.data.augmentations import on_host
 from competition.data.cache import Pixels, image_reader
+from competition.data.device_numbers import has_device_part
 from competition.data.draws import epoch_key, occurrences
 from competition.data.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.data.mixing import draw_mix, mix_images, mix_targets
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
-TrainingBatch = tuple[np.ndarray, np.ndarray, np.ndarray]  # images, targets, weights
+# Images, targets and weights; with the images the numbers of what is left to the device (device_numbers.py), if any.
+TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
 FILLER = -1  # row number of a padding image
 
 
@@ -78,27 +82,34 @@ class TrainingBatches:
         self._loader: BatchLoader[TrainingBatch] | None = None
         count = len(self._maker.share)
 
-        def load(step: np.ndarray) -> TrainingBatch:
-            assert self._loader is not None, "start() must be called first"
-            return self._loader.batch(int(step))
+        specs: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
+        if self._maker.is_left_to_device:
+            specs = (specs, tf.TensorSpec((count, device_numbers.COUNT), tf.float32))
+        specs = (specs, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
 
-        def take_batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            dtypes = (tf.uint8, tf.float32, tf.float32)
+        def load(step: np.ndarray) -> list[np.ndarray]:
+            assert self._loader is not None, "start() must be called first"
+            return tf.nest.flatten(self._loader.batch(int(step)))
+
+        def take_batch(step: tf.Tensor) -> Any:
+            flat = tf.nest.flatten(specs)
             # stateless: a batch depends on its step only.
-            images, targets, weights = tf.numpy_function(load, [step], dtypes, stateful=False)
-            images = tf.ensure_shape(images, (count, size, size, 3))
-            return images, tf.ensure_shape(targets, (count, classes)), tf.ensure_shape(weights, (count,))
+            parts = tf.numpy_function(load, [step], [spec.dtype for spec in flat], stateful=False)
+            parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
+            return tf.nest.pack_sequence_as(specs, parts)
 
         # Neither parallel nor prefetched: the loader works ahead, and its limit is that of all batches on the host.
         self._batches = tf.data.Dataset.counter().map(take_batch)
 
     @property
-    def spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec, tf.TensorSpec]:
-        """Shapes and dtypes of this host's share of a batch: images, targets, weights."""
+    def spec(self) -> Any:
+        """Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights)."""
         return self._batches.element_spec
 
     def start(self, plan: TrainingPlan, first_step: int = 0) -> tf.data.Dataset:
-        """An endless dataset of (images uint8, targets, weights) from global step `first_step` on.
+        """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
+
+        If augmentations are left to the device, the images are a pair with their numbers (device_numbers.py).
 
         Iterators of an earlier start must not be read any more.
         """
@@ -146,7 +157,9 @@ class _BatchMaker:
     def __init__(self, pixels: Pixels, batch: int, options: Augmentation, size: int, loading: Loading) -> None:
         self.batch, self.share = batch, np.arange(batch) if loading.share is None else np.sort(loading.share)
         self._options, self._size, self._side = options, size, pixels.shape[1]
-        before, is_mixed = (self.share - 1) % batch, bool(options.mixup or options.cutmix)
+        self.is_left_to_device = loading.on_device and has_device_part(options)
+        before = (self.share - 1) % batch
+        is_mixed = bool(options.mixup or options.cutmix) and not self.is_left_to_device
         # Positions in the batch of the images to make: an image is mixed with the one before it, on any host.
         self._positions = np.union1d(self.share, before) if is_mixed else self.share
         self._buffers = Buffers((len(self._positions), size, size, 3))
@@ -164,16 +177,19 @@ class _BatchMaker:
         drawn_rows = list(zip(rows.tolist(), step.occurrence[self._positions].tolist(), strict=True))
         drawn = draw(step.key, drawn_rows, self._side, size, options)
         mix = draw_mix(drawn, step.number, size, options)
+        on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
         images = self._buffers.take()
 
         def part(numbers: range) -> None:
             buffer, scratch = self._thread_buffers()
             for n in numbers:
                 source = self._by_name(self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n))
-                augment(source, drawn, n, options, images[n], scratch)
+                augment(source, on_this_host, n, options, images[n], scratch)
 
         def finish() -> TrainingBatch:
             targets, weights = step.plan.targets[rows], step.plan.weights[rows[self._own]]
+            if self.is_left_to_device:
+                return (images, device_numbers.device_numbers(drawn, mix)), targets, weights
             if mix is None:
                 return images, targets, weights
             mix_images(images, mix, self._own, self._before)

@@ -22,6 +22,7 @@ class Loading:
     threads: int = 0  # 0 = the CPU cores of this process
     ahead: int = 3  # batches in memory: the one that is used next, and those that are being made
     share: tuple[int, ...] | None = None  # positions in the global batch that this host feeds; None = all
+    on_device: bool = False  # colour, erasing, mixup and CutMix are left to the device
 
 
 def cores() -> int:

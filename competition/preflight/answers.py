@@ -108,6 +108,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     package = Path(__file__).parents[1]
     training = package / "training"
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), training / "model.py"]
+    sources.append(training / "batch_augmentation.py")
     sources = sorted([*sources, package / "preflight" / "lowering.py"])
     is_from_file = member.architecture == FROM_FILE
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
@@ -116,6 +117,9 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
         "own": [*network_file, sorted(_own_code(request).items())],
         "train": {key: value for key, value in asdict(train).items() if key not in NOT_COMPILED_IN},
         "averaged": train.ema > 0,
+        "augmented_in_step": any(
+            (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
+        ),
         "shapes": request.shapes,
         "topology": request.topology.name if request.mode != "ops" else "any",
         "backend": request.backend,

@@ -91,7 +91,9 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+    from competition.data.device_numbers import COUNT, has_device_part
     from competition.training.engine_jax import JaxEngine
+    from competition.training.trainer import augmentation_of
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
     engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
@@ -112,6 +114,10 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     def train() -> Any:
         *batch, row = specs["train"]
+        if has_device_part(
+            augmentation_of(member.train)
+        ):  # a TPU augments in the step; see batch_augmentation.is_on_device
+            batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
         return _traced(lambda: step.trace(state(engine._state), tuple(batch), row), topology)
 

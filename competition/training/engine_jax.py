@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from competition.config.errors import UserError
+from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
 from competition.training.engine import (
     CompiledIn,
@@ -104,7 +105,7 @@ class JaxEngine:
     def distributed(self, batches: Any) -> Iterator[Any]:
         queue: deque[tuple[Any, ...]] = deque()
         for batch in batches.as_numpy_iterator():
-            queue.append(tuple(jax.make_array_from_process_local_data(self._batch_sharding, part) for part in batch))
+            queue.append(jax.make_array_from_process_local_data(self._batch_sharding, batch))
             if len(queue) > AHEAD:
                 yield queue.popleft()
         yield from queue
@@ -156,6 +157,8 @@ class JaxEngine:
     def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
         """(state after one step, loss)."""
         scalars = unpack_row(row)
+        images, targets, weights = batch
+        batch = (*augmented(images, targets), weights)
         gradients, non_trainable, loss = self._gradients(state, batch, scalars)
         new_state = state | dict(zip(self._non_trainable, non_trainable, strict=True))
         clipped, rates = clip_gradients(gradients, scalars), variable_rates(scalars)

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
 from competition.training.engine import (
     CompiledIn,
@@ -152,6 +153,7 @@ class TensorFlowEngine:
     def _replica_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """One step of one replica on its share of the batch. Returns its share of the loss."""
         scalars = unpack_row(row)
+        images, targets = augmented(images, targets)
         gradients, loss = self._gradients(images, targets, weights, scalars)
         context = tf.distribute.get_replica_context()
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from keras.ops import convert_to_numpy
 
 from competition.config.params import ExcludedFolds, Member, Train
 from competition.data.augment import Augmentation
@@ -20,6 +21,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import Predictions, ViewPredictions, stored_as
 from competition.ensemble.views import get_views
 from competition.training import loop
+from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share, round_up_batch
 from competition.training.engine import CompiledIn, State
@@ -108,7 +110,7 @@ class Trainer:
             CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", kind),
         )
         share = tuple(host_share(device, batch).tolist())
-        self._loading = Loading(device.threads, device.batches_ahead, share)
+        self._loading = Loading(device.threads, device.batches_ahead, share, is_on_device(device))
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
@@ -235,8 +237,9 @@ class Trainer:
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
         batches = self.training_batches(train, self.member.training_size).start(self.plan(fold, train))
-        images, targets, weights = next(iter(batches))
-        return images.numpy(), targets.numpy(), weights.numpy()
+        images, targets, weights = next(batches.as_numpy_iterator())
+        images, targets = (convert_to_numpy(part) for part in augmented(images, targets))
+        return images, targets, weights
 
     def score(self, fold: ExcludedFolds) -> float:
         """The competition's metric on the held-out rows by the weights in the engine, under the identity view."""
