@@ -2,6 +2,7 @@
 
     python -m benchmarks.input_speed [--size 512] [--batch 64] [--seconds 5]
 
+Measured twice: with everything on the host, as for a CPU, and with colour and CutMix left to the device, as for a TPU or GPU.
 Every figure is images per second of processor time, or of wall time where it says so; the references run in the same call:
 
 - bare: one thread reads decoded images at random into one buffer and warps them with cv2.warpAffine;
@@ -78,8 +79,9 @@ def bare(pixels: PixelFile, batch: int) -> Iterator[None]:
         yield
 
 
-def ours(pixels: PixelFile, options: Augmentation, batch: int, size: int, threads: int) -> Iterator[Any]:
-    source = TrainingBatches(pixels, CLASSES, batch, options, size, Loading(threads, AHEAD))
+def ours(pixels: PixelFile, options: Augmentation, batch: int, threads: int, on_device: bool) -> Iterator[Any]:
+    loading = Loading(threads, AHEAD, None, on_device)
+    source = TrainingBatches(pixels, CLASSES, batch, options, pixels.shape[1], loading)
     targets = np.eye(CLASSES, dtype=np.float32)[np.arange(IMAGES) % CLASSES]
     return iter(source.start(TrainingPlan(np.arange(IMAGES), targets, np.ones(IMAGES, np.float32), 1, 0)))
 
@@ -147,8 +149,10 @@ def main() -> None:
         pixels = write_images(Path(folder), arguments.size)
         makers: dict[str, Callable[[], Iterator[Any]]] = {
             "bare": lambda: bare(pixels, batch),
-            "one thread": lambda: ours(pixels, options, batch, arguments.size, 1),
-            f"{cores()} threads": lambda: ours(pixels, options, batch, arguments.size, cores()),
+            "host, 1 thread": lambda: ours(pixels, options, batch, 1, False),
+            f"host, {cores()} threads": lambda: ours(pixels, options, batch, cores(), False),
+            "device, 1 thread": lambda: ours(pixels, options, batch, 1, True),
+            f"device, {cores()} threads": lambda: ours(pixels, options, batch, cores(), True),
             "tensorflow": lambda: tensorflow_way(pixels, options, batch),
         }
         speeds: dict[str, list[Speed]] = {name: [] for name in makers}
@@ -164,11 +168,14 @@ def report(speeds: dict[str, list[Speed]], batch: int, size: int) -> None:
         for kind in ("cpu", "wall")
     )
     for name in speeds:
-        print(f"{name:12} {cpu[name]:8,.0f} images/s and core, {wall[name]:8,.0f} images/s")
-    several = f"{cores()} threads"
-    print(f"against bare (at least 0.9): {cpu[several] / cpu['bare']:.2f} per core")
-    print(f"against TensorFlow's operations (at least 5): {cpu[several] / cpu['tensorflow']:.1f} per core")
-    print(f"scaling (at least 0.9 of linear): {wall[several] / wall['one thread'] / cores():.2f} on {cores()} cores")
+        print(f"{name:18} {cpu[name]:8,.0f} images/s and core, {wall[name]:8,.0f} images/s")
+    for place in ("host", "device"):
+        one, several = f"{place}, 1 thread", f"{place}, {cores()} threads"
+        print(
+            f"{place}: per core {cpu[one] / cpu['bare']:.2f} of bare with one thread, {cpu[several] / cpu['bare']:.2f} with "
+            f"{cores()} (at least 0.9); {cpu[several] / cpu['tensorflow']:.1f} times TensorFlow's operations (at least 5); "
+            f"{wall[several] / wall[one] / cores():.2f} of linear scaling on {cores()} cores (at least 0.9)"
+        )
     print(
         f"batches in memory: {AHEAD} x {batch * size * size * 3 / 1e6:.0f} MB; load {os.getloadavg()[0]:.1f} on {cores()} cores"
     )
