@@ -61,8 +61,6 @@ PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong
 # Only these modules may import TensorFlow, Keras or JAX at import time.
 HEAVY = (
     "competition.training",
-    "competition.data.augment",
-    "competition.data.rand_augment",
     "competition.data.batches",
     "competition.serving.decoding",
     "competition.serving.graph",

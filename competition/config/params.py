@@ -73,6 +73,8 @@ class DeviceParams(Block):
     backend: Literal["auto", "tensorflow", "jax"]
     require: Literal["any", "gpu", "tpu"]
     logical_devices: Count
+    threads: Count
+    batches_ahead: Positive
     tpu: CloudTpu
     hang_seconds: NonNegative
     retries: Count
@@ -106,7 +108,9 @@ class Train(Block):
     brightness: Annotated[float, Field(ge=0, le=1)]
     contrast: Annotated[float, Field(ge=0, lt=1)]
     saturation: Annotated[float, Field(ge=0, lt=1)]
+    crop: Annotated[float, Field(gt=0, le=1)]
     rand_augment: Annotated[int, Field(ge=0, le=10)]
+    trivial_augment: bool
     erase: Share
     mixup: NonNegative
     cutmix: NonNegative
@@ -165,6 +169,12 @@ class Member(Block):
     seeds: Annotated[int, Field(ge=1, le=100)] = (
         1  # it is trained with train.seed, train.seed + 1, ...; averaged as one member
     )
+    train_size: Count = 0  # pixels of its training images, at most image_size, at which it predicts; 0 = image_size
+
+    @property
+    def training_size(self) -> int:
+        """Pixels of its training images."""
+        return self.train_size or self.image_size
 
 
 def stated_keys(member: Member) -> dict[str, Any]:

@@ -185,6 +185,11 @@ def _check_members(params: Params) -> None:
                 raise InvalidParameter(keys, f"no other member {teacher!r}{did_you_mean(teacher, candidates)}")
         _check_folds(("members", name, "tuned_folds"), member.tuned_folds, params)
         _check_weights(name, member)
+        if not 8 <= member.training_size <= member.image_size:
+            raise InvalidParameter(
+                ("members", name, "train_size"),
+                f"{member.train_size} was found; expected 0, or 8 to image_size, {member.image_size}, at which it predicts",
+            )
         if member.train.probe and member.weights == "none":
             raise InvalidParameter(
                 ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"

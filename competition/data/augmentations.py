@@ -5,7 +5,8 @@ There are two kinds, told apart by their parameters:
     (image, strength, rng)    on the host, one image (H, W, 3) uint8 at a time; rng: numpy.random.Generator
     (images, strength, seed)  on the device, a batch (B, H, W, 3) float32 of 0..255; seed: for `keras.random`
 
-All randomness comes from rng or seed, which depend on the model's seed and the step: a resumed run gets the same images.
+All randomness comes from rng, which depends on (seed, fold, epoch, row), or from seed, which depends on the model's seed
+and the step: a resumed run gets the same images. Host functions are called from several threads.
 """
 
 import inspect
@@ -17,8 +18,11 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.plugins import active, plugin_named
 from competition.config.suggestions import did_you_mean
+from competition.data import draws
 
 Function = Callable[..., Any]
+GeneratorOf = Callable[[int], np.random.Generator]  # stream -> the generator of this image
+HostAugmentation = Callable[[np.ndarray, GeneratorOf], np.ndarray]
 
 
 def greyscale(image: np.ndarray, strength: float, rng: np.random.Generator) -> np.ndarray:
@@ -60,32 +64,26 @@ def is_on_device(name: str) -> bool:
     return "seed" in inspect.signature(augmentation_named(name)).parameters
 
 
-def on_host(augment: Mapping[str, float]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The host augmentations among `augment`, in order, as one function of a batch.
+def on_host(augment: Mapping[str, float]) -> HostAugmentation:
+    """The host augmentations among `augment`, in order, as one function of an image.
 
-    Returns a function of images (B, H, W, 3) uint8 and seed (2,) int, which returns images of the same shape and dtype.
+    It returns an image of the same shape and dtype, and may modify its argument.
     """
     functions = [(name, augmentation_named(name), strength) for name, strength in augment.items()]
     functions = [function for function in functions if not is_on_device(function[0])]
     plugins = active()
 
-    def augment_batch(images: np.ndarray, seed: np.ndarray) -> np.ndarray:
+    def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
         for number, (name, function, strength) in enumerate(functions):
             what = f"AUGMENTATIONS[{name!r}]"
-            batch = []
-            for position, image in enumerate(images):
-                rng = np.random.default_rng([*seed, number, position])
-                augmented = plugins.call(what, function, image, strength, rng)
-                if not isinstance(augmented, np.ndarray) or (augmented.shape, augmented.dtype) != (
-                    image.shape,
-                    image.dtype,
-                ):
-                    received = (
-                        f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
-                    )
-                    raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {received}"))
-                batch.append(augmented)
-            images = np.stack(batch)
-        return images
+            augmented = plugins.call(what, function, image, strength, generator(draws.PLUGINS + number))
+            if not isinstance(augmented, np.ndarray) or (augmented.shape, augmented.dtype) != (
+                image.shape,
+                image.dtype,
+            ):
+                received = f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
+                raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {received}"))
+            image = np.ascontiguousarray(augmented)  # as OpenCV needs it
+        return image
 
-    return augment_batch
+    return augment_image

@@ -1,19 +1,30 @@
 """Batches of static shape: shuffled and augmented for training, in order and padded for prediction.
 
-The order of rows and every random number depend on (seed, fold, epoch) only, so a resumed run gets the same batches as an
-uninterrupted one, whatever the number of replicas.
+The order of rows depends on (seed, fold, epoch), and every random number of an image on (seed, fold, epoch, row) only. So
+a resumed run gets the same batches as an uninterrupted one, whatever the number of replicas, threads or hosts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import local
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from competition.data.augment import Augmentation, augment
+from competition.data import device_numbers
+from competition.data.augment import Augmentation, augment, draw
 from competition.data.augmentations import on_host
-from competition.data.cache import Pixels
+from competition.data.cache import Pixels, image_reader
+from competition.data.device_numbers import has_device_part
+from competition.data.draws import epoch_key, occurrences
+from competition.data.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
+from competition.data.mixing import draw_mix, mix_images, mix_targets
 
+LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
+# Images, targets and weights; with the images the numbers of what is left to the device (device_numbers.py), if any.
+TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
 FILLER = -1  # row number of a padding image
 
 
@@ -56,49 +67,66 @@ def epoch_order(plan: TrainingPlan, batch: int, epoch: int) -> np.ndarray:
 class TrainingBatches:
     """One tf.data pipeline for all folds of a member: `start` switches it to other rows without building it again."""
 
-    def __init__(self, pixels: Pixels, classes: int, batch: int, augmentation: Augmentation, size: int) -> None:
-        """pixels: (N, H, W, 3) uint8.  size: side of the images in a batch, at most H."""
-        self._batch = batch
-        self._cursor: _Cursor | None = None
-        height, width = pixels.shape[1:3]
-        augment_on_host = on_host(dict(augmentation.augment))
+    def __init__(
+        self,
+        pixels: Pixels,
+        classes: int,
+        batch: int,
+        augmentation: Augmentation,
+        size: int,
+        loading: Loading = Loading(),  # noqa: B008  (frozen)
+    ) -> None:
+        """pixels: (N, H, H, 3) uint8.  batch: images in a global batch.  size: side of the images in a batch."""
+        self._maker = _BatchMaker(pixels, batch, augmentation, size, loading)
+        self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
+        self._loader: BatchLoader[TrainingBatch] | None = None
+        count = len(self._maker.share)
 
-        def load_step(step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-            assert self._cursor is not None, "start() must be called first"
-            rows, plan, seed = self._cursor.at(int(step))
-            return augment_on_host(np.asarray(pixels[rows]), seed), plan.targets[rows], plan.weights[rows], seed
+        specs: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
+        if self._maker.is_left_to_device:
+            specs = (specs, tf.TensorSpec((count, device_numbers.COUNT), tf.float32))
+        specs = (specs, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
 
-        def make_batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            dtypes = (tf.uint8, tf.float32, tf.float32, tf.int32)
-            # stateless: a batch depends on its step only. With op determinism, TensorFlow parallelises nothing stateful.
-            images, targets, weights, seed = tf.numpy_function(load_step, [step], dtypes, stateful=False)
-            images = tf.ensure_shape(images, (batch, height, width, 3))
-            targets, weights = tf.ensure_shape(targets, (batch, classes)), tf.ensure_shape(weights, (batch,))
-            images, targets = augment(images, targets, tf.ensure_shape(seed, (2,)), augmentation)
-            return _downscale(images, size), targets, weights
+        def load(step: np.ndarray) -> list[np.ndarray]:
+            assert self._loader is not None, "start() must be called first"
+            return tf.nest.flatten(self._loader.batch(int(step)))
 
-        steps = tf.data.Dataset.counter()
-        batches = steps.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        self._batches = batches.prefetch(4)
+        def take_batch(step: tf.Tensor) -> Any:
+            flat = tf.nest.flatten(specs)
+            # stateless: a batch depends on its step only.
+            parts = tf.numpy_function(load, [step], [spec.dtype for spec in flat], stateful=False)
+            parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
+            return tf.nest.pack_sequence_as(specs, parts)
+
+        # Neither parallel nor prefetched: the loader works ahead, and its limit is that of all batches on the host.
+        self._batches = tf.data.Dataset.counter().map(take_batch)
 
     @property
-    def spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec, tf.TensorSpec]:
-        """Shapes and dtypes of a batch: images, targets, weights."""
+    def spec(self) -> Any:
+        """Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights)."""
         return self._batches.element_spec
 
     def start(self, plan: TrainingPlan, first_step: int = 0) -> tf.data.Dataset:
-        """An endless dataset of (images uint8, targets, weights) from global step `first_step` on.
+        """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
+
+        If augmentations are left to the device, the images are a pair with their numbers (device_numbers.py).
 
         Iterators of an earlier start must not be read any more.
         """
-        self._cursor = _Cursor(plan, self._batch, first_step)
+        cursor = _Cursor(plan, self._maker.batch, first_step)
+        self._loader = BatchLoader(lambda step: self._maker.work(cursor.at(step)), self._pool, self._ahead)
         return self._batches
 
 
-def _downscale(images: tf.Tensor, size: int) -> tf.Tensor:
-    if images.shape[1] == size:
-        return images
-    return tf.saturate_cast(tf.round(tf.image.resize(images, (size, size), antialias=True)), tf.uint8)
+@dataclass(frozen=True)
+class _Step:
+    """The rows of one step."""
+
+    plan: TrainingPlan
+    key: np.ndarray  # of the epoch
+    number: int  # of the step in its epoch
+    rows: np.ndarray  # (B,) int
+    occurrence: np.ndarray  # (B,) int, how often the row was drawn before in this epoch
 
 
 class _Cursor:
@@ -106,17 +134,77 @@ class _Cursor:
 
     def __init__(self, plan: TrainingPlan, batch: int, first_step: int) -> None:
         self._plan, self._batch, self._first_step = plan, batch, first_step
-        self._order = (-1, np.zeros((0, batch), int))  # (epoch, its order of rows)
+        self._epoch = self._epoch_at(0)
 
-    def at(self, step: int) -> tuple[np.ndarray, TrainingPlan, np.ndarray]:
-        """(rows (B,), plan, seed (2,) int32 of the augmentation) of the step number `step` since the start."""
-        plan, step = self._plan, self._first_step + step
-        epoch, step_of_epoch = divmod(step, steps_per_epoch(len(plan.rows), self._batch))
-        order = self._order  # read once, because several threads make batches
-        if order[0] != epoch:
-            self._order = order = (epoch, epoch_order(plan, self._batch, epoch))
-        seed = np.random.default_rng([plan.seed, plan.fold, step]).integers(0, 2**31, 2).astype(np.int32)
-        return order[1][step_of_epoch], plan, seed
+    def at(self, step: int) -> _Step:
+        """The step number `step` since the start."""
+        epoch, number = divmod(self._first_step + step, steps_per_epoch(len(self._plan.rows), self._batch))
+        current = self._epoch  # read once, because several threads make batches
+        if current[0] != epoch:
+            self._epoch = current = self._epoch_at(epoch)
+        _, key, order, occurrence = current
+        return _Step(self._plan, key, number, order[number], occurrence[number])
+
+    def _epoch_at(self, epoch: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        """(epoch, its key, its order of rows, how often each was drawn before)."""
+        plan, order = self._plan, epoch_order(self._plan, self._batch, epoch)
+        return epoch, epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
+
+
+class _BatchMaker:
+    """Reads and augments this host's share of a batch."""
+
+    def __init__(self, pixels: Pixels, batch: int, options: Augmentation, size: int, loading: Loading) -> None:
+        self.batch, self.share = batch, np.arange(batch) if loading.share is None else np.sort(loading.share)
+        self._options, self._size, self._side = options, size, pixels.shape[1]
+        self.is_left_to_device = loading.on_device and has_device_part(options)
+        before = (self.share - 1) % batch
+        is_mixed = bool(options.mixup or options.cutmix) and not self.is_left_to_device
+        # Positions in the batch of the images to make: an image is mixed with the one before it, on any host.
+        self._positions = np.union1d(self.share, before) if is_mixed else self.share
+        self._buffers = Buffers((len(self._positions), size, size, 3))
+        self._own = np.searchsorted(self._positions, self.share)  # place of the share in self._positions
+        self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
+        self._part = max(
+            1, min(LARGEST_PART, len(self._positions) * loading.ahead // (2 * (loading.threads or cores())))
+        )
+        self._read, self._scratch = image_reader(pixels), local()
+        self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
+
+    def work(self, step: _Step) -> Work[TrainingBatch]:
+        """The work of one batch: parts of some images each, then mixing."""
+        rows, size, options = step.rows[self._positions], self._size, self._options
+        drawn_rows = list(zip(rows.tolist(), step.occurrence[self._positions].tolist(), strict=True))
+        drawn = draw(step.key, drawn_rows, self._side, size, options)
+        mix = draw_mix(drawn, step.number, size, options)
+        on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
+        images = self._buffers.take()
+
+        def part(numbers: range) -> None:
+            buffer, scratch = self._thread_buffers()
+            for n in numbers:
+                source = self._by_name(self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n))
+                augment(source, on_this_host, n, options, images[n], scratch)
+
+        def finish() -> TrainingBatch:
+            targets, weights = step.plan.targets[rows], step.plan.weights[rows[self._own]]
+            if self.is_left_to_device:
+                return (images, device_numbers.device_numbers(drawn, mix)), targets, weights
+            if mix is None:
+                return images, targets, weights
+            mix_images(images, mix, self._own, self._before)
+            own = images if len(images) == len(self._own) else images[self._own]
+            return own, mix_targets(targets, mix, self._own, self._before), weights
+
+        starts = range(0, len(rows), self._part)
+        return [partial(part, range(start, min(start + self._part, len(rows)))) for start in starts], finish
+
+    def _thread_buffers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Memory of this thread for an image as it is read, and for one of the size of the batch."""
+        if not hasattr(self._scratch, "images"):
+            shapes = self._source_shape, (self._size, self._size, 3)
+            self._scratch.images = tuple(np.empty(shape, np.uint8) for shape in shapes)
+        return self._scratch.images
 
 
 def prediction_batches(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

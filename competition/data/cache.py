@@ -94,7 +94,10 @@ def cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) 
 
 
 class PixelFile:
-    """An .npy file read row by row. A memory map would count the pages read as memory of this process."""
+    """An .npy file read row by row, into the caller's memory.
+
+    A memory map would count the pages read as memory of this process, and an affine map is twice as slow on it as on a copy.
+    """
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
         """Raises ValueError unless the file is a complete uint8 array of this shape."""
@@ -109,9 +112,14 @@ class PixelFile:
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         pixels = np.empty((len(rows), *self.shape[1:]), np.uint8)
         for image, row in zip(pixels, stream.check_rows(rows, len(self)), strict=True):
-            data = os.pread(self._file.fileno(), self._image_bytes, self._start + row * self._image_bytes)
-            image[:] = np.frombuffer(data, np.uint8).reshape(self.shape[1:])
+            self.read(row, image)
         return pixels
+
+    def read(self, row: int, buffer: np.ndarray) -> np.ndarray:
+        """One image, read into `buffer`, (H, W, 3) uint8."""
+        if os.preadv(self._file.fileno(), [buffer.data], self._start + row * self._image_bytes) != self._image_bytes:
+            raise OSError(errno.EIO, f"row {row} of the decoded images is cut off")
+        return buffer
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -133,6 +141,28 @@ class ConcatenatedPixels:
             part, is_own = self._parts[number], owner == number
             pixels[is_own] = part[rows[is_own] - (self._ends[number] - part.shape[0])]
         return pixels
+
+    def read(self, row: int, buffer: np.ndarray) -> np.ndarray:
+        """One image, (H, W, 3) uint8, in `buffer` or in new memory."""
+        number = int(np.searchsorted(self._ends, row, side="right"))
+        part = self._parts[number]
+        return image_reader(part)(row - int(self._ends[number] - part.shape[0]), buffer)
+
+
+def image_reader(pixels: Pixels) -> Callable[[int, np.ndarray], np.ndarray]:
+    """A function (row, buffer) -> image (H, W, 3) uint8, in `buffer` or in new memory. Thread-safe with a buffer per thread.
+
+    Images in memory are copied too: an affine map reads its source out of order, and is twice as fast on a copy that is in
+    the processor's cache (512 px, benchmarks/input_speed.py).
+    """
+    if isinstance(pixels, PixelFile | ConcatenatedPixels | stream.Stream):
+        return pixels.read
+
+    def read(row: int, buffer: np.ndarray) -> np.ndarray:
+        np.copyto(buffer, pixels[row] if isinstance(pixels, np.ndarray) else pixels[np.array([row])][0])
+        return buffer
+
+    return read
 
 
 def is_streamed(pixels: Pixels) -> bool:

@@ -8,8 +8,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from competition.config.errors import UserError, first_few
+from competition.data.near_hashes import near_hashes
 
-BLOCK = 256  # rows of the distance matrix in memory at once
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 Progress = Callable[[int, int], None]
 
@@ -21,8 +21,7 @@ def duplicate_pairs(
 
     thumbs: (N, 16, 16, 3) uint8.  bits: largest Hamming distance of the 64-bit hashes.  pixels: largest mean absolute
     difference of the thumbnails, 0 to 255. A near duplicate is within both limits.
-    All N^2/2 hash distances are computed, block by block, so no near pair is missed. Of byte-identical images only the
-    first is compared with other images; each copy is paired with it.
+    No near pair is missed. Of byte-identical images only the first is compared with other images; each copy is paired with it.
     """
     readable = np.flatnonzero((index["problem"] == "").to_numpy())
     digest = index["sha256"].to_numpy()[readable]
@@ -33,16 +32,11 @@ def duplicate_pairs(
 
     rows = np.sort(readable[at])
     hashes = np.array([int(text, 16) for text in index["phash"].to_numpy()[rows]], np.uint64)
-    for start in range(0, len(rows), BLOCK):
-        apart = np.bitwise_count(hashes[start : start + BLOCK, None] ^ hashes[None, start:])
-        a, b = np.nonzero(apart <= bits)
-        a, b, apart_ab = a[b > a], b[b > a], apart[a[b > a], b[b > a]]
-        left, right = rows[start + a], rows[start + b]
-        distance = pixel_distance(thumbs, left, right)
-        near = distance <= pixels
-        pairs.append(_table(left[near], right[near], exact=False, bits=apart_ab[near], pixels=distance[near]))
-        if progress:
-            progress(min(start + BLOCK, len(rows)), len(rows))
+    a, b, apart = near_hashes(hashes, bits, progress)
+    left, right = rows[a], rows[b]
+    distance = pixel_distance(thumbs, left, right)
+    near = distance <= pixels
+    pairs.append(_table(left[near], right[near], exact=False, bits=apart[near], pixels=distance[near]))
     return pd.concat(pairs, ignore_index=True)
 
 

@@ -46,6 +46,10 @@ class Stream:
             pass
         return pixels
 
+    def read(self, row: int, buffer: np.ndarray) -> np.ndarray:
+        """One image, decoded; `buffer` is not used."""
+        return np.zeros(self.shape[1:], np.uint8) if self._unreadable[row] else self._decode(row)
+
     def _decode(self, row: int) -> np.ndarray:
         number, start, length = map(int, self._locations[row])
         data = os.pread(self._files[number].fileno(), length, start)

@@ -31,6 +31,7 @@ PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
 NEEDS = {
+    "cv2": "opencv-python-headless",
     "filelock": "filelock",
     "keras": "keras",
     "numpy": "numpy",

@@ -108,14 +108,18 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     package = Path(__file__).parents[1]
     training = package / "training"
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), training / "model.py"]
+    sources.append(training / "batch_augmentation.py")
     sources = sorted([*sources, package / "preflight" / "lowering.py"])
     is_from_file = member.architecture == FROM_FILE
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
-        "architecture": [member.architecture, member.image_size, member.alpha],
+        "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
         "own": [*network_file, sorted(_own_code(request).items())],
         "train": {key: value for key, value in asdict(train).items() if key not in NOT_COMPILED_IN},
         "averaged": train.ema > 0,
+        "augmented_in_step": any(
+            (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
+        ),
         "shapes": request.shapes,
         "topology": request.topology.name if request.mode != "ops" else "any",
         "backend": request.backend,
@@ -137,7 +141,19 @@ def _own_code(request: PreflightRequest) -> dict[str, str]:
 NOT_COMPILED_IN = {
     *("seed", "epochs", "batch", "loop", "steps_per_call", "patience", "small_epochs", "small_size", "freeze_epochs"),
     *("learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay"),
-    *("flip", "shift", "zoom", "rotate", "brightness", "contrast", "saturation", "rand_augment", "erase"),
+    *(
+        "flip",
+        "shift",
+        "zoom",
+        "rotate",
+        "brightness",
+        "contrast",
+        "saturation",
+        "rand_augment",
+        "trivial_augment",
+        "crop",
+        "erase",
+    ),
     *("mixup", "cutmix", "label_smoothing", "class_weights", "sampling", "ema"),
 }
 

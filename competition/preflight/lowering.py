@@ -91,7 +91,9 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+    from competition.data.device_numbers import COUNT, has_device_part
     from competition.training.engine_jax import JaxEngine
+    from competition.training.trainer import augmentation_of
 
     cpu_mesh = Mesh(jax.devices("cpu")[:1], ("batch",))
     engine = JaxEngine(*_engine_arguments(member, shapes, cpu_mesh, "jax"))
@@ -110,6 +112,10 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     def train() -> Any:
         *batch, row = specs["train"]
+        if has_device_part(
+            augmentation_of(member.train)
+        ):  # a TPU augments in the step; see batch_augmentation.is_on_device
+            batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
         return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)
 
@@ -147,9 +153,10 @@ def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[s
     """Shapes and dtypes of the programs' arguments if a global batch is split into `parts`."""
     from competition.training.optimizer import StepScalars
 
-    image, share = (member.image_size, member.image_size, 3), shapes.batch // parts
+    image, smaller = (member.image_size, member.image_size, 3), (member.training_size, member.training_size, 3)
+    share = shapes.batch // parts
     row = len(StepScalars._fields) - 1 + len(trainable)
-    train: list[Spec] = [((share, *image), "uint8"), ((share, shapes.classes), "float32"), ((share,), "float32")]
+    train: list[Spec] = [((share, *smaller), "uint8"), ((share, shapes.classes), "float32"), ((share,), "float32")]
     predict = (shapes.predict_batch // parts, *image)
     return {"train": [*train, ((row,), "float32")], "predict": [(predict, "float32")], "view": [(predict, "uint8")]}
 

@@ -148,20 +148,17 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     mark = start.best if start is not None and start.is_clear else None
     finite = np.sort(scores[np.isfinite(scores)])
     # The low scores of the first epochs would compress the rest of the chart.
-    has_curve = bool((np.isfinite(scores).sum(axis=0) > 1).any())  # device.score_epochs
     lower_limit = float(np.quantile(finite, 0.2)) if len(finite) > 10 and metric != "log_loss" else None
     clipped = "; the lowest fifth is below" if lower_limit is not None else ""
     losses = [
         Line("training loss", by_epoch(histories, "loss"), 0),
-        *([Line("held-out loss", held_out, 1, dashed=True)] if has_curve else []),
+        Line("held-out loss", held_out, 1, dashed=True),
     ]
     drawings = [
         epoch_chart(losses, "loss: training and held-out", mark=mark),
         epoch_chart(
             [Line(f"held-out {metric}", scores, 1, dashed=True)], f"held-out {metric}{clipped}", lower_limit, mark
-        )
-        if has_curve
-        else "",
+        ),
         epoch_chart(
             [Line("learning rate", by_epoch(histories, "learning_rate"), 6)], "learning rate at the epoch's end"
         ),

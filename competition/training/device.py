@@ -3,9 +3,11 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import CloudTpu, DeviceParams
@@ -21,10 +23,9 @@ class Device:
     strategy: Any  # tensorflow: tf.distribute.Strategy; jax: jax.sharding.Mesh with the one axis "batch"
     reason: str
     backend: str  # tensorflow | jax
-    capability: tuple[int, int] = (
-        0,
-        0,
-    )  # compute capability of NVIDIA GPUs, the lowest; (0, 0) = unknown or no such GPU
+    capability: tuple[int, int] = (0, 0)  # lowest compute capability of its NVIDIA GPUs; (0, 0): none, or unknown
+    threads: int = 0  # of the host, for training batches; 0 = the CPU cores of this process
+    batches_ahead: int = 3  # training batches in the memory of the host
 
 
 def auto_precision(device: Device) -> Literal["float32", "bfloat16", "float16"]:
@@ -90,6 +91,7 @@ def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
         import tensorflow as tf
 
         device = _tpu(tf, params.tpu) or _gpus(tf) or _cpu(tf, params.logical_devices)
+    device = replace(device, threads=params.threads, batches_ahead=params.batches_ahead)
     order = ("cpu", "gpu", "tpu")
     if params.require != "any" and order.index(device.kind) < order.index(params.require):
         raise UserError(
@@ -97,6 +99,17 @@ def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
             + _remedy(params.require, backend)
         )
     return device
+
+
+def host_share(device: Device, batch: int) -> np.ndarray:
+    """(b,) ascending positions of the images in a global batch that this host feeds: those of its own devices."""
+    if device.backend != "jax":
+        return np.arange(batch)
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
+    parts = sharding.addressable_devices_indices_map((batch,)).values()
+    return np.unique(np.concatenate([np.arange(batch)[part] for part in parts]))
 
 
 def hide_gpus_from_tensorflow(tensorflow: Any) -> None:

@@ -1,4 +1,4 @@
-"""Augmentations that run on the device, as layers before the network that act in training only."""
+"""Augmentations by name that run on the device, as layers before the network that act in training only."""
 
 from typing import Any
 

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from competition.config.errors import UserError
+from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
 from competition.training.engine import (
     LOSS_SCALE,
@@ -119,7 +120,7 @@ class JaxEngine:
     def distributed(self, batches: Any) -> Iterator[Any]:
         queue: deque[tuple[Any, ...]] = deque()
         for batch in batches.as_numpy_iterator():
-            queue.append(tuple(_put(part, self._batch_sharding) for part in batch))
+            queue.append(jax.make_array_from_process_local_data(self._batch_sharding, batch))
             if len(queue) > AHEAD:
                 yield queue.popleft()
         yield from queue
@@ -211,6 +212,8 @@ class JaxEngine:
     def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
         """(state after one step, loss)."""
         scalars = unpack_row(row)
+        images, targets, weights = batch
+        batch = (*augmented(images, targets), weights)
         trainable, non_trainable = self._arguments(state)
         scaling = state.get(LOSS_SCALE)
         gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars, scaling)

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
 from competition.training.engine import (
     LOSS_SCALE,
@@ -182,6 +183,7 @@ class TensorFlowEngine:
     def _replica_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """One step of one replica on its share of the batch. Returns its share of the loss."""
         scalars = unpack_row(row)
+        images, targets = augmented(images, targets)
         gradients, loss = self._gradients(images, targets, weights, scalars)
         context = tf.distribute.get_replica_context()
         gradient = context.all_reduce(tf.distribute.ReduceOp.SUM, self._layout.flatten(gradients))

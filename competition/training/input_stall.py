@@ -70,7 +70,8 @@ class InputStallDetector:
             self._has_compiled = True
             return
         self._steps, self._seconds = self._steps + len(rates), self._seconds + seconds
-        if self._seconds < MEASURED_SECONDS:
+        # Measuring takes steps, which all hosts must take together, but their clocks differ: one that is ready decides for all.
+        if not any(engine.all_gather(self._seconds >= MEASURED_SECONDS)):
             return
         self._is_done = True
         waiting = StepTimes(self._seconds / self._steps, seconds_in_memory(engine, source, rates, values))
@@ -85,7 +86,10 @@ def seconds_in_memory(engine: Engine, source: TrainingBatches, rates: np.ndarray
     """
     random = np.random.default_rng(0)
     images, targets, weights = source.spec
-    noise = random.integers(0, 256, images.shape).astype(np.uint8)
+    pixels, *numbers = images if isinstance(images, tuple) else (images,)
+    noise = random.integers(0, 256, pixels.shape).astype(np.uint8)
+    if numbers:  # of the augmentations on the device, which take the same time for any numbers
+        noise = (noise, np.zeros(numbers[0].shape, np.float32))
     classes = np.eye(targets.shape[1], dtype=np.float32)[random.integers(0, targets.shape[1], targets.shape[0])]
     dataset = tf.data.Dataset.from_tensors((noise, classes, np.ones(weights.shape, np.float32))).repeat()
     state = engine.state()

@@ -59,8 +59,9 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     Raises UserError for an unknown architecture or weights that do not fit.
     """
     keras.utils.set_random_seed(member.train.seed)
-    # Batches have a static shape; only training that starts with smaller images needs a network of variable size.
-    size = None if member.train.small_epochs else member.image_size
+    # Batches have a static shape; only training on smaller images needs a network of variable size.
+    is_fixed = not member.train.small_epochs and member.training_size == member.image_size
+    size = member.image_size if is_fixed else None
     inputs = keras.Input((size, size, 3), name="images")
     previous_policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(dtype_policy(member.train.precision))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
+from keras.ops import convert_to_numpy
 
 from competition.config.params import ExcludedFolds, Member, Train
 from competition.data.augment import Augmentation
@@ -12,14 +13,16 @@ from competition.data.batches import TrainingBatches, TrainingPlan, class_weight
 from competition.data.cache import CacheBudget, ConcatenatedPixels, Pixels, decode_images
 from competition.data.images import Fit
 from competition.data.inner_part import inner_validation
+from competition.data.loader import Loading
 from competition.data.prepared import Prepared
 from competition.data.targets import SINGLE, Targets
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import Predictions, ViewPredictions, stored_as
 from competition.ensemble.views import get_views
 from competition.training import loop
+from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, auto_precision, round_up_batch
+from competition.training.device import Device, auto_precision, host_share, round_up_batch
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.input_stall import InputStallDetector
@@ -94,6 +97,9 @@ class Trainer:
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
         self._targets = targets
         self.engine = engine_of(member, classes, predict_batch, device, targets)
+        batch = round_up_batch(member.train.batch, device.replicas * member.train.accumulate)
+        share = tuple(host_share(device, batch).tolist())
+        self._loading = Loading(device.threads, device.batches_ahead, share, is_on_device(device))
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
@@ -117,7 +123,7 @@ class Trainer:
         watch: score the held-out rows after every epoch; otherwise only after the last.
         on_epoch: called after every epoch.
         """
-        size = self.member.image_size
+        size = self.member.training_size
         small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
 
         def batches_at(epoch: int) -> TrainingBatches:
@@ -143,8 +149,10 @@ class Trainer:
             initial_weights = lambda: self._in_unit_of(plan)  # noqa: E731
         run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
         sign = self.metric.sign
+        # SIGTERM reaches hosts at different steps, and one that stops alone leaves the others waiting for it in a step.
+        should_stop = lambda: any(self.engine.all_gather(stop()))  # noqa: E731
         callbacks = loop.Callbacks(
-            progress, stop, held_out_score, held_out_loss, inner_score, sign, stall_detector, on_epoch
+            progress, should_stop, held_out_score, held_out_loss, inner_score, sign, stall_detector, on_epoch
         )
         return loop.train_fold(self.engine, run, callbacks)
 
@@ -222,9 +230,10 @@ class Trainer:
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
-        batches = self.training_batches(train, self.member.image_size).start(self.plan(fold, train))
-        images, targets, weights = next(iter(batches))
-        return images.numpy(), targets.numpy(), weights.numpy()
+        batches = self.training_batches(train, self.member.training_size).start(self.plan(fold, train))
+        images, targets, weights = next(batches.as_numpy_iterator())
+        images, targets = (convert_to_numpy(part) for part in augmented(images, targets))
+        return images, targets, weights
 
     def score(self, fold: ExcludedFolds) -> float:
         """The competition's metric on the held-out rows by the weights in the engine, under the identity view."""
@@ -309,7 +318,8 @@ class Trainer:
         """Training batches at one image size; the same object for the same augmentation and size."""
         key = (augmentation_of(train), size)
         if key not in self._batches:
-            self._batches[key] = TrainingBatches(self.images.pixels, self._classes, self.engine.batch, *key)
+            pixels, batch = self.images.pixels, self.engine.batch
+            self._batches[key] = TrainingBatches(pixels, self._classes, batch, *key, self._loading)
         return self._batches[key]
 
 

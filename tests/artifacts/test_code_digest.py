@@ -112,7 +112,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("training/model.py", "for width in (32, 64, 128)", "for width in (64, 64, 128)", True),
         ("training/model.py", "import keras\n", "import keras  # the models\n", False),
-        ("data/augment.py", "import tensorflow as tf\n", "import tensorflow as tf\n\nEXTRA = 1\n", True),
+        ("data/augment.py", "import cv2\n", "import cv2\n\nEXTRA = 1\n", True),
         ("training/bench.py", "import math\n", "import math\n\nEXTRA = 1\n", False),
         ("ensemble/blend.py", "import numpy as np\n", "import numpy as np\n\nEXTRA = 1\n", False),
     ],

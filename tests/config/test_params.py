@@ -90,6 +90,11 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
             "members.cnn.train.epoch: unknown key; did you",
         ),
         ("    weights: none", "    weights: none\n    train: {epochs: 3.5}", "members.cnn.train.epochs: 3.5 was found"),
+        (
+            "    weights: none",
+            "    weights: none\n    train_size: 40",
+            "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size, 32",
+        ),
         ("    weights: none", "    weights: none\n    train: 5", "members.cnn.train: 5 was found; a block of keys"),
         ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
         ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),

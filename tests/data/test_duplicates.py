@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from competition.config.errors import UserError
-from competition.data import duplicates, index
+from competition.data import duplicates, index, near_hashes
 
 BITS, PIXELS = 10, 18.0
 
@@ -65,8 +65,10 @@ def test_the_groups_are_exactly_the_planted_ones(helpers):
     assert pairs["exact"].sum() == 10
 
 
-def test_comparison_in_blocks_finds_the_same_pairs_as_comparison_of_all_pairs(helpers, monkeypatch):
-    monkeypatch.setattr(duplicates, "BLOCK", 7)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_search_finds_the_same_pairs_as_comparison_of_all_pairs(helpers, monkeypatch, parts):
+    monkeypatch.setattr(near_hashes, "BLOCK", 7)
+    monkeypatch.setattr(near_hashes, "PARTS", (parts,))
     index_table, thumbs = index.build([helpers.row(f"i{n}", n % 12, data=_jittered(helpers, n)) for n in range(40)], 1)
     pairs = duplicates.duplicate_pairs(index_table, thumbs, bits=20, pixels=255)
     hashes = [int(text, 16) for text in index_table["phash"]]

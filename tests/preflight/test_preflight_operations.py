@@ -13,9 +13,11 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
 import keras
 import tensorflow as tf
 
+from competition.data.device_numbers import COUNT
 from competition.ensemble.views import VIEWS
 from competition.preflight.answers import REMEDIES
 from competition.preflight.lowering import Unsupported, lowered
+from competition.training.batch_augmentation import augmented
 
 IMAGES = [((2, 16, 16, 3), "float32")]
 
@@ -95,6 +97,11 @@ def test_a_warping_layer_is_an_error_with_its_operation(name: str) -> None:
 def test_dropout_is_lowered() -> None:
     layer = keras.layers.Dropout(0.5, seed=1)
     assert len(lowered(lambda x: layer(x, training=True), IMAGES)) > 100
+
+
+def test_the_augmentation_inside_the_step_is_lowered() -> None:
+    specs = [((4, 16, 16, 3), "uint8"), ((4, COUNT), "float32"), ((4, 3), "float32")]
+    assert len(lowered(lambda pixels, numbers, targets: augmented((pixels, numbers), targets), specs)) > 100
 
 
 @pytest.mark.parametrize("name", SUPPORTED)

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,17 @@ from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.data.augment import Augmentation
 from competition.data.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.data.loader import Loading
 from competition.ensemble.metrics import TargetKind
-from competition.training import loop
+from competition.training import input_stall, loop
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import open_device
+from competition.training.device import Device, host_share, open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
+from competition.training.input_stall import InputStallDetector
 from competition.training.loop import _resume
 from competition.training.model import build
+from competition.training.trainer import Images, Trainer
 
 MAX_DEVICES = 8
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
@@ -72,6 +76,12 @@ def engine_of(train: Train, devices: int = 1, norm: bool = True, target: TargetK
     return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
 
 
+def share_of(engine: Engine) -> tuple[int, ...]:
+    """The positions in a batch that this host feeds."""
+    mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
+    return tuple(host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist())
+
+
 def trained(
     engine: Engine,
     train: Train,
@@ -82,7 +92,9 @@ def trained(
     pixels, labels = pictures()
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
-    batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE)
+    batches = TrainingBatches(
+        pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share_of(engine))
+    )
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
     run = loop.FoldRun(plan, train, lambda _: batches, checkpoints)
     callbacks = loop.Callbacks(lambda *_: after_step(), stop, lambda _: float(held_out(engine).std()))
@@ -168,8 +180,24 @@ def several_hosts(number: int) -> dict[str, State]:
         "hosts": outcome(0),
         "whole": uninterrupted,
         "resumed": resumed,
+        "decisions": decisions(number),
         "user_error": {"message": np.array(user_error)},
     }
+
+
+def decisions(number: int) -> State:
+    """The step after which host `number` stops. Host 1 alone receives the signal, host 0 alone is ready to measure a stall."""
+    labels = np.arange(N) % CLASSES
+    images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
+    train = replace(TRAIN, epochs=50, steps_per_call=1)
+    member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
+    trainer = Trainer(member, images, CLASSES, "accuracy", open_device(PARAMS.device), 8)
+    input_stall.MEASURED_SECONDS = 0.0 if number == 0 else inf
+    steps, reports = [0], []
+    detector, stop = InputStallDetector(reports.append), lambda: number == 1 and steps[-1] >= 6
+    with suppress(loop.Stopped):
+        trainer.train(0, train, None, lambda step, *_: steps.append(step), stop, False, detector)
+    return {"stopped": np.array(steps[-1]), "measured": np.array(detector._is_done)}
 
 
 def all_outcomes(weights_file: Path | None) -> dict[str, State]:

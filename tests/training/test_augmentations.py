@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import keras
 import numpy as np
@@ -12,17 +13,22 @@ from competition.config.errors import UserError
 from competition.config.plugins import NO_PLUGINS, Plugins, activate
 from competition.data.augmentations import AUGMENTATIONS, is_on_device, on_host
 from competition.data.batches import TrainingBatches, TrainingPlan
+from competition.data.draws import epoch_key, generator
 from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.model import build
 from competition.training.trainer import augmentation_of
-
-SEED = np.array([3, 4], np.int32)
 
 
 @pytest.fixture(autouse=True)
 def _no_plugins_afterwards() -> Iterator[None]:
     yield
     activate(NO_PLUGINS)
+
+
+def on_batch(augment: dict[str, float], images: np.ndarray, epoch: int = 0) -> np.ndarray:
+    """The host augmentations of images whose rows are 0, 1, 2, ..."""
+    key, function = epoch_key(3, 0, epoch), on_host(augment)
+    return np.stack([function(image.copy(), partial(generator, key, n, 0)) for n, image in enumerate(images)])
 
 
 def test_every_augmentation_of_the_project_changes_images_and_keeps_their_range() -> None:
@@ -32,25 +38,24 @@ def test_every_augmentation_of_the_project_changes_images_and_keeps_their_range(
             layer = DeviceAugmentation(name, 0.5, seed=1)
             changed = np.asarray(layer(pixels.astype(np.float32), training=True))
         else:
-            changed = on_host({name: 0.5})(pixels, SEED)
+            changed = on_batch({name: 0.5}, pixels)
             assert changed.dtype == np.uint8
         assert changed.shape == pixels.shape and changed.min() >= 0 and changed.max() <= 255
         assert (changed != pixels).any()
 
 
-def test_host_augmentations_depend_on_the_seed_and_the_place_in_the_batch_only() -> None:
+def test_host_augmentations_depend_on_the_row_and_the_epoch_only() -> None:
     def shuffled(image: np.ndarray, strength: float, rng: np.random.Generator) -> np.ndarray:
         return rng.permutation(image)
 
     activate(Plugins(augmentations={"shuffled": shuffled}))
     pixels, _ = pictures()
-    augment = on_host({"shuffled": 1.0, "greyscale": 0.5})
-    same = np.stack([pixels[0]] * 4)
-    first = augment(same, SEED)
-    np.testing.assert_array_equal(first, augment(same, SEED))
+    same, options = np.stack([pixels[0]] * 4), {"shuffled": 1.0, "greyscale": 0.5}
+    first = on_batch(options, same)
+    np.testing.assert_array_equal(first, on_batch(options, same))
     assert len({image.tobytes() for image in first}) == 4
-    assert (augment(same, SEED + 1) != first).any()
-    assert on_host({})(pixels, SEED) is pixels
+    assert (on_batch(options, same, epoch=1) != first).any()
+    np.testing.assert_array_equal(on_batch({}, pixels), pixels)
 
 
 def test_host_augmentations_reach_the_training_batches() -> None:
@@ -74,7 +79,7 @@ def test_another_shape_or_dtype_from_the_host_is_one_sentence(function: object, 
     activate(Plugins(augmentations={"mine": function}))  # type: ignore[dict-item]
     pixels, _ = pictures()
     with pytest.raises(UserError, match=rf"AUGMENTATIONS\['mine'\]: expected \(8, 8, 3\) uint8, received .*{received}"):
-        on_host({"mine": 1.0})(pixels, SEED)
+        on_batch({"mine": 1.0}, pixels)
 
 
 def test_another_shape_on_the_device_is_one_sentence() -> None:

@@ -102,7 +102,7 @@ def test_weights_trained_on_jax_predict_the_same_on_tensorflow(outcomes: dict[st
     np.testing.assert_allclose(held_out(engine), trained["oof"], rtol=0, atol=1e-6)
 
 
-def test_two_hosts_agree_resume_from_a_common_checkpoint_and_notice_different_folds(
+def test_two_hosts_agree_decide_together_resume_from_a_common_checkpoint_and_notice_different_folds(
     outcomes: dict[str, Cases], tmp_path: Path
 ) -> None:
     with socket.socket() as free:
@@ -121,6 +121,7 @@ def test_two_hosts_agree_resume_from_a_common_checkpoint_and_notice_different_fo
     for number, path in enumerate(paths):
         cases = cases_in(path)
         assert_same(cases["hosts"], outcomes["jax"]["devices1"])
+        assert cases["decisions"]["stopped"] == 6 and cases["decisions"]["measured"]
         for name in cases["whole"]:
             np.testing.assert_array_equal(cases["resumed"][name], cases["whole"][name], err_msg=name)
         assert f"this host trains fold {number} and others {1 - number}" in str(cases["user_error"]["message"])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from competition.data.batches import (
     smooth_labels,
     steps_per_epoch,
 )
+from competition.data.cache import ConcatenatedPixels, PixelFile, image_reader
+from competition.data.loader import Loading
 
 N, CLASSES = 23, 3
 UNCHANGED = Augmentation(**STILL)
@@ -106,6 +109,53 @@ def test_every_step_is_augmented_differently() -> None:
     source = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNCHANGED, shift=0.4), 16)
     distinct_batches = {images.tobytes() for images, _, _ in taken(source, one_row, 8)}
     assert len(distinct_batches) == 8
+
+
+EVERYTHING = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 5, 0.5, 0.3, 1.0, crop=0.5, trivial_augment=True)
+
+
+def photos(side: int = 16) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (N, side, side, 3), dtype=np.uint8)
+
+
+def test_the_images_of_a_row_are_the_same_for_any_batch_size_number_of_threads_and_source(tmp_path: Path) -> None:
+    unmixed, pixels = replace(EVERYTHING, mixup=0.0, cutmix=0.0), photos()
+    file = tmp_path / "images.npy"
+    np.save(file, pixels)
+
+    def images_by_row(source: Any, batch: int, loading: Loading) -> dict[int, bytes]:
+        batches = TrainingBatches(source, CLASSES, batch, unmixed, 12, loading)
+        steps = steps_per_epoch(12, batch)
+        return {
+            int(row): image.tobytes()
+            for images, _, weights in taken(batches, PLAN, steps)
+            for row, image in zip(weights, images, strict=True)
+        }
+
+    expected = images_by_row(pixels, 12, Loading(1, 1))
+    assert len(expected) == 12
+    for source in (PixelFile(file, pixels.shape), ConcatenatedPixels([pixels[:7], PixelFile(file, pixels.shape)])):
+        np.testing.assert_array_equal(image_reader(source)(3, np.empty((16, 16, 3), np.uint8)), pixels[3])
+    for source, batch, loading in ((pixels, 4, Loading(3, 2)), (PixelFile(file, pixels.shape), 6, Loading(2, 3))):
+        assert images_by_row(source, batch, loading) == expected
+
+
+@pytest.mark.parametrize("share", [(0, 1, 2), (3, 4, 5), (0, 1, 4)])
+def test_each_host_makes_its_share_of_the_batches_that_one_host_makes(share: tuple[int, ...]) -> None:
+    for options in (EVERYTHING, replace(EVERYTHING, mixup=0.0, cutmix=0.0)):
+        whole = taken(TrainingBatches(photos(), CLASSES, 6, options, 16), PLAN, 4)
+        part = taken(TrainingBatches(photos(), CLASSES, 6, options, 16, Loading(2, 2, share)), PLAN, 4)
+        for all_images, some_images in zip(whole, part, strict=True):
+            for expected, actual in zip(all_images, some_images, strict=True):
+                np.testing.assert_array_equal(actual, expected[list(share)])
+
+
+def test_batches_that_are_kept_do_not_change_while_others_are_made() -> None:
+    source = TrainingBatches(photos(64), CLASSES, 4, RANDOM, 64, Loading(2, 2))
+    kept = [batch[0] for batch in islice(source.start(PLAN), 12)]
+    again = [batch[0].numpy().copy() for batch in islice(source.start(PLAN), 12)]
+    for first, second in zip(kept, again, strict=True):
+        np.testing.assert_array_equal(first.numpy(), second)
 
 
 def test_smaller_images_are_the_same_images() -> None:

@@ -213,6 +213,19 @@ def test_training_learns() -> None:
     assert result.history[-1].held_out > 0.9 and result.history[-1].loss < result.history[0].loss
 
 
+def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
+    recipe = replace(member(batch=12, epochs=4, crop=0.6), train_size=8)
+    trainer = Trainer(recipe, IMAGES, CLASSES, "accuracy", open_device(params().device), 7)
+    assert trainer.first_batch(0, recipe.train)[0].shape == (12, 8, 8, 3)
+    result = trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
+    assert result.history[-1].loss < result.history[0].loss
+    # Rows are scored at their full size.
+    rows = np.arange(7)
+    expected = trainer.engine.model(IMAGES.pixels[rows].astype(np.float32))
+    predictions = trainer.predict(trainer.engine.weights(), IMAGES, rows, ["identity"])
+    np.testing.assert_allclose(predictions.probs[:, 0], keras.ops.softmax(expected), atol=2e-3)
+
+
 def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_held_out() -> None:
     trainer = shared_trainer(random=False)
     settings = {"patience": 2, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}

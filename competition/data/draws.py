@@ -1,0 +1,40 @@
+"""Random numbers of the training data: a stream of its own for each (seed, fold, epoch, row).
+
+Streams are those of NumPy's Philox, a counter-based generator: nothing is carried from one image to the next, so the
+numbers depend neither on the batch size nor on the thread or the host that makes the image.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+IMAGE, CROP, POLICY, MIX, BATCH = range(5)  # streams of one image; BATCH: of one step
+PLUGINS = 16  # stream of the first augmentation by name
+
+
+def epoch_key(seed: int, fold: int, epoch: int) -> np.ndarray:
+    """(2,) uint64, the key of all generators of one epoch."""
+    return np.random.SeedSequence([seed, fold, epoch], spawn_key=(1,)).generate_state(2, np.uint64)
+
+
+def generator(key: np.ndarray, row: int, occurrence: int, stream: int) -> np.random.Generator:
+    """The generator of one image for one purpose.  occurrence: how often the row was drawn before in this epoch."""
+    counter = np.array([0, stream, row, occurrence], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def uniforms(key: np.ndarray, rows: Iterable[tuple[int, int]], stream: int, count: int) -> np.ndarray:
+    """(B, count) float64 in [0, 1).  rows: (row, occurrence) of each image."""
+    return np.stack([generator(key, row, occurrence, stream).random(count) for row, occurrence in rows])
+
+
+def occurrences(order: np.ndarray) -> np.ndarray:
+    """For each entry of `order`, any shape, how often the same value appears before it. Zeros if no value is repeated."""
+    flat = order.ravel()
+    by_value = np.argsort(flat, kind="stable")
+    values = flat[by_value]
+    starts = np.r_[0, np.flatnonzero(np.diff(values)) + 1]
+    first = np.repeat(starts, np.diff(np.r_[starts, len(values)]))
+    counts = np.empty(len(flat), int)
+    counts[by_value] = np.arange(len(flat)) - first
+    return counts.reshape(order.shape)

@@ -1,0 +1,114 @@
+"""Make the batches of consecutive steps in threads, a limited number of them ahead of the step that is trained."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import Generic, TypeVar
+
+import numpy as np
+
+Batch = TypeVar("Batch")
+ALIGNMENT = 64  # bytes; TensorFlow takes an aligned NumPy array without a copy
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How this host makes its batches."""
+
+    threads: int = 0  # 0 = the CPU cores of this process
+    ahead: int = 3  # batches in memory: the one that is used next, and those that are being made
+    share: tuple[int, ...] | None = None  # positions in the global batch that this host feeds; None = all
+    on_device: bool = False  # colour, erasing, mixup and CutMix are left to the device
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(maxsize=8)
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """The pool of this process with so many threads. Reading, decoding and OpenCV release the interpreter's lock."""
+    return ThreadPoolExecutor(threads or cores(), thread_name_prefix="input")
+
+
+class Buffers:
+    """Memory for the images of batches, used again when nothing refers to it: fresh memory costs a page fault every 4 KiB."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape, self._size = shape, int(np.prod(shape))
+        self._memories: list[np.ndarray] = []
+        self._lock = Lock()
+
+    def take(self) -> np.ndarray:
+        """A uint8 array of this shape at an aligned address, with any content."""
+        with self._lock:
+            for memory in self._memories:
+                # Every array on this memory refers to it, also those that TensorFlow and JAX hold. Here it is referred to
+                # by the list, the loop and the argument.
+                if sys.getrefcount(memory) <= 3:
+                    return self._aligned(memory)
+            self._memories.append(np.empty(self._size + ALIGNMENT, np.uint8))
+            return self._aligned(self._memories[-1])
+
+    def _aligned(self, memory: np.ndarray) -> np.ndarray:
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + self._size].reshape(self._shape)
+
+
+Parts = Sequence[Callable[[], None]]  # run in any order, in several threads
+Work = tuple[Parts, Callable[[], Batch]]  # the parts of a batch, and what returns it when all of them are done
+
+
+class BatchLoader(Generic[Batch]):
+    """The batches of steps 0, 1, 2, ... Any order is correct, because a batch depends on its step only."""
+
+    def __init__(self, work: Callable[[int], Work[Batch]], pool: ThreadPoolExecutor, ahead: int) -> None:
+        """work: step -> the work of its batch.  ahead: batches in memory."""
+        self._work, self._pool, self._ahead = work, pool, ahead
+        self._pending: dict[int, Future[Batch]] = {}
+        self._lock = Lock()
+
+    def batch(self, step: int) -> Batch:
+        """The batch of this step. Waits for it, and starts those that follow. Raises what its work raises."""
+        with self._lock:
+            # A step out of order, as from an iterator of an earlier epoch, must not leave batches in memory.
+            self._pending = {n: self._pending.get(n) or self._started(n) for n in range(step, step + self._ahead)}
+            future = self._pending.pop(step)
+        return future.result()
+
+    def _started(self, step: int) -> Future[Batch]:
+        future: Future[Batch] = Future()
+        self._pool.submit(self._make, step, future)
+        return future
+
+    def _make(self, step: int, future: Future[Batch]) -> None:
+        try:
+            parts, finish = self._work(step)
+        except BaseException as error:
+            future.set_exception(error)
+            return
+        lock, remaining, errors = Lock(), [len(parts)], []
+
+        def run(part: Callable[[], None]) -> None:
+            try:
+                part()
+            except BaseException as error:
+                errors.append(error)
+            with lock:
+                remaining[0] -= 1
+                is_last = remaining[0] == 0
+            if is_last:
+                try:
+                    if errors:
+                        raise errors[0]
+                    future.set_result(finish())
+                except BaseException as error:
+                    future.set_exception(error)
+
+        for part in parts:
+            self._pool.submit(run, part)

@@ -1,0 +1,69 @@
+"""What the device augments in the step equals what the host augments, from the same random numbers."""
+
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+from world import STILL
+
+from competition.data.augment import Augmentation
+from competition.data.batches import TrainingBatches, TrainingPlan
+from competition.data.device_numbers import has_device_part
+from competition.data.loader import Loading
+from competition.training.batch_augmentation import augmented, is_on_device
+from competition.training.device import Device
+
+UNCHANGED, N, CLASSES = Augmentation(**STILL), 24, 5
+LEFT_TO_DEVICE = [
+    {"brightness": 0.3}, {"contrast": 0.5}, {"saturation": 0.9}, {"erase": 0.7}, {"mixup": 0.4}, {"cutmix": 1.0},
+    {"brightness": 0.2, "contrast": 0.3, "saturation": 0.4, "erase": 0.5, "mixup": 0.4, "cutmix": 1.0, "flip": "both", "rotate": 9.0},
+]  # fmt: skip
+
+
+def batches_of(options: Augmentation, on_device: bool) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Four batches, as the network sees them."""
+    pixels = np.random.default_rng(0).integers(0, 256, (N, 20, 20, 3), dtype=np.uint8)
+    targets = np.eye(CLASSES, dtype=np.float32)[np.arange(N) % CLASSES]
+    source = TrainingBatches(pixels, CLASSES, 8, options, 20, Loading(2, 2, on_device=on_device))
+    iterator = source.start(TrainingPlan(np.arange(N), targets, np.ones(N, np.float32), 1, 0)).as_numpy_iterator()
+    batches = []
+    for _ in range(4):
+        images, targets, weights = next(iterator)
+        assert isinstance(images, tuple) is (on_device and has_device_part(options))
+        batches.append((*map(keras.ops.convert_to_numpy, augmented(images, targets)), weights))
+    return batches
+
+
+@pytest.mark.parametrize("changes", LEFT_TO_DEVICE, ids=lambda changes: "+".join(changes))
+def test_device_and_host_make_the_same_images_and_targets(changes: dict) -> None:
+    options = replace(UNCHANGED, **changes)
+    for host, device in zip(batches_of(options, False), batches_of(options, True), strict=True):
+        assert device[0].dtype == np.uint8 and device[0].shape == host[0].shape
+        difference = np.abs(device[0].astype(int) - host[0])
+        # OpenCV keeps ten bits of the colour factors, so values near a half may be rounded to the other side, and mixed later.
+        assert difference.max() <= 2 and abs((device[0] - host[0].astype(float)).mean()) < 0.1
+        assert (difference > 1).mean() < 0.01
+        np.testing.assert_allclose(device[1], host[1], atol=1e-6)
+        np.testing.assert_array_equal(device[2], host[2])
+
+
+def test_options_that_have_no_device_part_send_no_numbers() -> None:
+    moved = replace(UNCHANGED, flip="both", rotate=9.0, crop=0.5, rand_augment=5)
+    for host, device in zip(batches_of(moved, False), batches_of(moved, True), strict=True):
+        np.testing.assert_array_equal(host[0], device[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "backend", "expected"),
+    [
+        ("cpu", 1, "jax", False),
+        ("tpu", 8, "jax", True),
+        ("gpu", 1, "tensorflow", True),
+        ("tpu", 8, "tensorflow", False),
+    ],
+)
+def test_the_device_augments_where_it_is_faster_and_sees_the_whole_batch(
+    kind: str, replicas: int, backend: str, expected: bool
+) -> None:
+    assert is_on_device(Device(kind, replicas, None, "", backend)) is expected
