@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from competition.training.tuning import repair_journal, search, with_values
 from world import ROOT, member
 
 from competition.config.params import Interval
 from competition.config.params_file import Override
-from competition.training.tuning import repair_journal, search, with_values
 
 SPACE = {"x": Interval(low=-1.0, high=1.0, log=False), "y": Interval(low=1e-3, high=1.0, log=True)}
 
