@@ -14,7 +14,6 @@ def open_storage(url: str, journal: Path) -> Any:
     """
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     if not url:
         return open_journal(journal)
     if url.startswith("grpc://"):

@@ -94,6 +94,7 @@ def open_study(storage: Any, settings: StudySettings) -> Any:
     """The study, created with its tickets if it does not exist yet. Any number of processes may call this at once."""
     import optuna
 
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     directions = ["maximize", "minimize"] if settings.two_objectives else ["maximize"]
     try:
         study = optuna.create_study(storage=storage, study_name=settings.name, directions=directions)
