@@ -130,7 +130,9 @@ VERBS = {
     "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
     "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
     "adopt": Verb("Write the parameters of a run or of a trial into the parameter file.", ("run", "trial")),
-    "dashboard": Verb("Show the studies in the browser, by optuna-dashboard.", ("member", "address")),
+    "dashboard": Verb(
+        "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), (("address", "127.0.0.1:8080"),)
+    ),
     "prune": Verb("List runs that nothing uses; --force removes them."),
     "report": Verb("Write report.html."),
     "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",)),

@@ -56,6 +56,12 @@ def run(job: Job) -> None:
     if tune.trials == 0:
         job.echo("tune: not asked for (tune.trials is 0)")
         return
+    if not tune.folds:
+        job.echo(
+            f"tune: not done, because with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest "
+            "scores; state tune.folds to tune nevertheless"
+        )
+        return
     prepared = job.prepared()
     for name in selected_members(job):
         if job.params.members[name].teacher:

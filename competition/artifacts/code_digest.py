@@ -83,7 +83,6 @@ IRRELEVANT = {
     "training/device": "a model counts as the same on any device",
     "training/fault_tolerance": "a resumed model is the same model",
     "training/input_stall": "measures speed",
-    "training/tuning": "chooses parameters, which are part of the run digest",
     "training/view_cost": "measures speed",
 }
 

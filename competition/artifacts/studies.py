@@ -143,7 +143,7 @@ def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> 
     study = used_study(work, prepared, params, name)
     if study is None:
         return None
-    best = _read(study)
+    best = read_result(study)
     own = own_values(params.members[name], params.tune.search)
     if own.keys() != best["own_values"].keys() or own == best["own_values"]:
         return None
@@ -171,7 +171,7 @@ def member_with_tuned_values(
     member, study = params.members[name], used_study(work, prepared, params, name, overrides)
     if study is None:
         return member, {}
-    best = _read(study)
+    best = read_result(study)
     own, values = best["own_values"], best["values"]
     stated = own_values(member, own)
     overridden = overridden_keys(name, own, overrides)
@@ -215,9 +215,9 @@ def _differences(
     those of the study's first trial, or a result of it that was adopted; overridden ones (SET) may differ.
     """
     manifest: Manifest | None = read_manifest(result.with_name("manifest.json"))
-    best = _read(result)
-    if manifest is None or "own_values" not in best:
-        return [f"{result}: missing" if manifest is None else "made by an earlier version of `make tune`"]
+    if manifest is None:
+        return [f"{result}: missing"]
+    best = read_result(result)
     own = best["own_values"]
     overridden = overridden_keys(name, own, overrides)
     member = params.members[name]
@@ -240,6 +240,9 @@ def _without(subject: dict[str, Any], ignored: Iterable[str]) -> dict[str, Any]:
     return {**subject, "member": member} if "weights" not in keys else {**subject, "member": member, "weights": ""}
 
 
-def _read(result: Path) -> dict[str, Any]:
+def read_result(result: Path) -> dict[str, Any]:
+    """Content of best.json. Earlier versions did not write own_values and front; the manifest has the member's values."""
     content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return content
+    manifest = read_manifest(result.with_name("manifest.json"))
+    train = manifest.depends["member"]["train"] if manifest is not None else {}
+    return {"front": [], "own_values": {key: train.get(key) for key in content["values"]}, **content}

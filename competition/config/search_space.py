@@ -90,12 +90,12 @@ def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
     elif low >= high or (dimension.log and low <= 0):
         limits = "low must be below high, and above 0 if log is true"
         yield (key,), f"low {low} and high {high} are not an interval; {limits}"
-    elif dimension.log and _number_type(key) is int and low < 1:
-        yield (key,), f"low {low} was found; a logarithmic interval of whole numbers begins at 1 or above"
     elif dimension.log and step is not None:
         yield (key,), "log and step were found; a logarithmic interval has no step, use choices"
     elif _number_type(key) is int and any(value != int(value) for value in (low, high, step or 1)):
         yield (key,), f"low {low}, high {high}, step {step}: {key} is a whole number, so all three must be"
+    elif dimension.log and _number_type(key) is int and low < 1:
+        yield (key,), f"low {low} was found; a logarithmic interval of whole numbers begins at 1 or above"
 
 
 def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -18,6 +18,7 @@ from competition.config.yaml_text import kind
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
 ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.data.adapters
+LARGEST_TUNED = 3  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
 
 
@@ -40,11 +41,23 @@ def validate(tree: dict[str, Any]) -> Params:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         raise _most_relevant(error) from None
+    params = _with_tune_folds(params)
     _check_adapter(params.competition.adapter)
     _check_tune(params)
     _check_members(params)
     _check_blend_members(params)
     return params
+
+
+def _with_tune_folds(params: Params) -> Params:
+    """The parameters with tune.folds stated. [] becomes the first three folds, or fewer so that at least one remains.
+
+    With two folds none would remain, and () stays: `make tune` then says that it does nothing.
+    """
+    if params.tune.folds:
+        return params
+    count = min(LARGEST_TUNED, params.prepare.folds - 1)
+    return replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
 
 
 def _check_adapter(name: str) -> None:
@@ -162,15 +175,13 @@ def _check_tune(params: Params) -> None:
 def _check_tune_folds(params: Params) -> None:
     tune = params.tune
     _check_folds(("tune", "folds"), tune.folds, params)
-    if not tune.folds:
-        raise InvalidParameter(("tune", "folds"), "[] was found; a trial needs at least one fold to be scored on")
-    if tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+    if tune.folds and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
         raise InvalidParameter(
             ("tune", "folds"),
             f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
             "scored on each of them but the last and trained on the others",
         )
-    if tune.pruner == "wilcoxon" and len(tune.folds) < 5:
+    if tune.pruner == "wilcoxon" and tune.folds and len(tune.folds) < 5:
         raise InvalidParameter(
             ("tune", "pruner"),
             f"wilcoxon was found, and tune.folds has {len(tune.folds)} folds; its test can reject a trial after four scored "

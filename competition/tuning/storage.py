@@ -1,10 +1,16 @@
 """Where studies are stored: Optuna's journal file, or any storage URL that Optuna understands."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
+
+# Two workers that create the tables of an empty database at once: one of them gets such an error, and finds the tables
+# when it tries again.
+RACES = ("IntegrityError", "ProgrammingError", "OperationalError", "DuplicateObject")
+PAUSES = (1.0, 2.0)  # seconds before it tries again
 
 
 def open_storage(url: str, journal: Path) -> Any:
@@ -20,13 +26,26 @@ def open_storage(url: str, journal: Path) -> Any:
         host, _, port = url.removeprefix("grpc://").partition(":")
         return optuna.storages.GrpcStorageProxy(host=host or "localhost", port=int(port or 13000))
     try:
-        return optuna.storages.RDBStorage(url)
+        return _open_database(url)
     except Exception as error:  # SQLAlchemy's and the drivers' exceptions have no common base
         raise UserError(
             f"tune.storage: {without_password(url)} cannot be opened ({_one_line(error, url)}); state the URL of a running "
             "database and install its driver, e.g. pip install 'psycopg[binary]' for postgresql+psycopg://, or leave it empty "
             "for a journal file"
         ) from None
+
+
+def _open_database(url: str) -> Any:
+    from optuna.storages import RDBStorage
+
+    for pause in PAUSES:
+        try:
+            return RDBStorage(url)
+        except Exception as error:
+            if type(error).__name__ not in RACES:
+                raise
+            time.sleep(pause)
+    return RDBStorage(url)
 
 
 def open_journal(path: Path) -> Any:

@@ -41,7 +41,7 @@ def test_the_load_counts_folds_epochs_views_and_trials() -> None:
 
 def test_the_load_of_a_nested_teacher_counts_a_model_for_each_pair_of_folds() -> None:
     student = replace(PARAMS.members["mobilenet"], teacher=("cnn",), teacher_scheme="nested")
-    params = replace(PARAMS, members={**PARAMS.members, "mobilenet": student})
+    params = replace(PARAMS, members={**PARAMS.members, "mobilenet": student}, tune=replace(PARAMS.tune, trials=0))
     runs = {name: load_of(member, params, name, Sizes(10, 100, 50), 1).runs for name, member in params.members.items()}
     assert runs == {"cnn": 5 + 10, "mobilenet": 5}
 

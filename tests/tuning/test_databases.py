@@ -90,7 +90,6 @@ def postgres() -> Iterator[str]:
 
 def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(tmp_path: Path, postgres: str) -> None:
     trials = 12
-    leader = open_study(open_storage(postgres, tmp_path / "unused"), settings(trials))
     arguments = [postgres, str(tmp_path), str(trials), *PATHS]
     workers = [subprocess.Popen([sys.executable, "-c", WORKER, *arguments], stderr=-1) for _ in range(4)]
     wait_for_start(tmp_path)
@@ -101,6 +100,7 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     for worker in workers:
         code = worker.wait(120)
         assert code == (-signal.SIGKILL if worker is victim else 0), worker.stderr.read().decode()
+    leader = open_study(open_storage(postgres, tmp_path / "unused"), settings(trials))
     finished, every = finished_trials(leader, settings(trials)), leader.get_trials()
     assert sorted(trial.user_attrs["ticket"] for trial in finished) == list(range(trials))
     assert sorted(trial.number for trial in every) == list(range(len(every)))

@@ -1,8 +1,8 @@
 """A study survives its processes: finished trials count once, unfinished ones are repeated, the total is exact."""
 
 import signal
-import subprocess
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -219,7 +219,9 @@ def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: 
                 raise Pruned({"share": step / 100, "seconds": 1.0})
         return result
 
-    trials, _ = searched(tmp_path / "study.log", 14, by_steps, pruner=pruner, own_values={"zoom": -1.0, "weight_decay": 1.0})
+    trials, _ = searched(
+        tmp_path / "study.log", 14, by_steps, pruner=pruner, own_values={"zoom": -1.0, "weight_decay": 1.0}
+    )
     states = {trial.user_attrs["ticket"]: trial.state.name for trial in trials}
     assert states[0] == "COMPLETE" and "PRUNED" in states.values()
     assert max(trials, key=lambda trial: -abs(trial.params["zoom"] - 0.3)).state.name == "COMPLETE"
@@ -251,7 +253,12 @@ def test_a_grid_is_searched_completely_and_the_own_values_first(tmp_path: Path) 
 
     search = {"zoom": Dimension(low=-0.5, high=0.5, step=0.5), "weight_decay": Dimension(choices=(0.1, 1.0))}
     trials, tried = searched(
-        tmp_path / "study.log", 99, sampler="grid", search=search, grid=grid(search), own_values={"zoom": -0.5, "weight_decay": 0.1}
+        tmp_path / "study.log",
+        99,
+        sampler="grid",
+        search=search,
+        grid=grid(search),
+        own_values={"zoom": -0.5, "weight_decay": 0.1},
     )
     assert tried[0] == {"zoom": -0.5, "weight_decay": 0.1} and len(trials) == 6
     assert sorted(map(str, tried)) == sorted(map(str, grid(search)))
