@@ -75,7 +75,7 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     Its tuned folds are those of the study: their rows stay excluded from the honest scores.
     """
     name, _, number = label.partition(":")
-    study = used_study(job.work, job.prepared(), params, name) if name in params.members else None
+    study = used_study(job.work, job.prepared(), job.params, name, job.overrides) if name in params.members else None
     if study is None:
         raise UserError(
             f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"

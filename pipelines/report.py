@@ -13,7 +13,7 @@ from competition.data.caveats import load_caveats
 from competition.data.prepared import Prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.report import caveats, classes, data, members, scores, targets, tpu
+from competition.report import caveats, classes, data, members, scores, targets, tpu, tuning
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
@@ -36,6 +36,7 @@ def run(job: Job) -> None:
         *score_sections(folder, blend, submitted),
         scores.ways_section(job.path("table.json"), metric),
         members.members_section(runs, job.params, job.work, prepared, spreads),
+        tuning.tuning_section(job.work, prepared, job.params, job.overrides),
         *error_sections(job, prepared, folder, blend),
         classes.label_issues_section(job.path("label_issues.csv")),
         data.data_section(prepared),

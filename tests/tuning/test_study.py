@@ -1,5 +1,6 @@
 """A study survives its processes: finished trials count once, unfinished ones are repeated, the total is exact."""
 
+import random
 import signal
 import socket
 import subprocess
@@ -135,6 +136,29 @@ def wait_for_start(folder: Path) -> str:
             return lines[0]
         time.sleep(0.05)
     raise AssertionError("no worker has started a trial")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_twenty_kills_lose_no_finished_trial_and_the_study_reaches_its_total(tmp_path: Path) -> None:
+    """Trials of 50 ms in two workers; one is killed at a random moment, twenty times."""
+    kills, rng, before = 0, random.Random(7), 0
+    workers = [start_worker(tmp_path, 150, 0.05) for _ in range(2)]
+    while kills < 20:
+        time.sleep(rng.uniform(0.5, 3.0))
+        finished = len(trials_of(tmp_path, 150)[0])
+        assert finished >= before
+        before = finished
+        victim = rng.randrange(2)
+        if workers[victim].poll() is None:
+            workers[victim].send_signal(signal.SIGKILL)
+            kills += 1
+        workers[victim].wait()
+        workers[victim] = start_worker(tmp_path, 150, 0.05)
+    assert [worker.wait(300) for worker in workers] == [0, 0]
+    finished_trials, every = trials_of(tmp_path, 150)
+    assert sorted(trial.user_attrs["ticket"] for trial in finished_trials) == list(range(150))
+    assert [trial.number for trial in every] == list(range(len(every)))
 
 
 def test_values_that_kill_their_worker_again_and_again_are_replaced(tmp_path: Path) -> None:
