@@ -55,7 +55,7 @@ def pruners() -> dict[str, Any]:
 
     from competition.tuning.samplers import make_pruner
 
-    named = {name: make_pruner(name) for name in ("none", "median", "asha", "hyperband")}
+    named = {name: make_pruner(name) for name in ("none", "median", "percentile", "asha", "hyperband")}
     rungs = [(first, reduction) for first in (12, 25, 38) for reduction in (2, 3)]
     halving = {
         f"halving from {first} %, by {reduction}": SuccessiveHalvingPruner(first, reduction)

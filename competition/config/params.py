@@ -161,7 +161,7 @@ class Tune(Block):
     confirm_seeds: Annotated[int, Field(ge=1, le=100)]
     seed: Count
     sampler: Literal["tpe", "gp", "cmaes", "random", "grid"]
-    pruner: Literal["none", "median", "asha", "hyperband", "wilcoxon"]
+    pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
     objectives: Literal["score", "score_and_time"]
     warm_start: tuple[str, ...]
     storage: str

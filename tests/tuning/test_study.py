@@ -234,7 +234,7 @@ def test_a_mistake_in_the_code_ends_the_worker_and_the_trial_is_run_by_the_next_
     assert len(searched(tmp_path / "study.log", 2)[0]) == 2
 
 
-@pytest.mark.parametrize("pruner", ["asha", "hyperband", "median"])
+@pytest.mark.parametrize("pruner", ["asha", "hyperband", "median", "percentile"])
 def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: str) -> None:
     def by_steps(values: dict[str, float], report: Any) -> Evaluation:
         result = distance(values, report)
