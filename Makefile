@@ -14,7 +14,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MEMBER MODE ONLY PARAMS PYTHON RUN \
-  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH
+  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
   SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
@@ -79,8 +79,8 @@ serve: $(BIN)/.ready-serve$(if $(findstring litert,$(ENGINE)), $(BIN)/.ready-lit
 prepare resolve: $(BIN)/.ready
 	@$(call STAGE,$@)
 
-tune: $(BIN)/.ready ## search hyperparameters (SET="tune.trials=20")
-	@$(call STAGE,tune) $(PICK)
+tune: $(BIN)/.ready ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes)
+	@$(call STAGE,tune) $(PICK) $(if $(WORKERS),--workers "$(WORKERS)")
 
 blend: $(BIN)/.ready ## fit TTA policy, blend and decision rule from cached probabilities, in seconds
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
@@ -143,8 +143,8 @@ doctor: $(BIN)/.ready ## check this machine and its results, with a fix for each
 runs: $(BIN)/.ready ## list all runs: difference from the parameters, folds, scores, time, size, submissions (MEMBER=cnn: only its)
 	@$(call STAGE,runs) $(if $(MEMBER),--member "$(MEMBER)")
 
-adopt: $(BIN)/.ready ## write the parameters of a run into the parameter file, comments kept (RUN=cnn@1a2b3c4d)
-	@$(call STAGE,adopt) $(if $(RUN),--run "$(RUN)")
+adopt: $(BIN)/.ready ## write the parameters of a run or of a trial into the parameter file, comments kept (RUN=cnn@1a2b3c4d TRIAL=cnn:7)
+	@$(call STAGE,adopt) $(if $(RUN),--run "$(RUN)") $(if $(TRIAL),--trial "$(TRIAL)")
 
 prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; FORCE=1 removes them
 	@$(call STAGE,prune)
@@ -158,6 +158,9 @@ table: $(BIN)/.ready ## compare all blends and TTA policies by honest score
 
 compare: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
 	@$(call STAGE,compare) --a "$(A)" --b "$(B)"
+
+dashboard: $(BIN)/.ready-dashboard ## show the studies of `make tune` in the browser, on 127.0.0.1:8080 only (MEMBER=cnn ADDRESS=127.0.0.1:0)
+	@$(call STAGE,dashboard) $(if $(MEMBER),--member "$(MEMBER)") $(if $(ADDRESS),--address "$(ADDRESS)")
 
 bench: $(BIN)/.ready ## images per second of reading, augmentation, the training step and training (MEMBER=cnn)
 	@$(call STAGE,bench) $(PICK)
@@ -188,12 +191,15 @@ fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearl
 benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=prediction TORCH=python)
 	@$(BIN)/python -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(TORCH),--torch "$(TORCH)") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
 
+test-long: $(BIN)/.ready-dev ## the tests that take many minutes: studies of 30 trials, workers killed at random moments
+	@$(BIN)/python -m pytest -m long --timeout 7200 tests
+
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
 	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/config/test_params.py tests/artifacts/test_dependencies.py tests/artifacts/test_manifest.py
 	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines $$stage --force \
-	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=2 tune.trials=1"; done
+	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=3 tune.trials=1"; done
 
 clean: ## remove computed results, keep downloads and submissions
 	@for f in work/*/; do if [ -d "$$f" ]; then find "$$f" -mindepth 1 -maxdepth 1 ! -name raw ! -name 'raw.*' -exec rm -rf {} +; fi; done
@@ -206,7 +212,7 @@ help: ## this page
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables\n'
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
-	  'MEMBER=cnn FOLD=2' 'only that fold model' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' \
+	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
@@ -244,12 +250,12 @@ $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
 	@touch $@
 
-$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
+$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve $(BIN)/.ready-dashboard: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,docs,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help
+.PHONY: dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help

@@ -1,28 +1,48 @@
-"""Write the parameters of a stored run into the parameter file; its comments and formatting stay."""
+"""Write the parameters of a stored run, or of one trial of a study, into the parameter file; comments and formatting stay."""
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from competition.artifacts.manifest import atomic_write, changed_keys, to_plain
-from competition.artifacts.runs import Run, find_run, runs_of
+from competition.artifacts.runs import find_run, runs_of
+from competition.artifacts.studies import used_study
 from competition.config.edit_yaml import rendered, set_value
 from competition.config.errors import UserError
-from competition.config.params import Params
+from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import load_params
+from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml
 from pipelines.cli import main
 from pipelines.runner import Job, display_path
 
 
+@dataclass(frozen=True)
+class Adopted:
+    """Parameters to be written: of a run, or of a trial."""
+
+    name: str  # of the member
+    member: Member
+    fit: Literal["squash", "crop"]
+    label: str  # for messages
+    digest: str = ""  # of the run; "" for a trial
+
+
 def run(job: Job) -> None:
-    """members/<member>/<run>/run.json -> the parameter file"""
-    if not job.options.run:
-        raise UserError(
-            "RUN= was not given; expected a run listed by `make runs`, for example: make adopt RUN=cnn@1a2b3c4d"
-        )
-    adopted, path = find_run(job.work, job.options.run), job.options.params
+    """members/<member>/<run>/run.json, or tune/<member>/<digest>/best.json -> the parameter file"""
+    path = job.options.params
     params = load_params(path)
+    if job.options.trial:
+        adopted = adopted_trial(job, params, job.options.trial)
+    elif job.options.run:
+        run = find_run(job.work, job.options.run)
+        adopted = Adopted(run.name, run.member, run.depends["fit"], run.label, run.digest)
+    else:
+        raise UserError(
+            "RUN= was not given; expected a run listed by `make runs`, for example: make adopt RUN=cnn@1a2b3c4d, or a trial of "
+            "a study: make adopt TRIAL=cnn:7"
+        )
     changes = changes_for(adopted, params)
     text = read_text(path)
     if any(keys[0] == "members" for keys in changes):
@@ -45,15 +65,40 @@ def run(job: Job) -> None:
     for keys, value in changes.items():
         job.echo(f"adopt: {'.'.join(keys)}: {rendered(value)}")
     job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
-    report_remaining(job, adopted, expected)
+    if adopted.digest:
+        report_remaining(job, adopted, expected)
 
 
-def changes_for(adopted: Run, params: Params) -> dict[tuple[str, ...], Any]:
+def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
+    """The member with the values of one trial: the best one, or a point of the Pareto front.  label: MEMBER:NUMBER.
+
+    Its tuned folds are those of the study: their rows stay excluded from the honest scores.
+    """
+    name, _, number = label.partition(":")
+    study = used_study(job.work, job.prepared(), job.params, name, job.overrides) if name in params.members else None
+    if study is None:
+        raise UserError(
+            f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"
+        )
+    best = json.loads(study.read_text(encoding="utf-8"))
+    points = {str(point["trial"]): point["values"] for point in best["front"]}
+    points[str(best["trial"])] = best["values"]
+    if number not in points:
+        raise UserError(
+            f"TRIAL={label}: trial {number or '?'} is not among the results of {display_path(study)}; expected one of "
+            f"{', '.join(f'{name}:{each}' for each in points)}"
+        )
+    member = with_values(params.members[name], points[number])
+    member = replace(member, tuned_folds=tuple(sorted({*member.tuned_folds, *best["folds"]})))
+    return Adopted(name, member, params.prepare.fit, f"trial {label}")
+
+
+def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], Any]:
     """Keys of the parameter file -> value of the run, where the two differ."""
-    name, fit = adopted.name, adopted.depends["fit"]
+    name, fit = adopted.name, adopted.fit
     changes: dict[tuple[str, ...], Any] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
     if name not in params.members:
-        stated = dict(adopted.depends["member"])
+        stated = to_plain(stated_keys(adopted.member))
         common = to_plain(params.train)
         own = {key: value for key, value in stated.pop("train").items() if value != common[key]}
         return {**changes, ("members", name): {**stated, **({"train": own} if own else {})}}
@@ -67,10 +112,10 @@ def changes_for(adopted: Run, params: Params) -> dict[tuple[str, ...], Any]:
     return changes
 
 
-def expected_params(adopted: Run, params: Params) -> Params:
+def expected_params(adopted: Adopted, params: Params) -> Params:
     seeds = params.members[adopted.name].seeds if adopted.name in params.members else 1
     members = {**params.members, adopted.name: replace(adopted.member, seeds=seeds)}
-    return replace(params, members=members, prepare=replace(params.prepare, fit=adopted.depends["fit"]))
+    return replace(params, members=members, prepare=replace(params.prepare, fit=adopted.fit))
 
 
 def check_stated(path: Path, name: str) -> None:
@@ -81,13 +126,13 @@ def check_stated(path: Path, name: str) -> None:
         raise UserError(f"{path.name} takes its members from {base}; use PARAMS={base} to write members.{name} there")
 
 
-def report_remaining(job: Job, adopted: Run, params: Params) -> None:
+def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
     """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
     prepared = job.prepared()
     runs = runs_of(job.work, prepared, params, adopted.name)
     if adopted.digest in {each.digest for each in runs}:
         return
-    changes = changed_keys(adopted.depends, runs[0].depends)
+    changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)
     job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes[:3])}")
 
 

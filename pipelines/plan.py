@@ -183,6 +183,11 @@ def member_lines(costs: dict[str, Cost]) -> list[str]:
     return [
         f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
         f"one compilation for all folds saves {duration(cost.saved)}"
+        + (
+            f"; {cost.trials} trials included, pruning is expected to save {duration(cost.pruned)}"
+            if cost.trials
+            else ""
+        )
         for name, cost in costs.items()
     ]
 

@@ -28,6 +28,7 @@ from competition.report import (
     scores,
     targets,
     tpu,
+    tuning,
 )
 from competition.report import runs as runs_report
 from competition.report.page import Figure, Head, Section, Table, render
@@ -62,6 +63,7 @@ def run(job: Job) -> None:
         *score_sections(folder, blend, submitted),
         next_steps.next_steps_section(steps),
         members.members_section(runs, models_of, job.params, job.work, prepared, spreads),
+        tuning.tuning_section(job.work, prepared, job.params, job.overrides),
         *error_sections(prepared, rows, pixels),
         *optional_sections(job, prepared, blend, pixels),
         samples.samples_section(prepared, pixels, runs),

@@ -76,6 +76,9 @@ class Options:
     inline: int = 350_000  # bytes; a larger index does not fit into the kernel's one file and is sent as a dataset
     top: int = 20
     seeds: int = 3
+    workers: int = 1
+    join: bool = False
+    trial: str = ""
     source: str = ""
     target: str = ""
     format: str = ""

@@ -51,13 +51,14 @@ def open_trainer(
     *,
     device: "Device | None" = None,
     parts: Sequence[str] | None = None,
+    images: "Images | None" = None,
     select: Callable[["Images"], "Images"] = lambda images: images,
     soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
     alive: Callable[[], None] = lambda: None,
 ) -> "Trainer":
     """Trainer of `member` on its device, with its images decoded and its engine built.
 
-    device: None opens it first.  parts: of the index; None = all that the member is trained on.
+    device: None opens it first.  images: decoded already; None reads them.  parts: of the index; None = all that the member is trained on.
     select: reduces the images before the engine is built.  soft_labels, alive: see Trainer.
     """
     targets = prepared.competition.targets
@@ -65,7 +66,7 @@ def open_trainer(
     device = device or start_device(job)
     from competition.training.trainer import Trainer
 
-    images = select(read_images(job, prepared, member, parts or training_parts(member), title))
+    images = images or select(read_images(job, prepared, member, parts or training_parts(member), title))
     competition, batch = prepared.competition, job.params.predict.batch
     classes, metric = len(competition.classes), competition.metric
     return Trainer(member, images, classes, metric, device, batch, soft_labels, alive, title, targets)

@@ -3,29 +3,51 @@
 Trials are cross-validated within tune.folds (tune.trained_on: tune_folds), so no label of another fold takes part in the
 choice, and the rows of the other folds give an honest score. Scoring trials on one fold while training them on all others
 is not enough: a value that by chance predicts fold 0 from fold 1 also predicts fold 1 from fold 0.
+
+The first process that tunes a member leads its study: it enqueues the trials, compares the best one with the member's own
+values, and writes the result. Other processes with the same parameters and storage join as workers.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write, digest_of, write_json
+from competition.artifacts.manifest import Manifest, atomic_write, write_json
 from competition.artifacts.studies import (
-    folds_used_in_tuning,
-    smaller_study,
+    adopted_study,
+    continued_journal,
     tuning_dependencies,
     tuning_result_path,
 )
+from competition.artifacts.study_settings import study_settings
 from competition.data.prepared import Prepared
-from competition.training.tuning import Values, search
+from competition.ensemble.metrics import metric_named
+from competition.preflight.planning import duration
+from competition.tuning.choice import (
+    format_values,
+    mean_share,
+    pareto_front,
+    saved_seconds,
+)
+from competition.tuning.storage import open_storage
+from competition.tuning.study import (
+    StudySettings,
+    best_trial,
+    finished_trials,
+    limit_reached,
+    open_study,
+    run_worker,
+    score_of,
+)
 from pipelines.cli import main
-from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_members
-from pipelines.trainer import open_trainer
+from pipelines.tuning_trials import TrialRunner
 
 
 def run(job: Job) -> None:
@@ -34,72 +56,218 @@ def run(job: Job) -> None:
     if tune.trials == 0:
         job.echo("tune: not asked for (tune.trials is 0)")
         return
+    if not tune.folds:
+        job.echo(
+            f"tune: not done, because with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest "
+            "scores; state tune.folds to tune nevertheless"
+        )
+        return
     prepared = job.prepared()
     for name in selected_members(job):
         if job.params.members[name].teacher:
             continue  # a student uses the values of its recipe: its teachers are trained only after tuning
         if tune.members and name not in tune.members:
             continue
-        depends = tuning_dependencies(prepared, job.params, name)
-        manifest = tuning_result_path(job.work, name, depends).with_name("manifest.json")
-        job.cached(f"tune {name}", manifest, depends, partial(tune_member, job, prepared, name, depends))
+        if job.options.join:
+            work_on_study(job, prepared, name)
+        else:
+            tune_member(job, prepared, name)
 
 
-def tune_member(
+def tune_member(job: Job, prepared: Prepared, name: str) -> Manifest | None:
+    """Lead the study of one member, or join it if another process on this machine leads it."""
+    if not job.options.force and (study := adopted_study(job.work, prepared, job.params, name)):
+        job.echo(f"tune {name}: current (the parameter file has values of {display_path(study)})")
+        return None
+    depends = tuning_dependencies(prepared, job.params, name)
+    result = tuning_result_path(job.work, name, depends)
+    with leading(result) as leads:
+        if not leads:
+            job.echo(f"tune {name}: another process leads this study; this one joins it")
+            work_on_study(job, prepared, name)
+    with leading(result, wait=True):
+        compute = partial(lead_study, job, prepared, name, depends)
+        return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
+
+
+@contextmanager
+def leading(result: Path, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a study's leader if it is free; the value tells. The lock of a dead process is free."""
+    from filelock import FileLock, Timeout
+
+    result.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(result.with_name("leader.lock"), timeout=-1 if wait else 0)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def work_on_study(job: Job, prepared: Prepared, name: str, runner: TrialRunner | None = None) -> None:
+    """Run one worker of a member's study in this process, until no trial is left or a limit is reached.
+
+    Any number of processes may call this at once, here or on other machines that have the same prepared data and reach
+    tune.storage (without it: the same work folder). Whoever calls it first creates the study.
+    """
+    settings = study_settings(job.work, prepared, job.params, name, max(job.options.workers, 1))
+    study = open_study(storage_of(job, prepared, name), settings)
+    runner, sign = runner or TrialRunner(job, prepared, name), metric_named(prepared.competition.metric).sign
+    run_worker(
+        study,
+        settings,
+        runner.evaluate,
+        lambda study, trial: job.echo(f"tune {name}: {trial_line(study, settings, trial, sign)}"),
+    )
+
+
+def storage_of(job: Job, prepared: Prepared, name: str) -> Any:
+    depends = tuning_dependencies(prepared, job.params, name)
+    result = tuning_result_path(job.work, name, depends)
+    journal = result.with_name("study.log")
+    if not job.params.tune.storage and not journal.exists() and (earlier := continued_journal(result, name, depends)):
+        with atomic_write(journal) as temporary:  # more trials continue the same study
+            shutil.copyfile(earlier, temporary)
+    return open_storage(job.params.tune.storage, journal)
+
+
+def lead_study(
     job: Job, prepared: Prepared, name: str, depends: dict[str, Any]
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    """Run the missing trials of one member's study and write its best.json."""
-    tune, member, best = job.params.tune, job.params.members[name], tuning_result_path(job.work, name, depends)
-    journal = best.with_name("study.log")
-    if not journal.exists() and (smaller := smaller_study(best, depends)):
-        with atomic_write(journal) as temporary:  # more trials continue the same study
-            shutil.copyfile(smaller, temporary)
-    folds = folds_used_in_tuning(job.params)
-
-    def restrict(images: Any) -> Any:
-        from competition.training.trainer import restricted_to_folds
-
-        return restricted_to_folds(images, folds)
-
-    trainer = open_trainer(job, prepared, member, f"tune {name}", select=restrict)
-    from competition.training.loop import Diverged
-
-    sign = trainer.metric.sign
-
-    def evaluate(values: Values, report: Callable[[float, int], bool]) -> float:
-        import optuna
-
-        train = replace(member.train, **values)
-        scores: list[float] = []
-        for fold in tune.folds:
-            try:
-                trained = trainer.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
-            except Diverged as error:
-                raise ArithmeticError(str(error)) from None
-            scores.append(sign * trainer.kept_score(fold, trained))  # the same score that its fold model will get
-            if report(sum(scores) / len(scores), len(scores)) and fold != tune.folds[-1]:
-                raise optuna.TrialPruned
-        return sum(scores) / len(scores)
-
-    with progress_bar(tune.trials, f"tune {name}") as bar:
-        values, score, trials = search(
-            tune.search,
-            tune.trials,
-            tune.seed,
-            digest_of({key: value for key, value in depends.items() if key != "trials"}),
-            journal,
-            evaluate,
-            bar.update_to,
-        )
-    result = {"values": values, "score": sign * score, "trials": trials, "folds": folds}
-    result |= {"metric": prepared.competition.metric, "finished": datetime.now(UTC).isoformat()}
-    write_json(best, result)
-    best_values = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
+    """Run the missing trials of one member's study, here and in other processes, and write its best.json."""
+    settings = study_settings(job.work, prepared, job.params, name, job.options.workers)
+    study = open_study(storage_of(job, prepared, name), settings)
+    done = len(finished_trials(study, settings))
     job.echo(
-        f"tune {name}: {best_values} ({prepared.competition.metric} {sign * score:.4f} on fold {list(tune.folds)}, "
-        f"best of {trials} trials; {display_path(best)})"
+        f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
+        + (f", {done} of them finished earlier" if done else "")
+        + (f", in {job.options.workers} processes" if job.options.workers > 1 else "")
     )
-    return [best], result
+    runner = TrialRunner(job, prepared, name)
+    with worker_processes(job, name) as processes:
+        wait_for(job, name, processes)
+    work_on_study(job, prepared, name, runner)  # with workers: what they left because they were stopped
+    best = tuning_result_path(job.work, name, depends)
+    result = result_of(job, prepared, name, settings, study, runner)
+    write_json(best, result)
+    for line in result_lines(job, prepared, result, settings):
+        job.echo(f"tune {name}: {line}")
+    job.echo(f"tune {name}: {display_path(best)}")
+    return [best], {key: value for key, value in result.items() if key != "front"}
+
+
+@contextmanager
+def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """WORKERS processes that join the study; none for one worker, which is this process itself."""
+    options = job.options
+    command = [sys.executable, "-m", "pipelines", "tune", "--join", "--member", name, "--workers", str(options.workers)]
+    for flag, value in (("params", options.params), ("work", options.work), ("submissions", options.submissions)):
+        command += [f"--{flag}", str(value)]
+    command += ["--set", options.sets, *(["--debug"] if options.debug else [])]
+    processes = [subprocess.Popen(command) for _ in range(options.workers if options.workers > 1 else 0)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def wait_for(job: Job, name: str, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        if code := process.wait():
+            job.echo(f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker")
+
+
+def result_of(
+    job: Job, prepared: Prepared, name: str, settings: StudySettings, study: Any, runner: TrialRunner
+) -> dict[str, Any]:
+    """Content of best.json."""
+    trials, tune = finished_trials(study, settings), job.params.tune
+    best = best_trial(trials)
+    own = next((trial for trial in trials if trial.user_attrs["ticket"] == 0), None)
+    result: dict[str, Any] = {"values": dict(settings.own_values), "comparison": None, "trial": 0}
+    if best is not None and best.user_attrs["ticket"] != 0:
+        if own is None or score_of(own) == -float("inf"):
+            result |= {"values": dict(best.params), "trial": best.number}
+        else:
+            job.echo(f"tune {name}: comparing trial {best.number} with the member's own values on what chose neither")
+            comparison = runner.confirm(dict(best.params), tune.confirm_seeds)
+            result["comparison"] = comparison
+            if comparison.is_gain:
+                result |= {"values": dict(best.params), "trial": best.number}
+    sign = metric_named(prepared.competition.metric).sign
+    front = pareto_front(trials) if settings.two_objectives else []
+    return {
+        **result,
+        "own_values": dict(settings.own_values),
+        "score": sign * score_of(best) if best is not None else None,
+        "trials": len(trials),
+        "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
+        "saved_seconds": round(saved_seconds(trials), 1),
+        "mean_share": round(mean_share(trials), 4),
+        "limit": limit_reached(study, settings) if len(trials) < settings.total else "",
+        "folds": list(study.user_attrs["folds"]),
+        "data": prepared.digest,
+        "study": settings.name,
+        "metric": prepared.competition.metric,
+        "front": [
+            {"trial": t.number, "score": sign * t.values[0], "seconds": t.values[1], "values": dict(t.params)}
+            for t in front
+        ],
+        "finished": datetime.now(UTC).isoformat(),
+    }
+
+
+def trial_line(study: Any, settings: StudySettings, trial: Any, sign: int) -> str:
+    """trial 4 complete .8123 (learning_rate .0012); best .8231 (trial 2); 5 of 20 done, about 3 min left"""
+    trials = finished_trials(study, settings)
+    best, facts = best_trial(trials), trial.user_attrs
+    if "diverged" in facts:
+        state = "diverged"
+    elif trial.state.name == "COMPLETE":
+        state = f"complete {sign * trial.values[0]:.4f}"
+    else:
+        last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else float("nan")
+        state = f"{trial.state.name.lower()} at {sign * last:.4f} after {facts.get('share', 0):.0%}"
+    left = (settings.total - len(trials)) * sum(t.duration.total_seconds() for t in trials) / max(len(trials), 1)
+    best_text = f"best {sign * score_of(best):.4f} (trial {best.number})" if best is not None else "none complete yet"
+    remaining = f", about {duration(left / settings.workers)} left" if len(trials) < settings.total else ""
+    return (
+        f"trial {trial.number} {state} ({format_values(trial.params)}); {best_text}; "
+        f"{len(trials)} of {settings.total} done{remaining}"
+    )
+
+
+def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settings: StudySettings) -> list[str]:
+    """What the study found, what pruning saved, and what `make train` will use."""
+    metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign
+    lines = [
+        f"best of {result['trials']} trials"
+        + (f": {metric} {result['score']:.4f} within folds {result['folds']}" if result["score"] is not None else "")
+        + f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
+        f"{duration(result['saved_seconds'])} saved"
+    ]
+    if result["limit"]:
+        lines.append(f"ended after {result['trials']} of {settings.total} trials by {result['limit']}")
+    comparison = result["comparison"]
+    if comparison is not None:
+        lines.append(
+            f"its difference from the member's own values is {sign * comparison.difference:+.4f} +- {comparison.error:.4f} "
+            f"({comparison.rows} rows and {comparison.seeds} seeds that chose neither)"
+        )
+    is_own = result["values"] == result["own_values"]
+    if result["score"] is None:
+        lines.append(
+            "no trial came to its end: every one diverged; lower train.learning_rate or the intervals of tune.search"
+        )
+    reason = "no trial is better by more than its noise, so" if is_own else "so"
+    lines.append(f"{reason} `make train` uses {format_values(result['values'])}{' (the own values)' if is_own else ''}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.data",),
     ("competition.submission",),
     ("competition.training",),
+    ("competition.tuning",),
     ("competition.preflight",),
     ("competition.artifacts",),
     ("competition.kernels",),
@@ -40,6 +41,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer",),
+    ("pipelines.tuning_trials",),
     ("pipelines.teachers",),
     ("pipelines.cli",),
     ("pipelines",),
@@ -53,6 +55,7 @@ SHARED = {
     "pipelines.backend",
     "pipelines.fold_training",
     "pipelines.trainer",
+    "pipelines.tuning_trials",
     "pipelines.teachers",
     "pipelines.cli",
 }  # modules that all stages may import
@@ -67,7 +70,7 @@ HEAVY = (
     "competition.serving.writing",
     "pipelines.debug",
 )
-LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule", "competition.training.tuning")
+LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule")
 
 
 def part_of(module: str) -> tuple[int, str]:

@@ -95,7 +95,6 @@ IRRELEVANT = {
     "training/grad_cam": "shows what a trained model looks at",
     "training/input_stall": "measures speed",
     "training/largest_batch": "answers an error",
-    "training/tuning": "chooses parameters, which are part of the run digest",
     "training/view_cost": "measures speed",
 }
 

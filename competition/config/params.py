@@ -1,6 +1,6 @@
 """The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
 
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -135,21 +135,45 @@ class Train(Block):
     augment: dict[str, Finite]  # name in AUGMENTATIONS -> strength
 
 
+Choice = bool | int | Finite | str
+
+
+def _choices(value: Any) -> Any:
+    """Convert one value to a tuple of one, and a list to a tuple."""
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
 @dataclass(frozen=True)
-class Interval(Block):
-    low: Finite
-    high: Finite
-    log: bool
+class Dimension(Block):
+    """One searched parameter: an interval, or choices. Which keys are needed depends on the parameter (search_space.py)."""
+
+    low: Finite | None = None
+    high: Finite | None = None
+    log: bool = False
+    step: AboveZero | None = None
+    choices: tuple[Choice, ...] = ()
+    # Searched parameter with choices -> its values for which this one is searched; otherwise the member's own value is used.
+    when: dict[str, Annotated[tuple[Choice, ...], BeforeValidator(_choices)]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Tune(Block):
     trials: Count
+    hours: NonNegative
+    patience: Count
+    members: tuple[str, ...]
     folds: tuple[Count, ...]
     trained_on: Literal["tune_folds", "all_folds"]
-    members: tuple[str, ...]
+    confirm_seeds: Annotated[int, Field(ge=1, le=100)]
     seed: Count
-    search: dict[str, Interval]
+    sampler: Literal["tpe", "gp", "cmaes", "random", "grid"]
+    pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
+    objectives: Literal["score", "score_and_time"]
+    warm_start: tuple[str, ...]
+    storage: str
+    heartbeat: AboveZero
+    retries: Count
+    search: dict[str, Dimension]
 
 
 @dataclass(frozen=True)

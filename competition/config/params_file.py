@@ -141,17 +141,32 @@ def _read_with_bases(path: Path) -> dict[Path, dict[str, Any]]:
 
 
 def _merged(files: dict[Path, dict[str, Any]]) -> dict[str, Any]:
-    """A file states only what differs from its base, key by key in each block; `members` replaces the base's members."""
+    """A file states only what differs from its base, key by key in each block; `members` replaces the base's members.
+
+    Members that the base tunes are then no longer tuned; if the file has none of them and does not state tune.members or
+    tune.trials itself, nothing is tuned.
+    """
     merged: dict[str, Any] = {}
     for file, tree in reversed(files.items()):
         if tree.get("plugins") and isinstance(tree["plugins"], str):  # relative to the file that states it
             tree = {**tree, "plugins": str(file.parent / Path(tree["plugins"]).expanduser())}
+        _drop_tuned_members(merged, tree)
         for block, values in tree.items():
             if block != "members" and isinstance(values, dict) and isinstance(merged.get(block), dict):
                 merged[block] = {**merged[block], **values}
             else:
                 merged[block] = values
     return merged
+
+
+def _drop_tuned_members(base: dict[str, Any], tree: dict[str, Any]) -> None:
+    """Remove members that `tree` replaces from tune.members of its base."""
+    tune, members = base.get("tune"), tree.get("members")
+    if not isinstance(tune, dict) or not isinstance(members, dict) or not isinstance(tune.get("members"), list):
+        return
+    if tune["members"]:
+        kept = [name for name in tune["members"] if name in members]
+        base["tune"] = {**tune, "members": kept, **({} if kept else {"trials": 0})}
 
 
 def _apply(tree: dict[str, Any], overrides: Sequence[Override]) -> None:

@@ -3,21 +3,22 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.params import Member, Params, Train
+from competition.config.params import Member, Params
 from competition.config.plugins import active
+from competition.config.search_space import endless_dimensions, search_problems, variants
 from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import kind
 
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
 ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.data.adapters
-COMPILED_IN = ("dropout", "norm_momentum")  # constants of the compiled model; a trial cannot change them
+LARGEST_TUNED = 3  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
 
 
@@ -40,11 +41,23 @@ def validate(tree: dict[str, Any]) -> Params:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         raise _most_relevant(error) from None
+    params = _with_tune_folds(params)
     _check_adapter(params.competition.adapter)
     _check_tune(params)
     _check_members(params)
     _check_blend_members(params)
     return params
+
+
+def _with_tune_folds(params: Params) -> Params:
+    """The parameters with tune.folds stated. [] becomes the first three folds, or fewer so that at least one remains.
+
+    With two folds none would remain, and () stays: `make tune` then says that it does nothing.
+    """
+    if params.tune.folds:
+        return params
+    count = min(LARGEST_TUNED, params.prepare.folds - 1)
+    return replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
 
 
 def _check_adapter(name: str) -> None:
@@ -131,23 +144,15 @@ def _sibling_keys(keys: Sequence[Any]) -> list[str]:
 
 
 def _check_tune(params: Params) -> None:
-    """Check `tune` against the members, folds and training parameters that it names."""
-    tune, hints = params.tune, get_type_hints(Train, include_extras=True)
-    searchable = [key for key, hint in hints.items() if float in (hint, *get_args(hint)) and key not in COMPILED_IN]
-    for name, interval in tune.search.items():
-        keys = ("tune", "search", name)
-        if name not in searchable:
+    """Check `tune` against the members, folds and parameters that it names."""
+    tune = params.tune
+    for keys, problem in search_problems(tune.search):
+        raise InvalidParameter(("tune", "search", *keys), problem)
+    if tune.sampler == "grid":
+        for key in endless_dimensions(tune.search):
             raise InvalidParameter(
-                keys, f"not a number of train that a trial can change{did_you_mean(name, searchable)}"
+                ("tune", "search", key), "an interval without step was found; tune.sampler: grid needs step or choices"
             )
-        if interval.low >= interval.high or (interval.log and interval.low <= 0):
-            limits = "low must be below high, and above 0 if log is true"
-            raise InvalidParameter(keys, f"low {interval.low} and high {interval.high} are not an interval; {limits}")
-        for end in ("low", "high"):
-            try:
-                TypeAdapter(hints[name]).validate_python(getattr(interval, end))
-            except ValidationError as error:
-                raise InvalidParameter((*keys, end), _explained(error.errors()[0]).problem) from None
     for position, name in enumerate(tune.members):
         if name in params.foreign:
             problem = f"{name!r} was found; a member with external predictions cannot be tuned"
@@ -156,15 +161,51 @@ def _check_tune(params: Params) -> None:
             raise InvalidParameter(
                 ("tune", "members", position), f"no member {name!r}{did_you_mean(name, params.members)}"
             )
-    if tune.trials:
-        _check_folds(("tune", "folds"), tune.folds, params)
-    if tune.trials and not tune.folds:
-        raise InvalidParameter(("tune", "folds"), "[] was found; a trial needs at least one fold to be scored on")
-    if tune.trials and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+    if not tune.trials:
+        return
+    if not tune.search:
+        raise InvalidParameter(("tune", "search"), "{} was found; at least one parameter to search was expected")
+    _check_tune_folds(params)
+    for name, member in params.members.items():
+        if not member.teacher and (not tune.members or name in tune.members):
+            for variant in variants(member, tune.search):
+                _check_variant(name, variant)
+
+
+def _check_tune_folds(params: Params) -> None:
+    tune = params.tune
+    _check_folds(("tune", "folds"), tune.folds, params)
+    if tune.folds and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
         raise InvalidParameter(
             ("tune", "folds"),
             f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
-            "scored on each of them and trained on the others",
+            "scored on each of them but the last and trained on the others",
+        )
+    if tune.pruner == "wilcoxon" and tune.folds and len(tune.folds) < 5:
+        raise InvalidParameter(
+            ("tune", "pruner"),
+            f"wilcoxon was found, and tune.folds has {len(tune.folds)} folds; its test can reject a trial after four scored "
+            "folds at the earliest, so it needs at least 5 folds; asha prunes within a fold",
+        )
+
+
+def _check_variant(name: str, variant: Member) -> None:
+    """Raise InvalidParameter at tune.search if a member with searched values is not allowed."""
+    try:
+        _check_weights(name, variant)
+        _check_probe(name, variant)
+    except InvalidParameter as error:
+        raise InvalidParameter(
+            ("tune", "search"),
+            f"member {name} with architecture {variant.architecture}, weights {variant.weights} and train.probe "
+            f"{str(variant.train.probe).lower()} can be drawn, but {error.keys[-1]}: {error.problem}; `when` excludes it",
+        ) from None
+
+
+def _check_probe(name: str, member: Member) -> None:
+    if member.train.probe and member.weights == "none":
+        raise InvalidParameter(
+            ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
         )
 
 
@@ -190,10 +231,7 @@ def _check_members(params: Params) -> None:
                 ("members", name, "train_size"),
                 f"{member.train_size} was found; expected 0, or 8 to image_size, {member.image_size}, at which it predicts",
             )
-        if member.train.probe and member.weights == "none":
-            raise InvalidParameter(
-                ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
-            )
+        _check_probe(name, member)
         for position, source in enumerate(member.external):
             if source not in params.prepare.external:
                 raise InvalidParameter(

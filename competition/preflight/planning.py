@@ -54,6 +54,14 @@ class Load:
     scored: int  # images per run scored with the identity view: the held-out fold after every epoch
     predicted: int  # images times views of all fold models: out-of-fold and test
     folds: int
+    trials: int = 0  # of its study; 0 = it is not tuned
+    pruned: float = 0.0  # trainings that pruning is expected to save; `runs` is without them
+
+
+# Mean cost of a trial as a share of a full one, expected with each pruner. An estimate from studies of digits
+# (python -m benchmarks.pruning); the first trials of a study are never pruned, so short studies save less.
+EXPECTED_SHARE = {"none": 1.0, "median": 0.6, "percentile": 0.5, "asha": 0.5, "hyperband": 0.6, "wilcoxon": 0.8}
+UNPRUNED_TRIALS = 3  # as competition.tuning.samplers has it
 
 
 def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: int) -> Load:
@@ -61,14 +69,27 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     held_out = sizes.train / folds
     batch = round_up_batch(train.batch, replicas * train.accumulate)
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
-    is_tuned = not params.tune.members or name in params.tune.members
-    within = params.tune.trained_on == "tune_folds"  # trials then use the rows of these folds only
-    share = max(len(params.tune.folds) - 1, 0) / (folds - 1) if within else 1.0
-    trials = round(params.tune.trials * len(params.tune.folds) * share) if is_tuned else 0
+    trials, tuning, pruned = _tuning_load(member, params, name)
     predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
     pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
-    trainings = member.seeds * (folds + pairs) + trials
-    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds)
+    trainings = member.seeds * (folds + pairs) + tuning
+    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds, trials, pruned)
+
+
+def _tuning_load(member: Member, params: Params, name: str) -> tuple[int, float, float]:
+    """(trials, trainings for them without the pruned part, trainings saved by pruning), in trainings of a fold model."""
+    tune, folds = params.tune, params.prepare.folds
+    is_tuned = bool(tune.folds) and not member.teacher and (not tune.members or name in tune.members)
+    if not tune.trials or not is_tuned:
+        return 0, 0.0, 0.0
+    within = tune.trained_on == "tune_folds"  # trials then use the rows of these folds only
+    share = (len(tune.folds) - 1) / (folds - 1) if within else 1.0
+    full = tune.trials * max(len(tune.folds) - 1, 1) * share
+    prunable = max(tune.trials - UNPRUNED_TRIALS, 0) / tune.trials
+    expected = 1.0 if tune.objectives == "score_and_time" else EXPECTED_SHARE[tune.pruner]
+    pruned = full * prunable * (1 - expected)
+    compared = 2 * tune.confirm_seeds * share  # the best trial and the member's own values, on the last fold
+    return tune.trials, full - pruned + compared, pruned
 
 
 @dataclass(frozen=True)
@@ -84,11 +105,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one member, and the seconds saved by compiling once for all folds."""
+    """Seconds of one member, and the seconds saved by compiling once for all folds and by pruning trials."""
 
     train: float
     predict: float
     saved: float
+    trials: int = 0  # of its study
+    pruned: float = 0.0  # seconds that pruning is expected to save; `train` is without them
 
     @property
     def seconds(self) -> float:
@@ -99,7 +122,8 @@ def cost_of(load: Load, speed: Speed) -> Cost:
     train = speed.ready + load.runs * (load.steps * speed.step + load.scored * speed.scored)
     predict = speed.ready_to_predict + load.predicted * speed.predicted
     again = (load.runs - 1) * speed.ready + (load.folds - 1) * speed.ready_to_predict
-    return Cost(train, predict, again)
+    pruned = load.pruned * (load.steps * speed.step + load.scored * speed.scored)
+    return Cost(train, predict, again, load.trials, pruned)
 
 
 def speed_by_preflight(train: Any, predict: Any, views: int, utilisation: float) -> Speed:

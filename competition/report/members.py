@@ -19,6 +19,7 @@ from competition.data.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
+from competition.tuning.choice import format_values
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
 
@@ -136,7 +137,7 @@ def tuned_tables(work: Path, prepared: Prepared, params: Params) -> list[Block]:
         if study is None:
             continue
         values = json.loads(study.read_text(encoding="utf-8"))["values"]
-        rows.append([name, ", ".join(f"{key} {value:.4g}" for key, value in values.items())])
+        rows.append([name, format_values(values)])
     return [Table(["member", "tuned values (tune/<member>/<study>/best.json)"], rows, 2)] if rows else []
 
 

@@ -1,6 +1,6 @@
 """One member on one device, with its compiled engine and decoded images: used by tuning, training and prediction."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -111,7 +111,7 @@ class Trainer:
         checkpoints: Checkpoints | None,
         progress: Callable[[int, int, str], None],
         stop: Callable[[], bool],
-        watch: bool = True,
+        watch: bool | Collection[int] = True,
         stall_detector: InputStallDetector | None = None,
         on_epoch: Callable[[loop.Epoch], None] | None = None,
     ) -> loop.Trained:
@@ -120,7 +120,7 @@ class Trainer:
         fold: one excluded fold, or two for a nested teacher.
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
         progress: called with (steps done, steps in total, text).  stop: return True to save a checkpoint and stop.
-        watch: score the held-out rows after every epoch; otherwise only after the last.
+        watch: score the held-out rows after every epoch, or after those in the collection; otherwise only after the last.
         on_epoch: called after every epoch.
         """
         size = self.member.training_size
@@ -130,7 +130,8 @@ class Trainer:
             return self.training_batches(train, small if epoch < round(train.epochs * train.small_epochs) else size)
 
         def held_out_score(epoch: int) -> float | None:
-            if not (watch or epoch == train.epochs):
+            watched = watch if isinstance(watch, bool) else epoch in watch
+            if not (watched or epoch == train.epochs):
                 return None
             self._scored = {epoch: self.held_out(fold)}
             return self._score_of(self._scored[epoch], fold)
@@ -275,6 +276,10 @@ class Trainer:
                 f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
             )
         return self._predictions(self.images.ids[rows], ("identity",), probs)
+
+    def held_out_targets(self, fold: ExcludedFolds) -> np.ndarray:
+        """Targets of the rows of held_out(), in their order: (n,) int, (n, C) bool or (n,) float64."""
+        return self._targets_of(self._held_out_rows(fold))
 
     def _held_out_rows(self, fold: ExcludedFolds) -> np.ndarray:
         return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)

@@ -145,7 +145,8 @@ def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_pa
     [
         ("tune.trials=7 tune.seed=9 tune.folds=[2,3]", True),
         ("tune.search.learning_rate.high=0.5", True),
-        ("train.learning_rate=0.125", True),  # a searched value: the trials never used it
+        ("train.learning_rate=0.125", False),  # a searched value, but the study's first trial had another one
+        ("train.learning_rate=0.25 members.cnn.train.weight_decay=0.5", True),  # the result was adopted
         ("members.small.alpha=1.0", True),
         ("members.cnn.architecture=MobileNetV2", False),
         ("members.cnn.image_size=48", False),
@@ -157,7 +158,7 @@ def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_pa
 def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with(
     tmp_path: Path, change: str, used: bool
 ) -> None:
-    finish_study(tmp_path, params("tune.trials=3"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
+    finish_study(tmp_path, params("tune.trials=9"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
     member, _ = tuned(tmp_path, params(change))
     assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
     assert bool(study_differences(tmp_path, PREPARED, params(change), "cnn")) != used

@@ -98,15 +98,19 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("    weights: none", "    weights: none\n    train: 5", "members.cnn.train: 5 was found; a block of keys"),
         ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
         ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
-        ("members: []", "members: [cn]", "tune.members.0: no member 'cn'; did you mean 'cnn'?"),
+        ("members: [cnn]", "members: [cn]", "tune.members.0: no member 'cn'; did you mean 'cnn'?"),
         ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are not an interval"),
         (
             "learning_rate: {low: 5.0e-4",
             "shift: {low: -0.5",
             "tune.search.shift: low -0.5 and high 0.008 are not an interval",
         ),
-        ("learning_rate: {low", "dropout: {low", "tune.search.dropout: not a number of train that a trial can change"),
-        ("learning_rate: {low", "epochs: {low", "tune.search.epochs: not a number of train that a trial can change"),
+        ("learning_rate: {low", "seed: {low", "tune.search.seed: no parameter that a trial can change"),
+        (
+            "learning_rate: {low",
+            "epochs: {low",
+            "tune.search.epochs: low 0.0005, high 0.008, step None: epochs is a whole",
+        ),
         ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
     ],
 )
@@ -234,7 +238,7 @@ def test_several_overrides_are_applied_in_order(tmp_path: Path) -> None:
         ("members=5", "SET members: 5 was found; a block of keys was expected"),
         ("members=5 train.epochs=3", "SET members: 5 was found"),
         (
-            "members.cnn.teacher=[small] members.cnn.teacher_scheme=nested prepare.folds=2",
+            "tune.trials=0 members.cnn.teacher=[small] members.cnn.teacher_scheme=nested prepare.folds=2",
             "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
         ),
         ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),

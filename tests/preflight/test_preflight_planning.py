@@ -28,20 +28,24 @@ def test_the_load_counts_folds_epochs_views_and_trials() -> None:
         PARAMS,
         prepare=replace(PARAMS.prepare, folds=5),
         predict=replace(PARAMS.predict, views=("identity", "flip_lr")),
-        tune=replace(PARAMS.tune, trials=4, folds=(0, 1), members=()),
+        tune=replace(PARAMS.tune, trials=4, folds=(0, 1), members=(), pruner="none"),
     )
     load = load_of(member, params, "cnn", Sizes(10, 100, 50), replicas=4)
     assert load.steps == 3 * (80 // 12)  # a batch of 10 becomes 12 on 4 replicas
     assert load.scored == 3 * 20
-    assert load.runs == 5 + 4 * 2 // 4  # a trial is trained twice, each time on one fold where a fold model has four
+    # A trial is trained once, on one fold where a fold model has four; so are the best and the own values, with two seeds.
+    assert load.runs == 5 + 4 * 1 / 4 + 2 * 2 / 4 and load.pruned == 0 and load.trials == 4
     all_folds_params = replace(params, tune=replace(params.tune, trained_on="all_folds"))
-    assert load_of(member, all_folds_params, "cnn", Sizes(10, 100, 50), replicas=4).runs == 5 + 4 * 2
+    assert load_of(member, all_folds_params, "cnn", Sizes(10, 100, 50), replicas=4).runs == 5 + 4 * 1 + 2 * 2
+    pruning = replace(params, tune=replace(params.tune, pruner="asha", trials=23))
+    pruned = load_of(member, pruning, "cnn", Sizes(10, 100, 50), replicas=4)
+    assert pruned.pruned == (23 - 3) / 4 * 0.5 and pruned.runs == 5 + 23 / 4 - pruned.pruned + 1
     assert load.predicted == 2 * (100 + 5 * 50)
 
 
 def test_the_load_of_a_nested_teacher_counts_a_model_for_each_pair_of_folds() -> None:
     student = replace(PARAMS.members["small"], teacher=("cnn",), teacher_scheme="nested")
-    params = replace(PARAMS, members={**PARAMS.members, "small": student})
+    params = replace(PARAMS, members={**PARAMS.members, "small": student}, tune=replace(PARAMS.tune, trials=0))
     runs = {name: load_of(member, params, name, Sizes(10, 100, 50), 1).runs for name, member in params.members.items()}
     assert runs == {"cnn": 5 + 10, "small": 5}
 

@@ -1,0 +1,245 @@
+"""The search space of a study: which parameters can be searched, how `tune.search` is checked, and members with other values.
+
+A key is a parameter of `train`, a parameter of the member (architecture, image_size, alpha, weights), or augment.NAME, the
+strength of one entry of train.augment.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from competition.config.params import Dimension, Finite, Member, Train
+from competition.config.suggestions import did_you_mean
+
+Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
+Values = dict[str, Any]  # searched parameter -> value
+
+MEMBER_KEYS = ("architecture", "image_size", "alpha", "weights")
+NOT_SEARCHED = ("seed", "augment")  # a lucky seed is no hyperparameter; the strengths in augment have keys of their own
+AUGMENT = "augment."
+CHECKED_TOGETHER = ("architecture", "weights", "probe")  # parameters of which not every combination is allowed
+
+# Parameters of train that a compiled engine reads at run time. Every other one is compiled in: another value needs another
+# engine, which costs a compilation.
+AT_RUN_TIME = (
+    "seed",
+    "epochs",
+    "learning_rate",
+    "warmup",
+    "weight_decay",
+    "clip_norm",
+    "clip_value",
+    "label_smoothing",
+    "flip",
+    "shift",
+    "zoom",
+    "rotate",
+    "brightness",
+    "contrast",
+    "saturation",
+    "rand_augment",
+    "erase",
+    "mixup",
+    "cutmix",
+    "class_weights",
+    "sampling",
+    "probe",
+    "patience",
+    "patience_share",
+    "small_size",
+    "steps_per_call",
+    "focal_gamma",
+    "epsilon",
+    "freeze_epochs",
+    "layer_decay",
+)
+ON_OR_OFF = ("ema", "small_epochs")  # only whether they are above 0 is compiled in
+
+
+def searchable_keys() -> list[str]:
+    return [*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS]
+
+
+def search_problems(search: Mapping[str, Dimension]) -> Iterator[Problem]:
+    """What is wrong with the search space, without regard to the members."""
+    for key, dimension in search.items():
+        if not key.startswith(AUGMENT) and key not in searchable_keys():
+            known = [*searchable_keys(), f"{AUGMENT}noise"]
+            yield (key,), f"no parameter that a trial can change{did_you_mean(key, known)}"
+            return
+        yield from _kind_problems(key, dimension)
+        yield from _value_problems(key, dimension)
+        yield from _condition_problems(key, search)
+
+
+def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
+    low, high, step = dimension.low, dimension.high, dimension.step
+    if dimension.choices:
+        if (low, high, step, dimension.log) != (None, None, None, False):
+            yield (key,), "choices were found beside low, high, step or log; state either choices or an interval"
+        elif len(set(map(repr, dimension.choices))) < 2:
+            yield (key,), f"{list(dimension.choices)} was found; at least two different choices were expected"
+        return
+    if _number_type(key) is None:
+        yield (key,), f"choices: [...] was expected, because {key} is no number"
+    elif low is None or high is None:
+        yield (key,), "low and high, or choices, were expected"
+    elif low >= high or (dimension.log and low <= 0):
+        limits = "low must be below high, and above 0 if log is true"
+        yield (key,), f"low {low} and high {high} are not an interval; {limits}"
+    elif dimension.log and step is not None:
+        yield (key,), "log and step were found; a logarithmic interval has no step, use choices"
+    elif _number_type(key) is int and any(value != int(value) for value in (low, high, step or 1)):
+        yield (key,), f"low {low}, high {high}, step {step}: {key} is a whole number, so all three must be"
+    elif dimension.log and _number_type(key) is int and low < 1:
+        yield (key,), f"low {low} was found; a logarithmic interval of whole numbers begins at 1 or above"
+
+
+def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
+    """Values of a wrong type or outside the range of the parameter."""
+    adapter: TypeAdapter[Any] = TypeAdapter(_type_of(key))
+    values = [(("low",), dimension.low), (("high",), dimension.high)]
+    values += [(("choices", str(n)), value) for n, value in enumerate(dimension.choices)]  # type: ignore[misc]
+    for path, value in values:
+        if value is None:
+            continue
+        number = _number_type(key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and is_number and (number is float or value == int(value)):
+            value = number(value)  # 3.0 is a whole number, and 3 a number
+        try:
+            adapter.validate_python(value, strict=True)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"]
+            yield (key, *path), f"{value!r} was found; {message[0].lower()}{message[1:]}"
+
+
+def _condition_problems(key: str, search: Mapping[str, Dimension]) -> Iterator[Problem]:
+    for parent, allowed in search[key].when.items():
+        path = (key, "when", parent)
+        if parent not in search:
+            yield path, f"not a searched parameter{did_you_mean(parent, search)}"
+        elif not search[parent].choices:
+            yield path, f"{parent} is searched in an interval; a condition needs a parameter with choices"
+        elif unknown := [value for value in allowed if value not in search[parent].choices]:
+            yield path, f"{unknown[0]!r} is no choice of {parent}: {list(search[parent].choices)}"
+        elif key in _ancestors(parent, search):
+            yield path, f"{key} and {parent} depend on each other"
+
+
+def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
+    """`key` and all parameters that its conditions name, directly or not."""
+    reached, pending = set(), [key]
+    while pending:
+        one = pending.pop()
+        if one not in reached and one in search:
+            reached.add(one)
+            pending += search[one].when
+    return reached
+
+
+def _type_of(key: str) -> Any:
+    if key.startswith(AUGMENT):
+        return Finite
+    owner = Member if key in MEMBER_KEYS else Train
+    return get_type_hints(owner, include_extras=True)[key]
+
+
+def _number_type(key: str) -> type | None:
+    """int or float, or None for a parameter that is neither."""
+    hint = _type_of(key)
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint if hint in (int, float) and get_origin(hint) is not Literal else None
+
+
+def is_whole(key: str) -> bool:
+    return _number_type(key) is int
+
+
+def in_order(search: Mapping[str, Dimension]) -> list[str]:
+    """The keys, each after those that its condition names."""
+    return sorted(search, key=lambda key: len(_ancestors(key, search)))
+
+
+def is_active(dimension: Dimension, values: Mapping[str, Any]) -> bool:
+    """Return True if the condition of a dimension holds.  values: of the active keys before it."""
+    return all(parent in values and values[parent] in allowed for parent, allowed in dimension.when.items())
+
+
+def own_values(member: Member, search: Mapping[str, Dimension]) -> Values:
+    """The member's own value of every searched parameter."""
+    return {key: _own_value(member, key) for key in search}
+
+
+def _own_value(member: Member, key: str) -> Any:
+    if key.startswith(AUGMENT):
+        return member.train.augment.get(key.removeprefix(AUGMENT), 0.0)
+    return getattr(member if key in MEMBER_KEYS else member.train, key)
+
+
+def with_values(member: Member, values: Mapping[str, Any]) -> Member:
+    """The member with these values of searched parameters."""
+    own = {key: value for key, value in values.items() if key in MEMBER_KEYS}
+    train = {key: value for key, value in values.items() if key not in own and not key.startswith(AUGMENT)}
+    strengths = {key.removeprefix(AUGMENT): value for key, value in values.items() if key.startswith(AUGMENT)}
+    augment = {**member.train.augment, **strengths}
+    return replace(member, **own, train=replace(member.train, **train, augment=augment))
+
+
+def compiled_key(member: Member) -> str:
+    """Text that is equal for two members if and only if one compiled engine can train both."""
+    train = {key: value for key, value in vars_of(member.train).items() if key not in AT_RUN_TIME}
+    train |= {key: train[key] > 0 for key in ON_OR_OFF}
+    own = {key: value for key, value in vars_of(member).items() if key not in ("train", "seeds", "tuned_folds")}
+    return repr(sorted({**own, **train}.items()))
+
+
+def compiled_values(member: Member, search: Mapping[str, Dimension]) -> Values:
+    """The searched values that are compiled in."""
+    return {key: value for key, value in own_values(member, search).items() if key not in AT_RUN_TIME}
+
+
+def vars_of(value: Member | Train) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in type(value).__dataclass_fields__}
+
+
+def points(dimension: Dimension, whole: bool) -> list[Any]:
+    """All values of a dimension with choices or a step.  whole: of a whole number."""
+    if dimension.choices:
+        return list(dimension.choices)
+    low, high, step = dimension.low or 0.0, dimension.high or 0.0, dimension.step or 1.0
+    count = int((high - low) / step + 1e-9) + 1
+    return [int(low + n * step) if whole else low + n * step for n in range(count)]
+
+
+def endless_dimensions(search: Mapping[str, Dimension]) -> list[str]:
+    """Keys that a grid cannot enumerate."""
+    return [
+        key
+        for key, dimension in search.items()
+        if not dimension.choices and dimension.step is None and (dimension.log or not is_whole(key))
+    ]
+
+
+def grid(search: Mapping[str, Dimension], keys: Sequence[str] | None = None) -> list[Values]:
+    """Every combination of the values of all dimensions, those of inactive ones left out; each once."""
+    keys = in_order(search) if keys is None else keys
+    combinations: dict[str, Values] = {}
+    for row in product(*(points(search[key], is_whole(key)) for key in keys)):
+        values: Values = {}
+        for key, value in zip(keys, row, strict=True):
+            if is_active(search[key], values):
+                values[key] = value
+        combinations[repr(values)] = values
+    return list(combinations.values())
+
+
+def variants(member: Member, search: Mapping[str, Dimension]) -> list[Member]:
+    """The member with every combination of those searched choices that cannot be combined freely."""
+    related = set().union(*(_ancestors(key, search) for key in CHECKED_TOGETHER if key in search))
+    keys = [key for key in in_order(search) if key in related]
+    return [with_values(member, values) for values in grid(search, keys)] if keys else []

@@ -1,0 +1,143 @@
+"""A search space is validated before anything runs; members with searched values; what is compiled in."""
+
+from dataclasses import replace
+
+import pytest
+from world import member, params
+
+from competition.config.errors import UserError
+from competition.config.params import Dimension
+from competition.config.search_space import compiled_key, grid, own_values, with_values
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("{lerning_rate: {low: 1, high: 2}}", "no parameter that a trial can change; did you mean 'learning_rate'?"),
+        ("{seed: {low: 1, high: 2}}", "no parameter that a trial can change"),
+        ("{batch: {low: 16, high: 64.5}}", "batch is a whole number"),
+        ("{freeze_epochs: {low: 0.5, high: 9, log: true}}", "is a whole number"),
+        ("{batch: {choices: [16, 32.5]}}", "search.batch.choices.1: 32.5 was found; input should be a valid integer"),
+        ("{flip: {low: 1, high: 2}}", "choices: [...] was expected"),
+        (
+            "{flip: {choices: [none, horizontl]}}",
+            "'horizontl' was found; input should be 'none', 'horizontal' or 'both'",
+        ),
+        ("{flip: {choices: [none]}}", "at least two different choices"),
+        ("{shift: {low: 0.1}}", "low and high, or choices, were expected"),
+        (
+            "{shift: {low: 0.1, high: 0.9}}",
+            "tune.search.shift.high: 0.9 was found; input should be less than or equal to 0.5",
+        ),
+        ("{shift: {low: 0.1, high: 0.2, choices: [1, 2]}}", "either choices or an interval"),
+        ("{mixup: {low: 0.1, high: 1, log: true, step: 0.1}}", "a logarithmic interval has no step"),
+        ("{mixup: {low: 0.1, high: 1, when: {flip: both}}}", "search.mixup.when.flip: not a searched parameter"),
+        (
+            "{mixup: {low: 0.1, high: 1, when: {ema: 0}}, ema: {low: 0, high: 0.9}}",
+            "a condition needs a parameter with choices",
+        ),
+        ("{mixup: {low: 0.1, high: 1, when: {flip: up}}, flip: {choices: [none, both]}}", "'up' is no choice of flip"),
+        ("{architecture: {choices: [cnn, Xception]}, weights: {choices: [none, imagenet]}}", "`when` excludes it"),
+        ("{probe: {choices: [true, false]}}", "train.probe needs pretrained weights"),
+        ("{}", "at least one parameter to search was expected"),
+        ("{zoom: {low: 0, high: 0.2, lo: 1}}", "tune.search.zoom.lo: unknown key; did you mean"),
+    ],
+)
+def test_a_search_that_could_fail_in_a_trial_is_an_error_at_once(search: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        params(f"'tune.search={search}'")
+    assert "SET tune.search" in str(error.value) and message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "{small_epochs: {low: 0.0, high: 0.5}, ema: {low: 0.0, high: 0.999}}",
+        "{image_size: {choices: [24, 32]}, batch: {low: 16, high: 64, step: 16}, accumulate: {choices: [1, 2]}}",
+        "{architecture: {choices: [cnn, Xception]}, weights: {choices: [none, imagenet], when: {architecture: Xception}}}",
+        "{augment.noise: {low: 0, high: 1}, freeze_norm: {choices: [true, false]}}",
+    ],
+)
+def test_parameters_that_are_compiled_in_may_be_searched(search: str) -> None:
+    assert params(f"'tune.search={search}'").tune.search
+
+
+def test_a_grid_needs_steps_or_choices_and_wilcoxon_five_folds() -> None:
+    with pytest.raises(UserError, match="grid needs step or choices"):
+        params("tune.sampler=grid")
+    with pytest.raises(UserError, match="needs at least 5 folds"):
+        params("tune.pruner=wilcoxon")
+    assert params("prepare.folds=6 tune.folds=[0,1,2,3,4] tune.pruner=wilcoxon").tune.pruner == "wilcoxon"
+
+
+@pytest.mark.parametrize(("folds", "tuned"), [(2, ()), (3, (0, 1)), (4, (0, 1, 2)), (9, (0, 1, 2))])
+def test_the_default_folds_leave_rows_for_the_honest_score(folds: int, tuned: tuple[int, ...]) -> None:
+    assert params(f"prepare.folds={folds}").tune.folds == tuned
+
+
+def test_values_reach_the_member_and_come_back() -> None:
+    values = {"learning_rate": 0.5, "image_size": 24, "augment.noise": 0.3, "flip": "both"}
+    search = {key: Dimension() for key in values}
+    changed = with_values(member(), values)
+    assert own_values(changed, search) == values
+    assert (changed.train.learning_rate, changed.image_size, changed.train.augment) == (0.5, 24, {"noise": 0.3})
+    assert own_values(member(), search)["augment.noise"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"learning_rate": 0.5, "flip": "both", "epochs": 9, "patience": 2}, True),
+        ({"ema": 0.5}, True),
+        ({"ema": 0.0}, False),
+        ({"batch": 16}, False),
+        ({"dropout": 0.5}, False),
+        ({"image_size": 24}, False),
+        ({"small_epochs": 0.5}, False),
+        ({"augment.noise": 0.5}, False),
+    ],
+)
+def test_trials_share_an_engine_unless_a_value_is_compiled_in(change: dict, same: bool) -> None:
+    before = member(ema=0.9)
+    assert (compiled_key(with_values(before, change)) == compiled_key(before)) == same
+    assert compiled_key(replace(before, seeds=3)) == compiled_key(before)
+
+
+def test_every_training_parameter_is_read_at_run_time_or_part_of_the_compiled_key() -> None:
+    """The engine's constants are exactly what model, engine and trainer are built from; a new parameter is one by default."""
+    before = member()
+    changed = {
+        name
+        for name, value in vars_of_train(before).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        if compiled_key(replace(before, train=replace(before.train, **{name: value + 1}))) != compiled_key(before)
+    }
+    assert changed == {"batch", "dropout", "norm_momentum", "accumulate", "ema", "small_epochs"}
+
+
+def vars_of_train(one) -> dict:
+    return {name: getattr(one.train, name) for name in type(one.train).__dataclass_fields__}
+
+
+def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None:
+    search = {
+        "small_size": Dimension(choices=(0.5, 0.75), when={"small_epochs": (0.5,)}),
+        "small_epochs": Dimension(choices=(0.0, 0.5)),
+        "epochs": Dimension(low=2, high=4, step=2),
+    }
+    combinations = grid(search)
+    assert len(combinations) == 2 * (1 + 2)
+    assert all(("small_size" in values) == (values["small_epochs"] == 0.5) for values in combinations)
+
+
+def test_members_of_the_base_that_a_file_replaces_are_not_tuned(tmp_path) -> None:
+    from world import ROOT
+
+    from competition.config.params_file import load_params
+
+    path = tmp_path / "params.yaml"
+    member_text = "members: {wide: {architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}"
+    path.write_text(f"extends: {ROOT}/params.yaml\n{member_text}\n")
+    assert load_params(path).tune.trials == 0 and load_params(path).tune.members == ()
+    path.write_text(f"extends: {ROOT}/params.yaml\n{member_text}\ntune: {{trials: 3}}\n")
+    assert load_params(path).tune.trials == 3

@@ -1,0 +1,169 @@
+"""`make tune` with real trainings: workers, compiled engines, two objectives, adoption, report and dashboard."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from stages import Workspace, new_workspace
+from world import ROOT
+
+from competition.artifacts.studies import member_with_tuned_values, tuning_trials, used_study
+from competition.config.params_file import load_params, parse_overrides
+from competition.data.prepared import load_prepared
+from competition.report.tuning import tuning_section
+
+SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}, batch: {choices: [100, 50]}}"
+SETS = f"tune.trials=5 tune.members=[slim] tune.confirm_seeds=1 tune.objectives=score_and_time train.epochs=1 'tune.search={SEARCH}'"
+
+
+@pytest.fixture(scope="module")
+def prepared_workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = new_workspace(tmp_path_factory.mktemp("tune"))
+    for stage in ("download", "prepare"):
+        workspace.do(stage)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def output(prepared_workspace: Workspace) -> str:
+    return prepared_workspace.do("tune", sets=SETS)
+
+
+def best_of(workspace: Workspace) -> dict:
+    (path,) = workspace.work.glob("tune/slim/*/best.json")
+    return json.loads(path.read_text())
+
+
+def test_every_trial_is_one_line_and_the_end_says_what_training_uses(prepared_workspace, output) -> None:
+    lines = re.findall(r"tune slim: trial (\d+) complete 0\.\d{4} \(learning_rate .*?, batch \d+\); best", output)
+    assert sorted(map(int, lines)) == list(range(5))
+    assert "5 trials of learning_rate, batch" in output and "best of 5 trials" in output
+    assert "`make train` uses learning_rate" in output
+    assert re.search(r"building and compiling a network took [0-9.]+ s \(batch (50|100)", output)
+    best = best_of(prepared_workspace)
+    assert best["trials"] == tuning_trials(prepared_workspace.work) == 5 and best["folds"] == [0, 1]
+    assert best["own_values"] == {"learning_rate": 0.004, "batch": 100}
+    assert "tune slim: current" in prepared_workspace.do("tune", sets=SETS)
+
+
+def test_the_rows_of_the_tuned_folds_are_excluded_even_if_the_own_values_are_kept(prepared_workspace, output) -> None:
+    settings, prepared = load_params(prepared_workspace.params, parse_overrides(SETS)), load_data(prepared_workspace)
+    member, origins = member_with_tuned_values(prepared_workspace.work, prepared, settings, "slim", ())
+    assert member.tuned_folds == (0, 1) and all("(tuned" in origin for origin in origins.values())
+
+
+def load_data(workspace: Workspace):
+    return load_prepared(workspace.work / "data")
+
+
+@pytest.mark.parametrize(
+    ("override", "learning_rate", "batch"),
+    [
+        ("members.wide.train.learning_rate=0.5", "tuned", "tuned"),  # of another member
+        ("members.slim.train.learning_rate=0.5", "SET", "tuned"),
+        ("train.batch=64", "tuned", "SET"),
+    ],
+)
+def test_set_replaces_the_tuned_value_of_its_own_key_and_member_only(
+    prepared_workspace, output, override: str, learning_rate: str, batch: str
+) -> None:
+    overrides = parse_overrides(f"{SETS} {override}")
+    settings = load_params(prepared_workspace.params, overrides)
+    work, prepared = prepared_workspace.work, load_data(prepared_workspace)
+    assert used_study(work, prepared, settings, "slim", overrides) is not None
+    _, origins = member_with_tuned_values(work, prepared, settings, "slim", overrides)
+    assert f"({learning_rate}" in origins["learning_rate"] and f"({batch}" in origins["batch"]
+
+
+def test_a_point_of_the_front_is_adopted_with_its_folds_and_not_tuned_again(
+    prepared_workspace, output, tmp_path: Path
+) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    front = best_of(workspace)["front"]
+    assert front and [p["score"] for p in front] == sorted(p["score"] for p in front)
+    assert [p["seconds"] for p in front] == sorted(p["seconds"] for p in front)
+    assert "expected one of slim:" in workspace.refused("adopt", "--trial", "slim:99", sets=SETS)
+    workspace.params.write_text(workspace.params.read_text().replace("epochs: 4", "epochs: 1"))
+    adopted = workspace.do("adopt", "--trial", f"slim:{front[0]['trial']}")
+    assert "has the parameters of trial slim:" in adopted
+    settings = load_params(workspace.params)
+    slim = settings.members["slim"]
+    assert {"learning_rate": slim.train.learning_rate, "batch": slim.train.batch} == front[0]["values"]
+    assert slim.tuned_folds == (0, 1)
+    assert "tune slim: current" in workspace.do("tune", sets=SETS.replace("train.epochs=1 ", ""))
+
+
+def test_the_report_shows_the_study_and_which_parameters_are_worth_searching(prepared_workspace, output) -> None:
+    settings = load_params(prepared_workspace.params, parse_overrides(SETS))
+    section = tuning_section(prepared_workspace.work, load_data(prepared_workspace), settings)
+    assert section is not None
+    text, charts, table = section.blocks
+    assert "5 trials, 0 pruned" in text.lines[0] and "`make adopt TRIAL=...` takes one" in text.lines[-1]
+    assert any(line.startswith("Worth searching: ") for line in text.lines)
+    assert len(charts.drawings) == 5 and all("data:image/svg+xml;base64," in chart for chart in charts.drawings)
+    assert len(table.rows) == 5
+
+
+def test_the_dashboard_listens_on_this_machine_only(prepared_workspace, output) -> None:
+    pytest.importorskip("optuna_dashboard")
+    assert "listens on 127.0.0.1 only" in prepared_workspace.refused(
+        "dashboard", "--address", "0.0.0.0:8080", sets=SETS
+    )
+    command = prepared_workspace.command("dashboard", "--address", "127.0.0.1:0", sets=SETS)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+", line)
+        with urllib.request.urlopen(f"{url}/api/studies", timeout=30) as response:
+            (study,) = json.load(response)["study_summaries"]
+        assert study["study_name"] == best_of(prepared_workspace)["study"]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def journal_has_a_running_trial(workspace: Workspace) -> bool:
+    """The journal has the name of a worker."""
+    return any(b'"worker":' in path.read_bytes() for path in workspace.work.glob("tune/slim/*/study.log"))
+
+
+@pytest.mark.long
+def test_a_killed_study_goes_on_and_a_second_process_joins_the_first(prepared_workspace, tmp_path: Path) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    shutil.rmtree(workspace.work / "tune", ignore_errors=True)
+    sets = SETS.replace("score_and_time", "score")
+    leader = subprocess.Popen(workspace.command("tune", sets=sets), cwd=ROOT, stdout=-1, stderr=-1, text=True)
+    while not journal_has_a_running_trial(workspace) and leader.poll() is None:
+        time.sleep(0.1)
+    leader.kill()
+    leader.communicate()
+    first, second = (
+        subprocess.Popen(workspace.command("tune", sets=sets), cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in "ab"
+    )
+    texts = [process.communicate(timeout=500)[0] for process in (first, second)]
+    assert first.returncode == second.returncode == 0, texts
+    assert sum("another process leads this study; this one joins it" in text for text in texts) == 1
+    numbers = [number for text in texts for number in re.findall(r"trial (\d+) (?:complete|pruned)", text)]
+    assert len(numbers) == len(set(numbers)) and sum("best of 5 trials" in text for text in texts) == 1
+    assert sum("tune slim: current" in text for text in texts) == 1
+
+
+@pytest.mark.long
+def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    shutil.rmtree(workspace.work / "tune", ignore_errors=True)
+    text = workspace.do("tune", "--workers", "2", sets=SETS)
+    assert "in 2 processes" in text and "best of 5 trials" in text
+    numbers = re.findall(r"tune slim: trial (\d+) complete", text)
+    assert len(numbers) == len(set(numbers)) == 5
+
+
+def test_two_folds_leave_nothing_for_an_honest_score_so_nothing_is_tuned(prepared_workspace) -> None:
+    assert "tune: not done, because with 2 folds" in prepared_workspace.do(
+        "tune", sets="tune.trials=2 tune.members=[slim] prepare.folds=2"
+    )

@@ -1,0 +1,51 @@
+"""Studies of a cheap function, for tests and for the worker processes that tests start."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from competition.config.params import Dimension
+from competition.config.search_space import Values
+from competition.tuning.storage import open_journal
+from competition.tuning.study import Evaluation, Report, StudySettings, finished_trials, open_study, run_worker
+
+SPACE = {"zoom": Dimension(low=-1.0, high=1.0), "weight_decay": Dimension(low=1e-3, high=1.0, log=True)}
+OWN = {"zoom": -0.5, "weight_decay": 0.1}
+
+
+def distance(values: Values, report: Report) -> Evaluation:
+    return Evaluation(-abs(values["zoom"] - 0.3), 0.01, 0.0)
+
+
+def settings(trials: int, **changes: Any) -> StudySettings:
+    plain = {"name": "study", "search": SPACE, "seed": 1, "sampler": "tpe", "pruner": "none", "own_values": OWN}
+    return StudySettings(**{**plain, "trials": trials, **changes})
+
+
+def searched(
+    journal: Path, trials: int, evaluate: Callable[[Values, Report], Evaluation] = distance, **changes: Any
+) -> tuple[list[Any], list[Values]]:
+    """Finished trials of the study after one worker, and the points that it evaluated."""
+    tried: list[Values] = []
+
+    def recorded(values: Values, report: Report) -> Evaluation:
+        tried.append(values)
+        return evaluate(values, report)
+
+    study = open_study(open_journal(journal), chosen := settings(trials, **changes))
+    run_worker(study, chosen, recorded)
+    return finished_trials(study, chosen), tried
+
+
+def work(storage: Any, trials: int, seconds: float, log: Path, **changes: Any) -> None:
+    """One worker of a study; it writes a line to `log` for each trial that it starts."""
+
+    def evaluate(values: Values, report: Report) -> Evaluation:
+        with log.open("a") as file:
+            file.write(f"{sorted(values.items())}\n")
+        time.sleep(seconds)
+        return distance(values, report)
+
+    study = open_study(storage, chosen := settings(trials, **changes))
+    run_worker(study, chosen, evaluate)

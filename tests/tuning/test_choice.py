@@ -1,0 +1,75 @@
+"""Tuned values replace the member's own only if they win by more than the noise over rows and seeds."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from competition.ensemble.metrics import metric_named
+from competition.tuning.choice import compare, mean_share, pareto_front, saved_seconds
+
+LABELS = np.arange(400) % 4
+
+
+def predictions(accuracy: float, seed: int) -> np.ndarray:
+    """(400, 4) probabilities whose argmax is right for about this share of the rows."""
+    rng = np.random.default_rng(seed)
+    right = rng.random(len(LABELS)) < accuracy
+    answers = np.where(right, LABELS, (LABELS + rng.integers(1, 4, len(LABELS))) % 4)
+    return np.eye(4)[answers]
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "log_loss"])
+def test_a_clear_improvement_is_a_gain_and_a_loss_is_none(metric: str) -> None:
+    worse = [predictions(0.6, seed) * 0.9 + 0.025 for seed in (1, 2)]
+    better = [predictions(0.8, seed) * 0.9 + 0.025 for seed in (3, 4)]
+    assert compare(LABELS, worse, better, metric_named(metric), 4, 0).is_gain
+    assert not compare(LABELS, better, worse, metric_named(metric), 4, 0).is_gain
+
+
+def test_equal_predictions_are_no_gain() -> None:
+    same = [predictions(0.7, 1)]
+    result = compare(LABELS, same, same, metric_named("macro_f1"), 4, 0)
+    assert result.difference == 0 and not result.is_gain
+
+
+def test_equally_good_settings_win_about_as_often_as_one_standard_error_allows() -> None:
+    """P(z > 1) is .16; a rule without noise would adopt half of them."""
+    wins = 0
+    for n in range(60):
+        before = [predictions(0.8, 1000 * n + seed) for seed in range(2)]
+        after = [predictions(0.8, 1000 * n + 500 + seed) for seed in range(2)]
+        wins += compare(LABELS, before, after, metric_named("accuracy"), 4, n).is_gain
+    assert wins / 60 < 0.3
+
+
+def test_seeds_that_disagree_widen_the_error() -> None:
+    steady = compare(LABELS, [predictions(0.6, 1)] * 2, [predictions(0.8, 2)] * 2, metric_named("accuracy"), 4, 0)
+    before, after = [predictions(0.8, 1), predictions(0.3, 2)], [predictions(0.8, 3)] * 2
+    torn = compare(LABELS, before, after, metric_named("accuracy"), 4, 0)
+    assert torn.error > 3 * steady.error and (steady.seeds, steady.rows) == (2, 400)
+
+
+def trial(state: str, number: int, *values: float, **facts: float) -> SimpleNamespace:
+    return SimpleNamespace(state=SimpleNamespace(name=state), number=number, values=values, user_attrs=facts)
+
+
+def test_what_pruning_saved_is_the_rest_of_each_pruned_trial() -> None:
+    trials = [
+        trial("COMPLETE", 0, 0.9, seconds=8.0, share=1.0),
+        trial("PRUNED", 1, seconds=2.0, share=0.25),
+        trial("PRUNED", 2, diverged=1.0),
+    ]
+    assert saved_seconds(trials) == 6.0
+    assert mean_share(trials) == pytest.approx((1 + 0.25 + 1) / 3)
+
+
+def test_the_front_has_the_trials_that_none_beats_in_score_and_time() -> None:
+    trials = [
+        trial("COMPLETE", 0, 0.90, 10.0),
+        trial("COMPLETE", 1, 0.80, 5.0),
+        trial("COMPLETE", 2, 0.79, 6.0),  # slower and worse than 1
+        trial("PRUNED", 3),
+        trial("COMPLETE", 4, 0.90, 12.0),  # as good as 0, slower
+    ]
+    assert [one.number for one in pareto_front(trials)] == [1, 0]
