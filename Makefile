@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MEMBER MODE ONLY PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -32,6 +32,7 @@ export GOLDFOLD_TARGET := $(value TARGET)
 STAGE = $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines $(1) --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
 PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
 FILES = $(if $(FILE),--file "$(FILE)")
+RAY = $(if $(CLUSTER),--cluster "$(CLUSTER)")
 ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 
 ##@ The main job
@@ -39,14 +40,14 @@ download: $(BIN)/.ready ## download the competition, verify every file, index it
 	@$(call STAGE,download) $(if $(value ONLY),--only="$$GOLDFOLD_ONLY")
 	@$(if $(value ONLY),:,$(call STAGE,prepare))
 
-train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one)
+train: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster)
 	@$(call STAGE,resolve)
 	@$(call STAGE,preflight) --mode ops --if-tpu $(PICK)
 	@$(call STAGE,tune) $(PICK)
-	@$(call STAGE,$(if $(DEBUG),debug,train)) $(PICK) $(if $(DEBUG),$(ROWS))
+	@$(call STAGE,$(if $(DEBUG),debug,train)) $(PICK) $(if $(DEBUG),$(ROWS),$(RAY))
 
-predict: $(BIN)/.ready ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
-	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial)
+predict: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
+	@$(call STAGE,predict) $(if $(ALLOW_PARTIAL),--allow-partial) $(RAY)
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
 
 submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
@@ -176,7 +177,7 @@ help: ## this page
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
-	  'AGAIN=1' 'submit the same file, or push a kernel, again' \
+	  'CLUSTER=auto' 'train, predict: on the machines of this Ray cluster (docs/cluster.md)' 'AGAIN=1' 'submit the same file, or push a kernel, again' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
@@ -203,12 +204,12 @@ $(BIN)/.ready-preflight: $(BIN)/.ready
 	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	@touch $@
 
-$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve: $(BIN)/.ready
+$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve $(BIN)/.ready-cluster: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,cluster,dev]"
 	@touch $@
 
 .PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

@@ -71,6 +71,7 @@ class Options:
     format: str = ""
     engine: str = "onnx"
     address: str = "127.0.0.1:8501"
+    cluster: str = ""
 
 
 @dataclass(frozen=True)

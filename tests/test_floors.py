@@ -34,12 +34,13 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.preflight",),
     ("competition.artifacts",),
     ("competition.kernels",),
-    ("competition.report", "competition.serving"),
+    ("competition.report", "competition.serving", "competition.cluster"),
     ("pipelines.progress", "pipelines.versions"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
-    ("pipelines.trainer",),
-    ("pipelines.teachers",),
+    ("pipelines.trainer", "pipelines.device_retries", "pipelines.fold_prediction"),
+    ("pipelines.teachers", "pipelines.cluster_progress"),
+    ("pipelines.cluster",),
     ("pipelines.cli",),
     ("pipelines",),
 ]
@@ -51,6 +52,10 @@ SHARED = {
     "pipelines.fold_training",
     "pipelines.trainer",
     "pipelines.teachers",
+    "pipelines.cluster",
+    "pipelines.cluster_progress",
+    "pipelines.device_retries",
+    "pipelines.fold_prediction",
     "pipelines.cli",
 }  # modules that all stages may import
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong to no part
