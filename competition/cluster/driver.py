@@ -305,22 +305,22 @@ class _Driver:
             one.waiting = one.steps.send(self._ray.get(one.waiting))
         except StopIteration:
             one.steps, one.waiting = None, []
-        except self._ray.exceptions.RayActorError:
+        except (self._ray.exceptions.RayActorError, self._ray.exceptions.ActorUnschedulableError):
             self._lose(one)
         except self._ray.exceptions.RayTaskError as error:
             raise UserError(f"{one.machine.address} could not be prepared: {_line(error)}") from None
 
     def _read(self, slot: _Slot) -> None:
+        errors = self._ray.exceptions
         try:
             events = self._ray.get(slot.poll)
-        except self._ray.exceptions.ActorUnavailableError:
+        except errors.ActorUnavailableError:
             self._ask(slot)  # the connection may come back; only a death frees the task
             return
-        except self._ray.exceptions.RayActorError as error:
-            self._return_task(slot, _cause(slot, error))
-            self._drop(slot)
+        except (errors.RayActorError, errors.ActorUnschedulableError):
+            self._lose_slot(slot)
             return
-        except self._ray.exceptions.RayTaskError as error:
+        except errors.RayTaskError as error:
             self._return_task(slot, f"{slot.node.machine.address}: {_line(error)}")
             self._close(slot)
             return
@@ -328,7 +328,18 @@ class _Driver:
             slot.seen = event["number"]
             self._act(slot, event)
         if slot.slot.number in self._slots:
-            self._ask(slot) if slot.slot.task else setattr(slot, "poll", None)
+            slot.poll = None
+            if slot.slot.task:
+                self._ask(slot)
+
+    def _lose_slot(self, slot: _Slot) -> None:
+        """Give up a slot that Ray has declared dead, and its machine if that is dead too."""
+        one = slot.node
+        if one.machine.identity in {machine.identity for machine in connection.machines(self._ray)}:
+            self._return_task(slot, f"Ray's process for {slot.slot.member} on {one.machine.address} has ended")
+            self._drop(slot)
+        else:
+            self._lose(one)
 
     def _act(self, slot: _Slot, event: Mapping[str, Any]) -> None:
         name, kind = slot.slot.task, event["event"]
@@ -467,10 +478,6 @@ class _Driver:
         """The task with the mean of the seconds measured in this command, where there are any."""
         measured = self._seconds.get(task.member)
         return replace(task, seconds=sum(measured) / len(measured)) if measured else task
-
-
-def _cause(slot: _Slot, error: Exception) -> str:
-    return f"{slot.node.machine.address} or its process for {slot.slot.member} is gone ({_line(error)[:120]})"
 
 
 def _line(error: Exception) -> str:

@@ -1,0 +1,75 @@
+"""`make train predict` on two real Ray nodes with a folder each, which share nothing; one of them is killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ray_nodes import RayCluster, command_of, descendants, processes_with
+from stages import Workspace
+from world import ROOT
+
+pytestmark = pytest.mark.timeout(900)
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+SECRET, TOKEN = "k4gg1e-s3cret-0123456789", "r4y-t0ken-abcdefghijklmnopqrstuvwxyz0123"
+
+
+@pytest.fixture
+def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
+    """The finished workspace without its fold models."""
+    workspace = finished.copy_to(tmp_path / "workspace")
+    shutil.rmtree(workspace.work / "members")
+    return workspace
+
+
+def started(workspace: Workspace, stage: str, cluster: RayCluster, *arguments: str, sets: str = "") -> subprocess.Popen[str]:
+    command = workspace.command(stage, "--cluster", cluster.address, *arguments, sets=sets)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 200) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
+        time.sleep(0.02)
+
+
+def checkpoints_on(cluster: RayCluster, address: str) -> list[Path]:
+    return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
+
+
+def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
+    paths = workspace.work.glob(f"members/*/*/fold*/{name}")
+    return {path.relative_to(workspace.work).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_killed_node_changes_nothing_in_the_results(
+    finished: Workspace, untrained: Workspace, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "KAGGLE_KEY": SECRET}.items():
+        monkeypatch.setenv(name, value)
+    ray_cluster.start(HEAD)
+    other = ray_cluster.start(OTHER)
+    process = started(untrained, "train", ray_cluster)
+    wait_for(lambda: checkpoints_on(ray_cluster, OTHER), process)
+    other.kill()
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    assert f"cluster: {OTHER} is gone; wide fold 0 is started again from its beginning" in output
+    assert "(try 2 of 4)" in output and "Traceback" not in output
+    # Each fold model exactly once, equal to those of one process on one machine.
+    assert sum(line.startswith("train ") and "held-out rows" in line for line in output.splitlines()) == 6
+    for name in ("weights.npz", "oof.npz", "history.csv"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    # No process of the killed node is left, and no secret in what Ray wrote.
+    assert not [number for number in other.seen if command_of(number)]
+    assert not processes_with(str(ray_cluster.folder / f"home-{OTHER}"))
+    logs = [path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()]
+    assert logs and not any(secret.encode() in log for log in logs for secret in (SECRET, TOKEN))
+    output = untrained.do("train", "--cluster", ray_cluster.address)
+    assert "train slim: 3 of 3 fold models current" in output and "cluster:" not in output
