@@ -19,6 +19,7 @@ from competition.config.params import Needs
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
 POLL_SECONDS = 1.0  # that a machine waits for an event before it answers
+REPORT_SECONDS = 30.0  # that the first task waits for machines to report
 STOP_SECONDS = 60.0  # for the checkpoints after Ctrl-C
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
 OF_THE_MACHINE = (
@@ -92,6 +93,7 @@ class _Node:
     steps: Values | None  # of its set-up; None = ready
     waiting: list[Any]
     info: dict[str, Any] = field(default_factory=dict)
+    has_reported: bool = False  # its results of earlier commands are known
 
 
 @dataclass
@@ -144,6 +146,7 @@ class _Driver:
         self._seconds: dict[str, list[float]] = {}  # member -> measured seconds of its tasks
         self._numbers = iter(range(1, 1_000_000))
         self._looked = self._usable_since = -1e9
+        self._report_until = time.monotonic() + REPORT_SECONDS
 
     def run(self) -> None:
         self._usable_since = time.monotonic()
@@ -204,6 +207,8 @@ class _Driver:
         packages = list(setup.packages)
         (one.info,) = yield [actor.set_up.remote(self._stored("project", setup.project), setup.digest, packages)]
         self._home.versions(address, one.info["versions"])
+        yield from self._bring_home(one)
+        one.has_reported = True
         digests = {name: digest for name, (digest, _) in setup.files.items()}
         (missing,) = yield [actor.missing.remote(digests)]
         if missing:
@@ -212,17 +217,20 @@ class _Driver:
         for name in missing:
             digest, path = setup.files[name]
             yield [actor.receive.remote(name, digest, self._stored(name, path.read_bytes))]
+
+    def _bring_home(self, one: _Node) -> Values:
+        """Fetch what a killed driver left on this machine, and note its checkpoints."""
         unfinished = {work.unit: work for work in self._works.values() if work.task in self._pending}
-        (found,) = yield [actor.results.remote(list(unfinished))]
+        (found,) = yield [one.actor.results.remote(list(unfinished))]
         for unit, is_complete in found.items():
             work = unfinished[unit]
             if not is_complete:
                 self._prefer[work.task.name] = one.machine.identity
             elif work.task in self._pending and not work.request.get("force"):
-                ((digest, data),) = yield [actor.fetch.remote(unit)]
+                ((digest, data),) = yield [one.actor.fetch.remote(unit)]
                 if work.task in self._pending:
                     self._pending.remove(work.task)
-                    self._deliver(one, work, digest, data)
+                    self._deliver(work, digest, data)
 
     def _lose(self, one: _Node) -> None:
         """Give the tasks of a machine that is gone to others."""
@@ -239,7 +247,9 @@ class _Driver:
     # Slots
 
     def _dispatch(self) -> None:
-        """Start all tasks that can run now."""
+        """Start all tasks that can run now, once all machines have said what they finished for an earlier command."""
+        if not all(one.has_reported for one in self._nodes.values()) and time.monotonic() < self._report_until:
+            return
         while step := decide(self._cluster(), self._pending, self._done):
             if isinstance(step, Close):
                 self._close(self._slots[step.slot.number])
@@ -350,7 +360,7 @@ class _Driver:
         elif kind == "done" and name:
             self._seconds.setdefault(slot.slot.member, []).append(event["seconds"])
             slot.warm, slot.slot = True, replace(slot.slot, task="")
-            self._deliver(slot.node, self._works[name], event["digest"], event["pack"])
+            self._deliver(self._works[name], event["digest"], event["pack"])
         elif kind == "failed" and name:
             if set(event["kinds"]) & set(OF_THE_MACHINE):
                 self._return_task(slot, f"{slot.node.machine.address}: {event['message']}", on_machine=True)
@@ -398,11 +408,12 @@ class _Driver:
             self._pending.remove(task)
             self._fail(task.name, f"it needs {name}, which failed")
 
-    def _deliver(self, one: _Node, work: Work, digest: str, data: bytes) -> None:
+    def _deliver(self, work: Work, digest: str, data: bytes) -> None:
         self._home.deliver(work, digest, data)
         self._done.add(work.task.name)
         self._prefer.pop(work.task.name, None)
-        one.actor.remove.remote(work.unit)
+        for one in self._nodes.values():  # an earlier try may have left checkpoints on another machine
+            one.actor.remove.remote(work.unit)
 
     # Processes and files
 

@@ -92,69 +92,95 @@ def decide(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> 
     """The next step, or None if all that can run does.
 
     pending: tasks that are not running.  done: names of finished tasks.
-    The member with the most seconds of work per slot goes first. A warm slot changes its member only for one that is
-    ahead by more than a start costs. So long members spread over many machines, short ones share a machine.
+    A slot stays with its member while that has tasks, unless another member would finish too late by that. A free place
+    goes to the member with the most seconds of work per slot, and the longest of its tasks. So long members spread over
+    many machines, and short ones share a machine.
     """
-    options = _warm(cluster, pending, done) + _cold(cluster, pending, done)
-    return max(options, key=lambda option: option[0])[1] if options else None
+    state = _State(cluster, pending, done)
+    idle = [slot for slot in cluster.slots if not slot.task]
+    for slot in idle:
+        task = _task_for(state, slot.member, slot.machine)
+        if task and not any(_is_urgent(state, other, slot) for other in state.members if other != slot.member):
+            return Start(task, slot)
+    for member in sorted(state.members, key=lambda member: -_waiting_per_slot(state, member, 1)):
+        if step := _place(state, member):
+            return step
+    return None
 
 
-def _warm(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> list[tuple[float, Start | Open | Close]]:
-    options: list[tuple[float, Start | Open | Close]] = []
-    for slot in (slot for slot in cluster.slots if not slot.task):
-        if task := _task_for(cluster, pending, done, slot.member, slot.machine):
-            value = _waiting_per_slot(cluster, pending, slot.member) + cluster.start_seconds
-            options.append((value, Start(task, slot)))
-    return options
+@dataclass(frozen=True)
+class _State:
+    cluster: Cluster
+    pending: Sequence[Task]
+    done: Collection[str]
+
+    @property
+    def members(self) -> list[str]:
+        """Members with a task that can run now."""
+        ready = (task.member for task in self.pending if task.after <= set(self.done))
+        return list(dict.fromkeys(ready))
 
 
-def _cold(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> list[tuple[float, Start | Open | Close]]:
-    options: list[tuple[float, Start | Open | Close]] = []
-    for member in dict.fromkeys(task.member for task in pending):
-        value = _waiting_per_slot(cluster, pending, member)
-        places = [place for place in cluster.machines if _task_for(cluster, pending, done, member, place)]
-        # A machine that holds a checkpoint of the member first, then the one with the fewest slots.
-        for machine in sorted(places, key=lambda place: _rank(cluster, pending, member, place)):
-            own = [slot for slot in cluster.slots if slot.machine == machine]
-            idle = [slot for slot in own if not slot.task]
-            taken = demand(cluster.needs[member], cluster.machines[machine])
-            task = _task_for(cluster, pending, done, member, machine)
-            if task and fits(taken, left(cluster.machines[machine], own)):
-                options.append((value, Open(task, machine, taken)))
-                break
-            busy = [slot for slot in own if slot.task]
-            if idle and fits(taken, left(cluster.machines[machine], busy)):
-                options.append((value, Close(idle[0])))
-                break
-    return options
+def _place(state: _State, member: str) -> Open | Close | None:
+    """Open a slot for a member; or end an idle slot, so that one fits."""
+    cluster = state.cluster
+    places = [machine for machine in cluster.machines if _task_for(state, member, machine)]
+    closing: Close | None = None
+    for machine in sorted(places, key=lambda machine: _rank(state, member, machine)):
+        task, taken = _task_for(state, member, machine), demand(cluster.needs[member], cluster.machines[machine])
+        if task and _has_room(cluster, machine, taken):
+            return Open(task, machine, taken)
+        own = [slot for slot in cluster.slots if slot.machine == machine]
+        idle = [slot for slot in own if not slot.task]
+        busy = [slot for slot in own if slot.task]
+        if idle and closing is None and fits(taken, left(cluster.machines[machine], busy)):
+            closing = Close(idle[0])
+    return closing
 
 
-def _task_for(
-    cluster: Cluster, pending: Sequence[Task], done: Collection[str], member: str, machine: str
-) -> Task | None:
+def _is_urgent(state: _State, member: str, slot: Slot) -> bool:
+    """Return True if a member must take the place of an idle slot, because it would finish too late if it waited for it.
+
+    Too late is later than the mean over all slots: the end of the whole if it is spread evenly.
+    """
+    cluster = state.cluster
+    if any(slot.member == member and not slot.task for slot in cluster.slots):
+        return False
+    if any(
+        _has_room(cluster, machine, demand(cluster.needs[member], cluster.machines[machine]))
+        for machine in cluster.machines
+    ):
+        return False
+    mean = sum(task.seconds for task in state.pending) / len(cluster.slots)
+    if _busy(cluster, member) and _waiting_per_slot(state, member, 0) <= mean:
+        return False
+    longest = max(task.seconds for task in state.pending if task.member == member)
+    return _waiting_per_slot(state, slot.member, 1) + cluster.start_seconds + longest > mean
+
+
+def _has_room(cluster: Cluster, machine: str, taken: Resources) -> bool:
+    own = [slot for slot in cluster.slots if slot.machine == machine]
+    return fits(taken, left(cluster.machines[machine], own))
+
+
+def _task_for(state: _State, member: str, machine: str) -> Task | None:
     """The task of a member that this machine should run next: one whose checkpoint it has, else the longest."""
-    ready = [task for task in pending if task.member == member and task.after <= set(done)]
-    allowed = [task for task in ready if not _is_avoided(cluster, task, machine)]
-    others = cluster.machines.keys() - {machine}
-    # A task waits for the machine with its checkpoint only if no other task of the member can run here.
-    return max(
-        allowed,
-        key=lambda task: (_preference(cluster, task, machine, others), task.seconds),
-        default=None,
-    )
+    ready = [task for task in state.pending if task.member == member and task.after <= set(state.done)]
+    allowed = [task for task in ready if not _is_avoided(state.cluster, task, machine)]
+    # A task waits for the machine with its checkpoint only while the member has other tasks.
+    return max(allowed, key=lambda task: (_preference(state.cluster, task, machine), task.seconds), default=None)
 
 
-def _preference(cluster: Cluster, task: Task, machine: str, others: Collection[str]) -> int:
+def _preference(cluster: Cluster, task: Task, machine: str) -> int:
     preferred = cluster.prefer.get(task.name, "")
-    return 1 if preferred == machine else -1 if preferred in others else 0
+    return 1 if preferred == machine else -1 if preferred in cluster.machines else 0
 
 
-def _rank(cluster: Cluster, pending: Sequence[Task], member: str, machine: str) -> tuple[bool, int]:
-    return not _is_preferred(cluster, pending, member, machine), _slots(cluster, machine)
-
-
-def _is_preferred(cluster: Cluster, pending: Sequence[Task], member: str, machine: str) -> bool:
-    return any(cluster.prefer.get(task.name) == machine for task in pending if task.member == member)
+def _rank(state: _State, member: str, machine: str) -> tuple[bool, int]:
+    """Machines with a checkpoint of the member first, then those with the fewest slots."""
+    cluster = state.cluster
+    has_checkpoint = any(cluster.prefer.get(task.name) == machine for task in state.pending if task.member == member)
+    return not has_checkpoint, sum(1 for slot in cluster.slots if slot.machine == machine)
 
 
 def _is_avoided(cluster: Cluster, task: Task, machine: str) -> bool:
@@ -167,11 +193,11 @@ def _is_avoided(cluster: Cluster, task: Task, machine: str) -> bool:
     )
 
 
-def _waiting_per_slot(cluster: Cluster, pending: Sequence[Task], member: str) -> float:
-    """Seconds of waiting work for each slot of the member, if one more joins those that are busy."""
-    busy = sum(1 for slot in cluster.slots if slot.member == member and slot.task)
-    return sum(task.seconds for task in pending if task.member == member) / (busy + 1)
+def _waiting_per_slot(state: _State, member: str, more: int) -> float:
+    """Seconds of waiting work for each busy slot of the member, if `more` join them."""
+    waiting = sum(task.seconds for task in state.pending if task.member == member)
+    return waiting / (_busy(state.cluster, member) + more)
 
 
-def _slots(cluster: Cluster, machine: str) -> int:
-    return sum(1 for slot in cluster.slots if slot.machine == machine)
+def _busy(cluster: Cluster, member: str) -> int:
+    return sum(1 for slot in cluster.slots if slot.member == member and slot.task)

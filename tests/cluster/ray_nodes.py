@@ -89,14 +89,18 @@ class RayCluster:
 
     folder: Path
     nodes: list[Node] = field(default_factory=list)
-    temporary: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="gfray", dir="/tmp"))  # sockets need a short path
+    temporary: str = field(
+        default_factory=lambda: tempfile.mkdtemp(prefix="gfray", dir="/tmp")
+    )  # sockets need a short path
     port: int = 0
 
     @property
     def address(self) -> str:
         return f"{self.nodes[0].address}:{self.port}"
 
-    def start(self, address: str, cpus: int = 1, resources: str = "{}", prefix: tuple[str, ...] = (), **environment: str) -> Node:
+    def start(
+        self, address: str, cpus: int = 1, resources: str = "{}", prefix: tuple[str, ...] = (), **environment: str
+    ) -> Node:
         """Start a node and wait until it has joined.  prefix: of the command, e.g. taskset."""
         self.port = self.port or free_port(address)
         head = ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]

@@ -1,16 +1,13 @@
 """`make train predict` on two real Ray nodes with a folder each, which share nothing; one of them is killed."""
 
-import os
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ray_nodes import RayCluster, command_of, descendants, processes_with
+from ray_nodes import RayCluster, command_of, processes_with
 from stages import Workspace
 from world import ROOT
 
@@ -27,7 +24,9 @@ def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
     return workspace
 
 
-def started(workspace: Workspace, stage: str, cluster: RayCluster, *arguments: str, sets: str = "") -> subprocess.Popen[str]:
+def started(
+    workspace: Workspace, stage: str, cluster: RayCluster, *arguments: str, sets: str = ""
+) -> subprocess.Popen[str]:
     command = workspace.command(stage, "--cluster", cluster.address, *arguments, sets=sets)
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -69,7 +68,9 @@ def test_a_killed_node_changes_nothing_in_the_results(
     # No process of the killed node is left, and no secret in what Ray wrote.
     assert not [number for number in other.seen if command_of(number)]
     assert not processes_with(str(ray_cluster.folder / f"home-{OTHER}"))
-    logs = [path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()]
+    logs = [
+        path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()
+    ]
     assert logs and not any(secret.encode() in log for log in logs for secret in (SECRET, TOKEN))
     output = untrained.do("train", "--cluster", ray_cluster.address)
     assert "train slim: 3 of 3 fold models current" in output and "cluster:" not in output
