@@ -124,6 +124,8 @@ class _State:
 def _place(state: _State, member: str) -> Open | Close | None:
     """Open a slot for a member; or end an idle slot, so that one fits."""
     cluster = state.cluster
+    if _busy(cluster, member) and _waiting_per_slot(state, member, 0) <= cluster.start_seconds:
+        return None  # its slots are through with all tasks before another one has started
     places = [machine for machine in cluster.machines if _task_for(state, member, machine)]
     closing: Close | None = None
     for machine in sorted(places, key=lambda machine: _rank(state, member, machine)):
@@ -152,7 +154,7 @@ def _is_urgent(state: _State, member: str, slot: Slot) -> bool:
     ):
         return False
     mean = sum(task.seconds for task in state.pending) / len(cluster.slots)
-    if _busy(cluster, member) and _waiting_per_slot(state, member, 0) <= mean:
+    if _busy(cluster, member) and _waiting_per_slot(state, member, 0) <= max(mean, cluster.start_seconds):
         return False
     longest = max(task.seconds for task in state.pending if task.member == member)
     return _waiting_per_slot(state, slot.member, 1) + cluster.start_seconds + longest > mean

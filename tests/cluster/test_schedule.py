@@ -49,6 +49,12 @@ def test_two_idle_slots_keep_their_members() -> None:
     assert isinstance(step, Start) and (step.task.member, step.slot) == ("a", slots[0])
 
 
+@pytest.mark.parametrize(("seconds", "opens"), [(10, False), (30, True)])
+def test_no_slot_is_opened_for_work_that_is_done_before_it_starts(seconds: float, opens: bool) -> None:
+    state = cluster(2, Slot(1, "m0", "a", TAKEN, "a9"))
+    assert isinstance(decide(state, tasks("a", 3, seconds), ()), Open) == opens
+
+
 def test_nothing_starts_before_the_tasks_it_needs() -> None:
     student = Task("b0", "b", 1000, frozenset({"a0"}))
     step = decide(cluster(), [student, *tasks("a", 1, 1)], ())
