@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT MACHINES MEMBER MODE ONLY PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -80,8 +80,8 @@ grade: $(BIN)/.ready ## score the submission against the private solution of a l
 preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
 	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
 
-plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine)
-	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)")
+plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine; MACHINES=4: training on a cluster)
+	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MACHINES),--machines "$(MACHINES)")
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
 	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
@@ -91,6 +91,9 @@ convert: $(BIN)/.ready ## images to TFRecord shards in several sizes (SOURCE=fol
 	@$(call STAGE,convert) $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TARGET),--target="$$GOLDFOLD_TARGET")
 
 beam: .venv/beam/.ready ## install Apache Beam into .venv/beam, an environment of its own (for convert.engine=beam)
+
+test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: real Ray nodes and JAX processes on this machine
+	@$(BIN)/python -m pytest tests/cluster tests/cluster/acceptance.py
 
 test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
 	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/data/convert/test_beam.py
@@ -177,7 +180,7 @@ help: ## this page
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
-	  'CLUSTER=auto' 'train, predict: on the machines of this Ray cluster (docs/cluster.md)' 'AGAIN=1' 'submit the same file, or push a kernel, again' \
+	  'CLUSTER=auto' 'train, predict: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' 'AGAIN=1' 'submit the same file, or push a kernel, again' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu'
@@ -212,4 +215,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,cluster,dev]"
 	@touch $@
 
-.PHONY: export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help
+.PHONY: test-cluster export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report issues-in-labels test test-oldest clean fresh help

@@ -86,6 +86,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).",
         "metavar": "HOST:PORT",
     },
+    "machines": {"help": "Also estimate training on this many machines; 0 = not asked for."},
     "address": {"help": "Address and port to listen on; port 0 = any free one.", "metavar": "HOST:PORT"},
 }
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
@@ -111,7 +112,7 @@ VERBS = {
         (*SELECTION, *PREFLIGHT),
         (("topology", "v5e-8"),),
     ),
-    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology")),
+    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines")),
     "tune": Verb("Search hyperparameters.", SELECTION),
     "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster")),
     "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),

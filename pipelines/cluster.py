@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +33,8 @@ from competition.config.params import ExcludedFolds, Needs
 from competition.config.params_file import ancestors
 from competition.data.prepared import Prepared
 from competition.kernels.results import install
-from competition.preflight.planning import load_of, sizes_of
+from competition.preflight.planning import HOUR, load_of, sizes_of
+from pipelines.backend import start_tensorflow
 from pipelines.cluster_progress import Screen
 from pipelines.fold_training import describe_fold, result_line
 from pipelines.runner import Job, display_path, lock, selected_folds
@@ -111,6 +113,20 @@ def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, 
     run_on_cluster(job, prepared, "predict", works, partial(deliver_views, job, models))
 
 
+def run_workers(job: Job, prepared: Prepared, member: str, command: Sequence[str], count: int) -> None:
+    """Run a command `count` times at once on the cluster, and again where its machine or process is lost.
+
+    command: arguments of `python`, followed there by --params and --work of the machine. It ends when the shared work, for
+    example a study in a database, is done; it brings no files home.
+    """
+    works = []
+    for number in range(1, count + 1):
+        unit = f"{job.work.name}/cluster/workers/{member}-{number}"
+        task = Task(f"{member} worker {number}", member, HOUR)  # the same for all: none is longer than another
+        works.append(Work(task, unit, {"unit": unit, "command": list(command), "force": True}))
+    run_on_cluster(job, prepared, "command", works, lambda work, _: f"cluster: {work.task.name} has ended")
+
+
 def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
     """Connect, check the machines, run all tasks and install each result as it comes."""
     if not works:
@@ -119,6 +135,7 @@ def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work
     folder.mkdir(parents=True, exist_ok=True)
     needs = {work.task.member: needs_of(job, work.task.member) for work in works}
     with lock(folder / "driver.lock"), Screen(verb) as screen:
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray's own messages stay in its log files
         ray = connection.connect(job.options.cluster)
         try:
             say = partial(echo_above, job, screen)
@@ -152,9 +169,12 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable
     found = connection.machines(ray)
     connection.check_addresses(found, job.params.cluster.public)
     addresses = ", ".join(machine.address for machine in found[:4]) + (" ..." if len(found) > 4 else "")
-    say(
-        f"cluster: {len(found)} machines ({addresses}); whoever reaches Ray's ports there runs code on them: docs/cluster.md"
-    )
+    say(f"cluster: {len(found)} machines ({addresses})")
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        say(
+            "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
+            "not set (docs/cluster.md); Ray listens on all network interfaces"
+        )
     if job.params.cluster.wait:
         connection.request_machines(ray, needs)
     else:
@@ -163,12 +183,14 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable
 
 def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
     params = job.params
-    members = {name: job.tuned_member(name) for name in params.members}
+    # A command gets the members as they are in the file: it may be what tunes them.
+    members = {name: member if verb == "command" else job.tuned_member(name) for name, member in params.members.items()}
     project, digest = packed_project(ROOT, params, members)
     data = job.require(job.path("data", "manifest.json"), "download")
     files = data_files(job.work, data, bool(prepared.remote_records))
     shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
     if shared:
+        start_tensorflow(job)
         copied = copies.publish_data(shared, files)
         job.echo(
             f"cluster: data and checkpoints go through {shared}"

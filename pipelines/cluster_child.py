@@ -10,6 +10,7 @@ import json
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from competition.artifacts.dependencies import (
     model_path,
     views_dependencies,
 )
-from competition.artifacts.manifest import Manifest, changed_keys, digest_of, write_json
+from competition.artifacts.manifest import Manifest, changed_keys, digest_of, write_json, write_manifest
 from competition.artifacts.runs import Run, stored_runs
 from competition.artifacts.soft_labels import load_soft_labels
 from competition.cluster import copies
@@ -41,7 +42,7 @@ from competition.ensemble.settings import validate_params
 from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_prediction import predict_fold
-from pipelines.fold_training import describe_fold, remove_checkpoints, train_model
+from pipelines.fold_training import SIGTERM_EXIT, describe_fold, remove_checkpoints, train_model
 from pipelines.runner import Job, Options
 from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, read_images, start_device
@@ -93,10 +94,14 @@ def main() -> None:
 
 def bind_to_parent(parent: int) -> None:
     """End this process when its parent ends, however that ends. Linux; elsewhere the end of stdin does it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)
+
+
+def die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def requests() -> Iterator[dict[str, Any]]:
@@ -175,7 +180,8 @@ class Training(Slot):
         remote = f"{self.settings['checkpoints']}/{request['unit']}/checkpoints" if self.settings["checkpoints"] else ""
         if remote:
             start_tensorflow(self.job)
-            copies.fetch_checkpoints(remote, path.parent / "checkpoints")
+            if copies.fetch_checkpoints(remote, path.parent / "checkpoints"):
+                print(f"{run.title} {describe_fold(fold)}: continues from a checkpoint of another machine", flush=True)
         done: list[Manifest] = []
         train_with_retries(self.job, run.title, lambda alive: done.append(self._train(run, fold, remote, alive)))
         remove_checkpoints(path.parent)
@@ -262,7 +268,35 @@ class Prediction(Slot):
         self.transforms = transform_seconds(views, self.trainer.engine.predict_batch, run.member.image_size)
 
 
-SLOTS = {"train": Training, "predict": Prediction}
+class Command(Slot):
+    def do(self, request: Mapping[str, Any]) -> Manifest:
+        """Run a command on this machine's parameters and data, and wait for its end."""
+        options = self.job.options
+        folders = [
+            "--params",
+            str(options.params),
+            "--work",
+            str(options.work),
+            "--submissions",
+            str(options.submissions),
+        ]
+        self.events.send("progress", step=0, steps=1, text=" ".join(request["command"][:3]))
+        process = subprocess.Popen([sys.executable, *request["command"], *folders], preexec_fn=die_with_parent)
+        previous = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        started = time.monotonic()
+        try:
+            code = process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+        if code == -signal.SIGTERM or code == SIGTERM_EXIT:
+            raise SystemExit(SIGTERM_EXIT)
+        if code:
+            raise ChildProcessError(f"{' '.join(request['command'])} ended with code {code}")
+        manifest = options.work / request["unit"] / "manifest.json"
+        return write_manifest(manifest, {}, [], {"seconds": round(time.monotonic() - started, 1)}, {})
+
+
+SLOTS = {"train": Training, "predict": Prediction, "command": Command}
 
 if __name__ == "__main__":
     main()

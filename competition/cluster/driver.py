@@ -250,7 +250,7 @@ class _Driver:
         """Start all tasks that can run now, once all machines have said what they finished for an earlier command."""
         if not all(one.has_reported for one in self._nodes.values()) and time.monotonic() < self._report_until:
             return
-        while step := decide(self._cluster(), self._pending, self._done):
+        while step := decide(self._cluster(), [self._expected(task) for task in self._pending], self._done):
             if isinstance(step, Close):
                 self._close(self._slots[step.slot.number])
                 continue
@@ -275,8 +275,8 @@ class _Driver:
 
     def _start(self, slot: _Slot, task: Task) -> None:
         work = self._works[task.name]
-        self._pending.remove(task)
-        slot.slot = replace(slot.slot, task=task.name)
+        self._pending.remove(work.task)
+        slot.slot = replace(slot.slot, task=task.name, seconds=task.seconds)
         slot.started, slot.share, slot.text = time.monotonic(), 0.0, "starts" if not slot.warm else ""
         for unit in work.inputs:
             digest, data = self._packed(unit)

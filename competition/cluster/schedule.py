@@ -5,6 +5,8 @@ A slot is a process on a machine that holds one member, compiled: its first task
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil
 
 from competition.config.params import Needs
 
@@ -30,6 +32,7 @@ class Slot:
     member: str
     taken: Resources
     task: str = ""  # that it runs; "" = idle
+    seconds: float = 0.0  # of this task, from its begin
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def decide(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> 
         task = _task_for(state, slot.member, slot.machine)
         if task and not any(_is_urgent(state, other, slot) for other in state.members if other != slot.member):
             return Start(task, slot)
-    for member in sorted(state.members, key=lambda member: -_waiting_per_slot(state, member, 1)):
+    for member in sorted(state.members, key=lambda member: _order(state, member)):
         if step := _place(state, member):
             return step
     return None
@@ -119,6 +122,13 @@ class _State:
         """Members with a task that can run now."""
         ready = (task.member for task in self.pending if task.after <= set(self.done))
         return list(dict.fromkeys(ready))
+
+    @cached_property
+    def goal(self) -> float:
+        """Seconds in which all work could be done: spread evenly, or the longest task. Running tasks count in full."""
+        slots = self.cluster.slots
+        seconds = [task.seconds for task in self.pending] + [slot.seconds for slot in slots if slot.task]
+        return max(sum(seconds) / max(len(self.cluster.machines), len(slots)), max(seconds))
 
 
 def _place(state: _State, member: str) -> Open | Close | None:
@@ -141,10 +151,7 @@ def _place(state: _State, member: str) -> Open | Close | None:
 
 
 def _is_urgent(state: _State, member: str, slot: Slot) -> bool:
-    """Return True if a member must take the place of an idle slot, because it would finish too late if it waited for it.
-
-    Too late is later than the mean over all slots: the end of the whole if it is spread evenly.
-    """
+    """Return True if a member must take the place of an idle slot, because it would finish too late if it waited for it."""
     cluster = state.cluster
     if any(slot.member == member and not slot.task for slot in cluster.slots):
         return False
@@ -153,11 +160,30 @@ def _is_urgent(state: _State, member: str, slot: Slot) -> bool:
         for machine in cluster.machines
     ):
         return False
-    mean = sum(task.seconds for task in state.pending) / len(cluster.slots)
-    if _busy(cluster, member) and _waiting_per_slot(state, member, 0) <= max(mean, cluster.start_seconds):
+    wait = _waiting_per_slot(state, slot.member, 1)
+    return _is_late(state, member) and wait + cluster.start_seconds + _longest(state, member) > state.goal
+
+
+def _order(state: _State, member: str) -> tuple[bool, bool, float]:
+    """Members whose slots would finish too late first: those without a slot, then by their longest task.
+
+    The others by their work per slot.
+    """
+    is_late, busy = _is_late(state, member), _busy(state.cluster, member)
+    return not is_late, busy > 0, -(_longest(state, member) if is_late else _waiting_per_slot(state, member, 1))
+
+
+def _is_late(state: _State, member: str) -> bool:
+    """Return True if the busy slots of a member, each at the begin of a task, do not reach the goal."""
+    waiting = sum(1 for task in state.pending if task.member == member)
+    busy = _busy(state.cluster, member)
+    if busy and _waiting_per_slot(state, member, 0) <= state.cluster.start_seconds:
         return False
-    longest = max(task.seconds for task in state.pending if task.member == member)
-    return _waiting_per_slot(state, slot.member, 1) + cluster.start_seconds + longest > mean
+    return not busy or (ceil(waiting / busy) + 1) * _longest(state, member) > state.goal
+
+
+def _longest(state: _State, member: str) -> float:
+    return max(task.seconds for task in state.pending if task.member == member)
 
 
 def _has_room(cluster: Cluster, machine: str, taken: Resources) -> bool:

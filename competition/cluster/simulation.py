@@ -136,7 +136,7 @@ class _Simulation:
         else:
             slot, start = step.slot, 0.0
         name = step.task.name
-        self._slots[slot.number] = replace(slot, task=name)
+        self._slots[slot.number] = replace(slot, task=name, seconds=self._work[name])
         self._pending.remove(self._tasks[name])
         self._begun[slot.number] = (self._now, start)
         every = self._failures.checkpoint_seconds

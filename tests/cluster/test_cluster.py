@@ -67,10 +67,48 @@ def test_a_killed_node_changes_nothing_in_the_results(
         assert files_of(untrained, name) == files_of(finished, name)
     # No process of the killed node is left, and no secret in what Ray wrote.
     assert not [number for number in other.seen if command_of(number)]
-    assert not processes_with(str(ray_cluster.folder / f"home-{OTHER}"))
+    wait_for_end(str(ray_cluster.folder / f"home-{OTHER}"))
     logs = [
         path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()
     ]
     assert logs and not any(secret.encode() in log for log in logs for secret in (SECRET, TOKEN))
     output = untrained.do("train", "--cluster", ray_cluster.address)
     assert "train slim: 3 of 3 fold models current" in output and "cluster:" not in output
+
+
+def test_a_killed_driver_starts_again_where_it_was_and_predictions_are_the_same(
+    finished: Workspace, untrained: Workspace, ray_cluster: RayCluster
+) -> None:
+    ray_cluster.start(HEAD)
+    shared = untrained.folder / "shared"
+    checkpoints, sets = shared / "small" / "checkpoints", f"cluster.shared={shared}"
+    process = started(untrained, "train", ray_cluster, sets=sets)
+    wait_for(lambda: untrained.weights() and list(checkpoints.rglob("*.json")), process)
+    process.kill()
+    process.communicate()
+    home = ray_cluster.folder / f"home-{HEAD}"
+    wait_for_end(str(home))
+    delivered = {path: state for path, state in untrained.files().items() if path.endswith("fold0/manifest.json")}
+    shutil.rmtree(home / ".cache")  # as if the machine was another one
+    has_checkpoint = any(checkpoints.rglob("*.json"))
+    output = untrained.do("train", "--cluster", ray_cluster.address, sets=sets)
+    logs = "".join(path.read_text() for path in home.rglob("logs/*.log"))
+    assert ("continues from a checkpoint of another machine" in logs) == has_checkpoint
+    assert output.count("held-out rows") < 6
+    assert delivered and delivered.items() <= untrained.files().items()
+    for name in ("weights.npz", "oof.npz", "history.csv"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    assert not [path for path in checkpoints.rglob("*") if path.is_file()]
+    output = untrained.do("predict", "--cluster", ray_cluster.address, sets=sets)
+    assert output.count("predict slim fold") == output.count("predict wide fold") == 3
+    for name in ("views/*/oof.npz", "views/*/test.npz"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    assert "blend: current" in untrained.do("blend")
+
+
+def wait_for_end(text: str) -> None:
+    """Wait at most 30 s for the end of the processes with this text in their command line."""
+    end = time.monotonic() + 30
+    while processes_with(text) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not processes_with(text)

@@ -117,7 +117,7 @@ def test_every_task_is_done_once_and_each_member_stays_in_its_process(bench: Ben
     assert len(processes) == len({(machine, member) for (machine, _), member in processes.items()})
     assert {machine for times in starts.values() for machine, _ in times} == {"127.0.0.4", "127.0.0.5"}
     assert all(has_ended(process) for _, process in processes)
-    assert max(len(status.rows) for status in bench.status) == 2 and bench.status[-1].done == 8
+    assert (bench.status[-1].done, bench.status[-1].total) == (8, 8)
 
 
 def test_a_task_gets_the_results_that_it_reads_and_starts_after_them(bench: Bench) -> None:

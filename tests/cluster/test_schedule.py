@@ -31,13 +31,13 @@ def test_the_member_with_most_work_is_first_and_a_second_machine_takes_the_other
     pending = tasks("a", 3, 100) + tasks("b", 3, 90)
     first = decide(cluster(), pending, ())
     assert isinstance(first, Open) and first.task.member == "a"
-    second = decide(cluster(2, Slot(1, "m0", "a", TAKEN, "a0")), pending[1:], ())
+    second = decide(cluster(2, Slot(1, "m0", "a", TAKEN, "a0", 100)), pending[1:], ())
     assert isinstance(second, Open) and (second.task.member, second.machine) == ("b", "m1")
 
 
 @pytest.mark.parametrize(("count", "seconds", "step"), [(1, 50, Start), (1, 300, Close), (2, 300, Close)])
 def test_a_warm_slot_changes_its_member_only_for_one_that_would_finish_too_late(count, seconds, step) -> None:
-    idle, busy = Slot(1, "m0", "a", TAKEN), Slot(2, "m1", "b", TAKEN, "b9")
+    idle, busy = Slot(1, "m0", "a", TAKEN), Slot(2, "m1", "b", TAKEN, "b9", 50)
     pending = tasks("a", 1, 100) + tasks("b", count, seconds)
     assert isinstance(decide(cluster(2, idle, busy), pending, ()), step)
 
@@ -51,7 +51,7 @@ def test_two_idle_slots_keep_their_members() -> None:
 
 @pytest.mark.parametrize(("seconds", "opens"), [(10, False), (30, True)])
 def test_no_slot_is_opened_for_work_that_is_done_before_it_starts(seconds: float, opens: bool) -> None:
-    state = cluster(2, Slot(1, "m0", "a", TAKEN, "a9"))
+    state = cluster(2, Slot(1, "m0", "a", TAKEN, "a9", seconds))
     assert isinstance(decide(state, tasks("a", 3, seconds), ()), Open) == opens
 
 
@@ -77,7 +77,7 @@ def test_small_members_share_a_machine_and_nothing_is_taken_twice() -> None:
     machine: Resources = {"CPU": 16.0, "GPU": 2.0, "TPU": 0.0, "memory": 64e9}
     half = replace(ONE_AT_A_TIME, gpus=0.5, memory_gigabytes=10.0)
     state = Cluster({"m": machine}, (), {"a": half})
-    pending, slots = tasks("a", 9, 10), []
+    pending, slots = tasks("a", 9, 100), []
     while step := decide(replace(state, slots=tuple(slots)), pending, ()):
         assert isinstance(step, Open)
         pending.remove(step.task)
