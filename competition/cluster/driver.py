@@ -19,6 +19,7 @@ from competition.config.params import Needs
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
 POLL_SECONDS = 1.0  # that a machine waits for an event before it answers
+ESTIMATE_SECONDS = 5.0  # between two estimates of the time left
 REPORT_SECONDS = 30.0  # that the first task waits for machines to report
 STOP_SECONDS = 60.0  # for the checkpoints after Ctrl-C
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
@@ -145,7 +146,8 @@ class _Driver:
         self._refs: dict[str, Any] = {}  # file or unit -> its bytes in Ray's store
         self._seconds: dict[str, list[float]] = {}  # member -> measured seconds of its tasks
         self._numbers = iter(range(1, 1_000_000))
-        self._looked = self._usable_since = -1e9
+        self._looked = self._usable_since = self._estimated = -1e9
+        self._estimate = 0.0  # seconds left
         self._report_until = time.monotonic() + REPORT_SECONDS
 
     def run(self) -> None:
@@ -259,7 +261,7 @@ class _Driver:
 
     def _cluster(self) -> Cluster:
         machines = {name: one.machine.resources for name, one in self._nodes.items() if one.steps is None}
-        slots = [slot.slot for slot in self._slots.values()]
+        slots = [replace(slot.slot, seconds=slot.slot.seconds * (1 - slot.share)) for slot in self._slots.values()]
         return Cluster(machines, slots, self._setup.needs, prefer=self._prefer, avoid=self._avoid)
 
     def _open(self, step: Open) -> _Slot:
@@ -474,7 +476,9 @@ class _Driver:
     def _status(self) -> Status:
         busy = [slot for slot in self._slots.values() if slot.slot.task]
         rows = [Row(slot.node.machine.address, slot.slot.task, slot.text, slot.share) for slot in busy]
-        return Status(len(self._done), len(self._works), rows, self._seconds_left(busy))
+        if time.monotonic() - self._estimated > ESTIMATE_SECONDS:
+            self._estimated, self._estimate = time.monotonic(), self._seconds_left(busy)
+        return Status(len(self._done), len(self._works), rows, self._estimate)
 
     def _seconds_left(self, busy: Sequence[_Slot]) -> float:
         cluster = self._cluster()

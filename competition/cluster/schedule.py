@@ -32,7 +32,7 @@ class Slot:
     member: str
     taken: Resources
     task: str = ""  # that it runs; "" = idle
-    seconds: float = 0.0  # of this task, from its begin
+    seconds: float = 0.0  # until it is done
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _State:
 
     @cached_property
     def goal(self) -> float:
-        """Seconds in which all work could be done: spread evenly, or the longest task. Running tasks count in full."""
+        """Seconds in which all work could be done: spread evenly, or the longest task."""
         slots = self.cluster.slots
         seconds = [task.seconds for task in self.pending] + [slot.seconds for slot in slots if slot.task]
         return max(sum(seconds) / max(len(self.cluster.machines), len(slots)), max(seconds))
@@ -174,12 +174,13 @@ def _order(state: _State, member: str) -> tuple[bool, bool, float]:
 
 
 def _is_late(state: _State, member: str) -> bool:
-    """Return True if the busy slots of a member, each at the begin of a task, do not reach the goal."""
+    """Return True if the busy slots of a member miss the goal by more than the start of another one costs."""
     waiting = sum(1 for task in state.pending if task.member == member)
-    busy = _busy(state.cluster, member)
-    if busy and _waiting_per_slot(state, member, 0) <= state.cluster.start_seconds:
-        return False
-    return not busy or (ceil(waiting / busy) + 1) * _longest(state, member) > state.goal
+    busy = [slot.seconds for slot in state.cluster.slots if slot.member == member and slot.task]
+    if not busy:
+        return True
+    end = sum(busy) / len(busy) + ceil(waiting / len(busy)) * _longest(state, member)
+    return end > state.goal + state.cluster.start_seconds
 
 
 def _longest(state: _State, member: str) -> float:

@@ -92,10 +92,12 @@ class _Simulation:
         self._pending = list(tasks)
         self._work = {task.name: task.seconds for task in tasks}  # seconds left
         self._begun: dict[int, tuple[float, float]] = {}  # slot -> (time at which its task started, seconds of start)
+        self._ends: dict[int, float] = {}  # slot -> time at which its task is done
         self._now, self._wasted, self._losses, self._machine_seconds = 0.0, 0.0, 0, 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order, self._random = count(), np.random.default_rng(seed)
         for number, seconds in running.items():
+            self._ends[number] = seconds
             self._at(seconds, self._finish(number, self._slots[number].task))
         if failures.per_hour:
             for machine in self._up:
@@ -118,7 +120,10 @@ class _Simulation:
 
     def _dispatch(self) -> None:
         while True:
-            cluster = replace(self._cluster, machines=self._up, slots=tuple(self._slots.values()))
+            slots = [
+                replace(slot, seconds=self._ends.get(slot.number, 0.0) - self._now) for slot in self._slots.values()
+            ]
+            cluster = replace(self._cluster, machines=self._up, slots=slots)
             step = decide(cluster, self._pending, self._done)
             if step is None:
                 return
@@ -136,13 +141,14 @@ class _Simulation:
         else:
             slot, start = step.slot, 0.0
         name = step.task.name
-        self._slots[slot.number] = replace(slot, task=name, seconds=self._work[name])
+        self._slots[slot.number] = replace(slot, task=name)
         self._pending.remove(self._tasks[name])
         self._begun[slot.number] = (self._now, start)
         every = self._failures.checkpoint_seconds
         checkpoints = self._work[name] // every * self._failures.checkpoint_cost if every < inf else 0.0
         self._wasted += start + checkpoints
-        self._at(self._now + start + self._work[name] + checkpoints, self._finish(slot.number, name))
+        self._ends[slot.number] = self._now + start + self._work[name] + checkpoints
+        self._at(self._ends[slot.number], self._finish(slot.number, name))
 
     def _finish(self, number: int, name: str) -> Callable[[], None]:
         begun = self._begun.get(number)
