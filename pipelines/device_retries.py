@@ -23,11 +23,11 @@ def train_with_retries(job: Job, name: str, train: Callable[[Callable[[], None]]
     from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
 
     limits = job.params.device
+    # A lost host takes the others' device with it, and they cannot open it without that host.
+    retries = 0 if has_several_hosts() else limits.retries
 
     def reopen(attempt: int, error: Exception) -> None:
-        job.echo(
-            f"train {name}: the device was lost ({one_line(error)}); opening it again, try {attempt} of {limits.retries}"
-        )
+        job.echo(f"train {name}: the device was lost ({one_line(error)}); opening it again, try {attempt} of {retries}")
         reset_devices()
         time.sleep(FIRST_PAUSE * 3 ** (attempt - 1))
 
@@ -40,14 +40,21 @@ def train_with_retries(job: Job, name: str, train: Callable[[Callable[[], None]]
 
     try:
         with Watchdog(limits.hang_seconds, exit_hung) as alive:
-            retry_on_device_loss(lambda: train(alive), limits.retries, reopen)
+            retry_on_device_loss(lambda: train(alive), retries, reopen)
     except Exception as error:
         if not is_device_loss(error):
             raise
         raise UserError(
-            f"the device was lost {limits.retries + 1} times, most recently with: {one_line(error)}; the same command "
-            "resumes from the last checkpoint (device.retries is the number of times it is opened again)"
+            f"the device was lost {retries + 1} times, most recently with: {one_line(error)}; the same command "
+            "resumes from the last checkpoint (device.retries is the number of times it is opened again; never with several "
+            "hosts: start all of them again)"
         ) from error
+
+
+def has_several_hosts() -> bool:
+    """Return True if this process is one of several that train one model (JAX)."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def one_line(error: Exception) -> str:
