@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -45,11 +45,12 @@ ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
 # process, which starts TensorFlow once; stages exchange files only, so their results are the same. DEBUG=1 changes how
 # TensorFlow runs until the process ends.
 with = $(1) $(OPTIONS) $(2)
+RAY = $(if $(CLUSTER),--cluster "$(CLUSTER)")
 PARTIAL = $(if $(ALLOW_PARTIAL),--allow-partial)
 STAGES_download = $(call with,download,$(if $(value ONLY),--only="$$GOLDFOLD_ONLY")) $(if $(value ONLY),,+ $(call with,prepare))
 STAGES_train = $(call with,resolve) + $(call with,preflight,--mode ops --if-tpu $(PICK)) + $(call with,tune,$(PICK)) + \
-  $(if $(DEBUG),$(call with,debug,$(PICK) $(ROWS)),$(call with,train,$(PICK)))
-STAGES_predict = $(call with,predict,$(PARTIAL)) + $(call with,blend,$(PARTIAL))
+  $(if $(DEBUG),$(call with,debug,$(PICK) $(ROWS)),$(call with,train,$(PICK) $(RAY)))
+STAGES_predict = $(call with,predict,$(PARTIAL) $(RAY)) + $(call with,blend,$(PARTIAL))
 JOB := $(filter download train predict,$(MAKECMDGOALS))
 TOGETHER := $(if $(DEBUG),,$(and $(findstring $(JOB),$(MAKECMDGOALS)),$(filter $(words $(JOB)),$(words $(sort $(JOB))))))
 OF_JOB = $(foreach target,$(JOB),$(if $(filter-out $(firstword $(JOB)),$(target)),+) $(STAGES_$(target)))
@@ -59,10 +60,10 @@ MAIN_JOB = $(if $(TOGETHER),$(if $(filter $(firstword $(JOB)),$(1)),$(GOLDFOLD) 
 download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
 	@$(call MAIN_JOB,download)
 
-train: $(BIN)/.ready ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one)
+train: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster)
 	@$(call MAIN_JOB,train)
 
-predict: $(BIN)/.ready ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
+predict: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
 	@$(call MAIN_JOB,predict)
 
 submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
@@ -95,8 +96,8 @@ grade: $(BIN)/.ready ## score the submission against the private solution of a l
 preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
 	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
 
-plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine)
-	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)")
+plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine; MACHINES=4: training on a cluster)
+	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MACHINES),--machines "$(MACHINES)")
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
 	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
@@ -106,6 +107,9 @@ convert: $(BIN)/.ready ## images to TFRecord shards in several sizes (SOURCE=fol
 	@$(call STAGE,convert) $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TARGET),--target="$$GOLDFOLD_TARGET")
 
 beam: .venv/beam/.ready ## install Apache Beam into .venv/beam, an environment of its own (for convert.engine=beam)
+
+test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: real Ray nodes and JAX processes on this machine
+	@$(BIN)/python -m pytest tests/cluster tests/cluster/acceptance.py
 
 test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
 	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/data/convert/test_beam.py
@@ -214,6 +218,7 @@ help: ## this page
 	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
+	  'CLUSTER=auto' 'train, predict: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
@@ -250,12 +255,12 @@ $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
 	@touch $@
 
-$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve $(BIN)/.ready-dashboard: $(BIN)/.ready
+$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve $(BIN)/.ready-dashboard $(BIN)/.ready-cluster: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,dashboard,databases,samplers,docs,dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help
+.PHONY: test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help

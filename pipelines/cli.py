@@ -89,6 +89,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "[onnx|saved_model|litert]",
         "callback": one_of("onnx", "saved_model", "litert"),
     },
+    "cluster": {
+        "help": "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).",
+        "metavar": "HOST:PORT",
+    },
+    "machines": {"help": "Also estimate training on this many machines; 0 = not asked for."},
     "address": {"help": "Address and port to listen on; port 0 = any free one.", "metavar": "HOST:PORT"},
 }
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
@@ -114,11 +119,11 @@ VERBS = {
         (*SELECTION, *PREFLIGHT),
         (("topology", "v5e-8"),),
     ),
-    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology")),
+    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines")),
     "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join")),
-    "train": Verb("Train every fold model that is not current.", SELECTION),
+    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster")),
     "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),
-    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial",)),
+    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster")),
     "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
     "folds": Verb("Export the folds as CSV for models trained elsewhere."),
     "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format")),

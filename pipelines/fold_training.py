@@ -6,10 +6,14 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.dependencies import fold_model_dependencies, model_path
+from competition.artifacts.manifest import Manifest, atomic_write, digest_of, files_intact, read_manifest
+from competition.artifacts.replacement import again_path, replace_model
+from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.config.faults import point
 from competition.config.params import ExcludedFolds, Train
@@ -24,6 +28,60 @@ if TYPE_CHECKING:
 STOPPING = b"\ngoldfold: stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once\n"
 
 
+def describe_fold(fold: ExcludedFolds) -> str:
+    return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
+
+
+def train_model(
+    job: Job,
+    trainer: "Trainer",
+    run: Run,
+    fold: ExcludedFolds,
+    progress: Callable[[int, int, str], None],
+    stall_detector: "InputStallDetector",
+    saved: Callable[[Path], None] = lambda _: None,
+) -> Manifest:
+    """Train one model of a run. A complete earlier model stays in its place until the new one is complete.
+
+    saved: see train_fold.
+    """
+    target, depends, title = model_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
+    previous = read_manifest(target)
+    trained_before = previous is not None and files_intact(target, previous)
+    path = again_path(run.folder, target) if trained_before else target
+    if trained_before and job.options.force:
+        job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
+    make = partial(
+        train_fold,
+        job,
+        trainer,
+        run.member.train,
+        digest_of(depends),
+        fold,
+        path.parent,
+        progress,
+        stall_detector,
+        saved,
+    )
+    manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
+    remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
+    if trained_before:
+        replace_model(run.folder, target)
+    return manifest
+
+
+def result_line(metric: str, manifest: Manifest) -> str:
+    """The result of one fold model for the terminal."""
+    result = manifest.result
+    line = f"{metric} {result['held_out']:.4f} on its held-out rows, {result['seconds']:.0f} s"
+    if "inner" in result:
+        line += (
+            f"; epoch {result['epoch']} of {result['epochs']} has the best score on its inner validation part "
+            f"({result['inner']:.4f}): its weights predict these rows and the test rows"
+        )
+    return line
+
+
 def train_fold(
     job: Job,
     trainer: "Trainer",
@@ -33,10 +91,12 @@ def train_fold(
     folder: Path,
     progress: Callable[[int, int, str], None],
     stall_detector: "InputStallDetector",
+    saved: Callable[[Path], None] = lambda _: None,
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
     made_from: digest of what the model depends on; only checkpoints of the same digest are continued.
+    saved: called with the folder of the checkpoints after each epoch, and after a stop.
     """
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
@@ -53,12 +113,17 @@ def train_fold(
     try:
         with stop_signals(received):
             stop = lambda: bool(received)  # noqa: E731
-            watch = job.params.device.score_epochs and isinstance(
-                fold, int
-            )  # the score of a nested teacher is not shown
-            on_epoch = epoch_callbacks(trainer.name, fold, train.epochs)
+            # The score of a nested teacher is not shown.
+            watch = job.params.device.score_epochs and isinstance(fold, int)
+            callbacks = epoch_callbacks(trainer.name, fold, train.epochs)
+
+            def on_epoch(epoch: "Epoch") -> None:
+                saved(folder / "checkpoints")
+                callbacks(epoch)
+
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:
+        saved(folder / "checkpoints")
         job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
         raise SystemExit(128 + received[0]) from None  # 130 after Ctrl-C, 143 after SIGTERM
     except Diverged as error:

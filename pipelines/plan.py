@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from competition.artifacts.manifest import write_json
+from competition.cluster.schedule import START_SECONDS, Task
+from competition.cluster.simulation import Failures, equal_machines, lower_bound, simulate
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
 from competition.preflight.planning import (
     HOUR,
     Cost,
+    Load,
     Sizes,
     Speed,
     bills,
@@ -24,6 +28,7 @@ from competition.preflight.planning import (
     sessions_for,
     sizes_of,
     speed_by_preflight,
+    training_seconds,
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
@@ -33,6 +38,9 @@ from pipelines.runner import Job, display_path, selected_members
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most
+SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=; benchmarks/cluster_simulation.py shows other rates
+SPOT_SIMULATIONS = 20
+REPLACE_SECONDS = 300.0  # until another spot machine is there
 
 
 def run(job: Job) -> None:
@@ -50,18 +58,20 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     start_backend(job)
     from competition.training.device import open_device
 
-    device, costs = open_device(job.params.device), {}
+    device, costs, works = open_device(job.params.device), {}, {}
     starting = time.monotonic() - started
     for name in selected_members(job):
         member = job.tuned_member(name)
         with progress_bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
-        costs[name] = cost_of(load_of(member, job.params, name, sizes, device.replicas), speed)
+        load = load_of(member, job.params, name, sizes, device.replicas)
+        costs[name], works[name] = cost_of(load, speed), (load, speed)
     for line in member_lines(costs):
         job.echo(line)
     total = sum(cost.seconds for cost in costs.values()) + 2 * starting  # train and predict each start TensorFlow
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
-    return {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
+    result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
+    return result | plan_machines(job, works, starting)
 
 
 def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
@@ -117,6 +127,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
     preflight = preflight_members(job, topology.name)
     utilisation = prices["utilisation"]
     plans: dict[str, Any] = {}
+    works: dict[str, tuple[Load, Speed]] = {}
     for case in ("high", "likely", "low"):
         costs = {}
         for name in selected_members(job):
@@ -131,7 +142,10 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
             speed = speed_by_preflight(
                 steps["train"], steps["predict"], len(job.params.predict.views), utilisation[case]
             )
-            costs[name] = cost_of(load_of(member, job.params, name, sizes, topology.devices), speed)
+            load = load_of(member, job.params, name, sizes, topology.devices)
+            costs[name] = cost_of(load, speed)
+            if case == "likely":
+                works[name] = load, speed
         plans[case] = costs
     for line in member_lines(plans["likely"]):
         job.echo(line)
@@ -152,7 +166,43 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
         job.echo(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
-    return result
+    return result | plan_machines(job, works, START_SECONDS)
+
+
+def plan_machines(job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float) -> dict[str, Any]:
+    """With MACHINES=: the time of training on as many machines like this one, with and without failures.
+
+    starting: seconds until TensorFlow is there, which every process on a machine needs.
+    """
+    machines = job.options.machines
+    if not machines:
+        return {}
+    tasks = [
+        Task(f"{name} {number}", name, training_seconds(load, speed))
+        for name, (load, speed) in works.items()
+        for number in range(max(round(load.runs), 1))
+    ]
+    start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
+    cluster = equal_machines(machines, works, start)
+    estimate, bound = simulate(cluster, tasks), lower_bound(tasks, machines)
+    alone = simulate(equal_machines(1, works, start), tasks).seconds
+    number = f"{machines} machines" if machines > 1 else "1 machine"
+    job.echo(
+        f"plan: {number} like this one train in {duration(estimate.seconds)}, one in {duration(alone)}; no schedule is "
+        f"faster than {duration(bound)}; starting processes takes {duration(estimate.wasted_seconds)} of them all"
+    )
+    epochs = max(member.train.epochs for member in job.params.members.values())
+    interval = max(task.seconds for task in tasks) / epochs
+    losing = Failures(SPOT_FAILURES, REPLACE_SECONDS, interval, 0.0)
+    spot = [simulate(cluster, tasks, losing, seed) for seed in range(SPOT_SIMULATIONS)]
+    seconds = sum(outcome.seconds for outcome in spot) / len(spot)
+    job.echo(
+        f"plan: {duration(seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
+        f"checkpoint after each epoch (mean of {SPOT_SIMULATIONS} simulations)"
+    )
+    return {
+        "machines": {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
+    }
 
 
 def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:

@@ -1,12 +1,8 @@
 """Predict out-of-fold and test rows under every view by every fold model, once; the stages after it only use NumPy."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from competition.artifacts.code_digest import code_digest
 from competition.artifacts.dependencies import (
@@ -21,24 +17,30 @@ from competition.artifacts.runs import Run, blended_runs, stored_runs
 from competition.config.errors import UserError
 from competition.data.prepared import Prepared
 from pipelines.cli import main
+from pipelines.cluster import predict_on_cluster
+from pipelines.fold_prediction import predict_fold
 from pipelines.progress import progress_bar
 from pipelines.runner import Job
 from pipelines.trainer import open_trainer, read_images, start_device
-
-if TYPE_CHECKING:
-    from competition.training.trainer import Images, Trainer
 
 
 def run(job: Job) -> None:
     """members/<member>/<run>/fold<k>/weights.npz -> members/<member>/<run>/fold<k>/views/<digest>/: oof.npz, test.npz"""
     prepared = job.prepared()
-    for name, runs in blended_runs(job.work, prepared, job.params, job.overrides).items():
-        for run in runs:
-            predict_run(job, prepared, run, is_named="@" in name)
+    runs_by_name = blended_runs(job.work, prepared, job.params, job.overrides)
+    pending = (
+        (run, stale_folds(job, prepared, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs
+    )
+    if job.options.cluster:
+        predict_on_cluster(job, prepared, [(run, stale) for run, stale in pending if stale])
+        return
+    for run, stale in pending:
+        if stale:
+            predict_folds(job, prepared, run, stale)
 
 
-def predict_run(job: Job, prepared: Prepared, run: Run, is_named: bool) -> None:
-    """Predict by the fold models of a run whose predictions are missing.
+def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
+    """Fold -> what its predictions depend on, for the fold models of a run whose predictions are missing.
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
     """
@@ -51,15 +53,13 @@ def predict_run(job: Job, prepared: Prepared, run: Run, is_named: bool) -> None:
     }
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
-    if not stale:
-        return
-    if run.depends["data"] != prepared.digest or run.depends["code"] != code_digest():
+    if stale and (run.depends["data"] != prepared.digest or run.depends["code"] != code_digest()):
         other = "data" if run.depends["data"] != prepared.digest else "code"
         raise UserError(
             f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
             f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
         )
-    predict_folds(job, prepared, run, stale)
+    return stale
 
 
 def trained_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> list[int]:
@@ -120,32 +120,6 @@ def predict_folds(job: Job, prepared: Prepared, run: Run, stale: Mapping[int, di
         f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under all {len(costs)} views, "
         f"{costs[slowest]:.3g} s under {slowest}, the slowest"
     )
-
-
-def predict_fold(
-    trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, transforms: Mapping[str, float]
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    """Predict the held-out rows and the test rows under every view in `transforms`, and write them to `folder`.
-
-    model: folder of the fold model.  transforms: view -> seconds of its transform of one batch.
-    """
-    from competition.training.checkpoint import load_arrays
-    from competition.training.view_cost import seconds_per_1000
-
-    weights, views, train = load_arrays(model / "weights.npz"), tuple(transforms), trainer.images
-    held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
-    files = [folder / "oof.npz", folder / "test.npz"]
-    trainer.load_weights(weights, (len(held_out_rows) + len(test_rows)) * len(views))
-    trainer.predict(None, train, held_out_rows, views).save(files[0])
-    batch = trainer.engine.predict_batch
-    started = perf_counter()  # only after the first prediction, for which the program was compiled
-    test_predictions = trainer.predict(None, test, test_rows, views)
-    if not len(test_rows):  # a competition without test images: time a batch of held-out rows instead
-        trainer.predict(None, train, held_out_rows[:batch], views)
-    seconds = perf_counter() - started
-    test_predictions.save(files[1])
-    costs = seconds_per_1000(seconds, -(-max(len(test_rows), 1) // batch) * batch, transforms, batch)
-    return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}
 
 
 if __name__ == "__main__":

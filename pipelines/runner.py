@@ -84,6 +84,8 @@ class Options:
     format: str = ""
     engine: str = "onnx"
     address: str = "127.0.0.1:8501"
+    cluster: str = ""
+    machines: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,13 @@ from competition.artifacts.soft_labels import predict_soft_labels
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.data.prepared import Prepared
+from pipelines.fold_training import describe_fold
 from pipelines.runner import Job
 from pipelines.trainer import open_trainer
 
 if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.trainer import Trainer
-
-
-def describe_fold(fold: ExcludedFolds) -> str:
-    return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
 
 
 def update_soft_labels(

@@ -1,10 +1,6 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights are reset between folds."""
 
-import faulthandler
 import gc
-import os
-import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -14,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.artifacts.dependencies import (
-    fold_model_dependencies,
     fold_model_path,
     is_nested,
     is_trained,
@@ -22,8 +17,8 @@ from competition.artifacts.dependencies import (
     teacher_models,
 )
 from competition.artifacts.locks import last_holder
-from competition.artifacts.manifest import Manifest, digest_of, files_intact, read_manifest
-from competition.artifacts.replacement import again_path, replace_model
+from competition.artifacts.manifest import read_manifest
+from competition.artifacts.replacement import again_path
 from competition.artifacts.runs import Run
 from competition.artifacts.scores import held_out_score
 from competition.artifacts.soft_labels import load_soft_labels
@@ -33,22 +28,21 @@ from competition.config.params import ExcludedFolds
 from competition.config.params_file import ancestors, in_training_order
 from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared
-from pipelines.backend import start_backend
 from pipelines.cli import main
-from pipelines.fold_training import remove_checkpoints, train_fold
+from pipelines.cluster import train_on_cluster
+from pipelines.device_retries import train_with_retries
+from pipelines.fold_training import describe_fold, remove_checkpoints, result_line, train_model
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_folds, selected_members
-from pipelines.teachers import describe_fold, update_soft_labels
+from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.input_stall import InputStallDetector, StepTimes
+    from competition.training.input_stall import StepTimes
     from competition.training.trainer import Trainer
 
-HUNG_EXIT = 5
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
-FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
 
 
 def run(job: Job) -> None:
@@ -57,9 +51,13 @@ def run(job: Job) -> None:
     names = [name for name in in_training_order(job.params) if name in selected_members(job)]
     for name in names:
         show_tuned_values(job, prepared, name)
+        if job.options.cluster:
+            continue
         train_nested_teachers(job, prepared, name)
         for run in job.runs_of(prepared, name):
             train_run(job, prepared, run)
+    if job.options.cluster:
+        train_on_cluster(job, prepared, names)
     print_summary(job, prepared, names)
 
 
@@ -112,46 +110,6 @@ def train_nested_teachers(job: Job, prepared: Prepared, name: str) -> None:
         if missing:
             job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
             train_with_retries(job, run.title, partial(train_models, job, prepared, run, missing))
-
-
-def train_with_retries(job: Job, name: str, train: Callable[[Callable[[], None]], None]) -> None:
-    """Call train(alive) under a watchdog; call it again, from its checkpoints, each time the device was lost.
-
-    Raises UserError if the device was lost more often than device.retries allows.
-    """
-    start_backend(job)
-    from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
-
-    limits = job.params.device
-
-    def reopen(attempt: int, error: Exception) -> None:
-        job.echo(
-            f"train {name}: the device was lost ({one_line(error)}); opening it again, try {attempt} of {limits.retries}"
-        )
-        reset_devices()
-        time.sleep(FIRST_PAUSE * 3 ** (attempt - 1))
-
-    def exit_hung() -> None:
-        seconds = f"{limits.hang_seconds:g} s (device.hang_seconds)"
-        print(f"goldfold: no step for {seconds}; the stacks of all threads:", file=sys.stderr)
-        faulthandler.dump_traceback()
-        print("goldfold: stopped; the same command resumes from the last checkpoint", file=sys.stderr, flush=True)
-        os._exit(HUNG_EXIT)
-
-    try:
-        with Watchdog(limits.hang_seconds, exit_hung) as alive:
-            retry_on_device_loss(lambda: train(alive), limits.retries, reopen)
-    except Exception as error:
-        if not is_device_loss(error):
-            raise
-        raise UserError(
-            f"the device was lost {limits.retries + 1} times, most recently with: {one_line(error)}; the same command "
-            "resumes from the last checkpoint (device.retries is the number of times it is opened again)"
-        ) from error
-
-
-def one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def train_models(
@@ -259,43 +217,6 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
         for row in targets[:AUGMENTED_IMAGES]
     ]
     contact_sheet(pixels[:AUGMENTED_IMAGES], captions, run.folder / AUGMENTED)
-
-
-def train_model(
-    job: Job,
-    trainer: "Trainer",
-    run: Run,
-    fold: ExcludedFolds,
-    progress: Callable[[int, int, str], None],
-    stall_detector: "InputStallDetector",
-) -> Manifest:
-    """Train one model of a run. A complete earlier model stays in its place until the new one is complete."""
-    target, depends, title = model_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
-    previous = read_manifest(target)
-    trained_before = previous is not None and files_intact(target, previous)
-    path = again_path(run.folder, target) if trained_before else target
-    if trained_before and job.options.force:
-        job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
-    make = partial(
-        train_fold, job, trainer, run.member.train, digest_of(depends), fold, path.parent, progress, stall_detector
-    )
-    manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
-    remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
-    if trained_before:
-        replace_model(run.folder, target)
-    return manifest
-
-
-def result_line(metric: str, manifest: Manifest) -> str:
-    """The result of one fold model for the terminal."""
-    result = manifest.result
-    line = f"{metric} {result['held_out']:.4f} on its held-out rows, {result['seconds']:.0f} s"
-    if "inner" in result:
-        line += (
-            f"; epoch {result['epoch']} of {result['epochs']} has the best score on its inner validation part "
-            f"({result['inner']:.4f}): its weights predict these rows and the test rows"
-        )
-    return line
 
 
 def print_summary(job: Job, prepared: Prepared, names: Sequence[str]) -> None:

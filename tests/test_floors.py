@@ -36,13 +36,14 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.preflight",),
     ("competition.artifacts",),
     ("competition.kernels",),
-    ("competition.report", "competition.serving"),
+    ("competition.report", "competition.serving", "competition.cluster"),
     ("pipelines.next_command", "pipelines.progress", "pipelines.versions", "pipelines.failures"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
-    ("pipelines.trainer",),
+    ("pipelines.trainer", "pipelines.device_retries", "pipelines.fold_prediction"),
     ("pipelines.tuning_trials",),
-    ("pipelines.teachers",),
+    ("pipelines.teachers", "pipelines.cluster_progress"),
+    ("pipelines.cluster",),
     ("pipelines.cli",),
     ("pipelines",),
 ]
@@ -57,6 +58,10 @@ SHARED = {
     "pipelines.trainer",
     "pipelines.tuning_trials",
     "pipelines.teachers",
+    "pipelines.cluster",
+    "pipelines.cluster_progress",
+    "pipelines.device_retries",
+    "pipelines.fold_prediction",
     "pipelines.cli",
 }  # modules that all stages may import
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong to no part

@@ -140,6 +140,15 @@ def test_allow_partial_reaches_both_stages_of_predict(called) -> None:
     assert not any("--allow-partial" in call for call in called("predict"))
 
 
+def test_a_cluster_reaches_training_and_prediction_and_installs_ray(called) -> None:
+    calls = called("train", "predict", "CLUSTER=10.0.0.1:6379")
+    clusters = {call[2]: option(call, "--cluster") for call in calls}
+    assert {stage for stage, cluster in clusters.items() if cluster == "10.0.0.1:6379"} == {"train", "predict"}
+    assert not any("--cluster" in call for call in called("train", "predict"))
+    (plan,) = called("plan", "MACHINES=4")
+    assert option(plan, "--machines") == "4"
+
+
 def test_export_and_serve_get_their_options(called) -> None:
     (export,) = called("export", "MEMBER=cnn", "FOLD=0", "FORMAT=onnx,litert")
     assert export[2] == "export" and option(export, "--format") == "onnx,litert"

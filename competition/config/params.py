@@ -314,6 +314,27 @@ class ConvertParams(Block):
 
 
 @dataclass(frozen=True)
+class Needs(Block):
+    """What one fold model takes of a machine."""
+
+    cpus: NonNegative
+    gpus: NonNegative
+    tpu_chips: Literal[0, 1, 2, 4, 8]  # the numbers of chips that Ray accepts
+    memory_gigabytes: NonNegative
+
+
+@dataclass(frozen=True)
+class ClusterParams(Block):
+    needs: Needs
+    members: dict[Name, Needs]  # completed from `needs`
+    folder: str
+    shared: str
+    retries: Count
+    wait: NonNegative
+    public: bool
+
+
+@dataclass(frozen=True)
 class Params(Block):
     plugins: str  # path of the user's own code; "" = none
     competition: CompetitionParams
@@ -333,3 +354,4 @@ class Params(Block):
     kernel: KernelParams
     storage: StorageParams
     convert: ConvertParams
+    cluster: ClusterParams

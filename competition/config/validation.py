@@ -37,6 +37,7 @@ def validate(tree: dict[str, Any]) -> Params:
     _separate_external_members(tree)
     _require_text_keys(tree, ())
     _complete_member_train(tree)
+    _complete_needs(tree.get("cluster"))
     try:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
@@ -46,6 +47,7 @@ def validate(tree: dict[str, Any]) -> Params:
     _check_tune(params)
     _check_members(params)
     _check_blend_members(params)
+    _check_needs(params)
     return params
 
 
@@ -108,6 +110,16 @@ def _complete_member_train(tree: dict[str, Any]) -> None:
     for member in members.values():
         if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
             member["train"] = {**common, **member.get("train", {})}
+
+
+def _complete_needs(cluster: Any) -> None:
+    """Fill in what each member needs from cluster.needs. Values of a wrong type are left for pydantic to report."""
+    if not isinstance(cluster, dict) or not isinstance(cluster.get("needs"), dict):
+        return
+    members = cluster.get("members")
+    if isinstance(members, dict):
+        for name, needs in members.items():
+            members[name] = {**cluster["needs"], **needs} if isinstance(needs, dict) else needs
 
 
 def _most_relevant(error: ValidationError) -> InvalidParameter:
@@ -255,6 +267,15 @@ def _check_blend_members(params: Params) -> None:
                 )
         elif name not in known:
             raise InvalidParameter(keys, f"no member {name!r}{did_you_mean(name, known)}")
+
+
+def _check_needs(params: Params) -> None:
+    """Check that cluster.members names members that are trained here."""
+    for name in params.cluster.members:
+        if name not in params.members:
+            raise InvalidParameter(
+                ("cluster", "members", name), f"no member {name!r}{did_you_mean(name, params.members)}"
+            )
 
 
 def _check_weights(name: str, member: Member) -> None:

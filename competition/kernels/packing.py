@@ -151,7 +151,7 @@ def _project_path(path: str, key: str) -> str:
     """Path relative to the project's folder; UserError, naming the parameter `key`, if it is outside."""
     if Path(path).is_absolute() or ".." in Path(path).parts or path.startswith("~"):
         raise UserError(
-            f"{key}: {path} is outside the project's folder, which a kernel does not have; put it (or a link to it) "
+            f"{key}: {path} is outside the project's folder, which other machines do not have; put it (or a link to it) "
             "below the project's folder, and use its relative path"
         )
     return Path(path).as_posix()

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from competition.artifacts.manifest import files_intact, read_manifest, sha256
 from competition.config.errors import UserError
@@ -100,21 +101,29 @@ def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) 
         if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
         target = into / name
-        local_manifest = read_manifest(target / "manifest.json")
-        if local_manifest is not None and files_intact(target / "manifest.json", local_manifest):
-            kept.append(name)
-            continue
-        download = target.with_name(f".{target.name}.merging")
-        shutil.rmtree(download, ignore_errors=True)
-        archive.extract(output.folder / unit["file"], download, max_ratio)
-        manifest = read_manifest(download / "manifest.json")
-        if manifest is not None and not files_intact(download / "manifest.json", manifest):
-            shutil.rmtree(download)
-            raise UserError(f"{name} from the kernel does not match its manifest: train it again.")
-        shutil.rmtree(target, ignore_errors=True)
-        download.replace(target)
-        (taken if manifest is not None else partial).append(name)
+        state = install(output.folder / unit["file"], target, max_ratio)
+        {"taken": taken, "partial": partial, "kept": kept}[state].append(name)
     return Merged(tuple(taken), tuple(partial), tuple(kept))
+
+
+def install(pack: Path, target: Path, max_ratio: float) -> Literal["taken", "partial", "kept"]:
+    """Unpack a result folder to `target`, at once or not at all. A complete local result is never replaced: "kept".
+
+    Raises UserError if the pack is unsafe or does not match its manifest.
+    """
+    local_manifest = read_manifest(target / "manifest.json")
+    if local_manifest is not None and files_intact(target / "manifest.json", local_manifest):
+        return "kept"
+    unpacked = target.with_name(f".{target.name}.merging")
+    shutil.rmtree(unpacked, ignore_errors=True)
+    archive.extract(pack, unpacked, max_ratio)
+    manifest = read_manifest(unpacked / "manifest.json")
+    if manifest is not None and not files_intact(unpacked / "manifest.json", manifest):
+        shutil.rmtree(unpacked)
+        raise UserError(f"{'/'.join(target.parts[-4:])} does not match its manifest: compute it again.")
+    shutil.rmtree(target, ignore_errors=True)
+    unpacked.replace(target)
+    return "taken" if manifest is not None else "partial"
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -118,8 +118,13 @@ class Cost:
         return self.train + self.predict
 
 
+def training_seconds(load: Load, speed: Speed) -> float:
+    """Seconds of one training to the end, without compiling."""
+    return load.steps * speed.step + load.scored * speed.scored
+
+
 def cost_of(load: Load, speed: Speed) -> Cost:
-    train = speed.ready + load.runs * (load.steps * speed.step + load.scored * speed.scored)
+    train = speed.ready + load.runs * training_seconds(load, speed)
     predict = speed.ready_to_predict + load.predicted * speed.predicted
     again = (load.runs - 1) * speed.ready + (load.folds - 1) * speed.ready_to_predict
     pruned = load.pruned * (load.steps * speed.step + load.scored * speed.scored)

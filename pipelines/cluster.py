@@ -1,0 +1,314 @@
+"""Train and predict on the machines of a Ray cluster: what is missing goes out, sealed results come home."""
+
+import hashlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from competition.artifacts.dependencies import (
+    fold_model_dependencies,
+    fold_model_path,
+    fold_views_path,
+    is_nested,
+    is_trained,
+    model_path,
+    teacher_models,
+    views_dependencies,
+)
+from competition.artifacts.manifest import changed_keys, files_intact, is_current, read_manifest
+from competition.artifacts.replacement import again_path, replace_model
+from competition.artifacts.runs import Run
+from competition.cluster import connection, copies, node
+from competition.cluster.driver import Home, Setup, Work, run_works
+from competition.cluster.project import data_files, packed_project
+from competition.cluster.schedule import Task
+from competition.config.errors import UserError
+from competition.config.params import ExcludedFolds, Needs
+from competition.config.params_file import ancestors
+from competition.data.prepared import Prepared
+from competition.kernels.results import install
+from competition.preflight.planning import HOUR, load_of, sizes_of
+from pipelines.backend import start_tensorflow
+from pipelines.cluster_progress import Screen
+from pipelines.fold_training import describe_fold, result_line
+from pipelines.runner import Job, display_path, lock, selected_folds
+from pipelines.versions import RECORDED_PACKAGES, ROOT, versions
+
+COMMAND = ("-u", "-m", "pipelines.cluster_child")
+SECONDS_PER_PIXEL = 1.5e-6  # of a training step, for members without a measured time; only ratios matter
+RESULT_RATIO = 200.0  # largest ratio of unpacked to packed bytes of a result
+Deliver = Callable[[Work, Path], str]  # installs a pack at home and returns the line for the screen
+
+
+def train_on_cluster(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
+    """Train the missing fold models of these members, teachers before students."""
+    models: dict[str, tuple[Run, ExcludedFolds]] = {}
+    works: dict[str, Work] = {}
+    for name in names:
+        for run in job.runs_of(prepared, name):
+            wanted = list(selected_folds(job))
+            stale = [fold for fold in wanted if job.options.force or not is_trained(run, fold)]
+            if len(stale) < len(wanted):
+                job.echo(f"train {run.title}: {len(wanted) - len(stale)} of {len(wanted)} fold models current")
+            for teacher, pair in nested_teachers(job, prepared, run, stale):
+                if not is_trained(teacher, pair):
+                    add_model(job, prepared, teacher, pair, works, models)
+            for fold in stale:
+                add_model(job, prepared, run, fold, works, models)
+    run_on_cluster(job, prepared, "train", list(works.values()), partial(deliver_model, job, prepared, models))
+
+
+def nested_teachers(job: Job, prepared: Prepared, run: Run, folds: Sequence[int]) -> list[tuple[Run, ExcludedFolds]]:
+    """The teacher models without two folds that these fold models of a nested student learn from."""
+    nested = [fold for fold in folds if is_nested(run.member, fold)]
+    pairs = sorted({pair for fold in nested for pair in teacher_models(run.member, run.folds, fold)})
+    teachers = [teacher for name in ancestors(job.params, run.name) for teacher in job.runs_of(prepared, name)]
+    return [(teacher, pair) for teacher in teachers for pair in pairs]
+
+
+def add_model(
+    job: Job,
+    prepared: Prepared,
+    run: Run,
+    fold: ExcludedFolds,
+    works: dict[str, Work],
+    models: dict[str, tuple[Run, ExcludedFolds]],
+) -> None:
+    """Add the task of one model. Raises UserError if a teacher's model is neither there nor trained before it."""
+    name, inputs, after = f"{run.title} {describe_fold(fold)}", [], []
+    for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
+        for excluded in teacher_models(run.member, run.folds, fold):
+            inputs.append(unit_of(job, model_path(teacher, excluded).parent))
+            teacher_task = f"{teacher.title} {describe_fold(excluded)}"
+            if teacher_task in works:
+                after.append(teacher_task)
+            elif not is_trained(teacher, excluded):
+                raise UserError(
+                    f"member {run.title} learns from {teacher.title}, whose model {describe_fold(excluded)} is missing or was "
+                    f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
+                )
+    task = Task(name, run.name, fold_model_seconds(job, run), frozenset(after))
+    request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
+    unit = unit_of(job, model_path(run, fold).parent)
+    works[name], models[name] = Work(task, unit, {**request, "unit": unit}, tuple(inputs)), (run, fold)
+
+
+def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
+    """Predict by the fold models of each run that have no current predictions."""
+    works, models = [], {}
+    for run, folds in stale:
+        for fold in folds:
+            name, folder = f"{run.title} {describe_fold(fold)}", fold_model_path(run, fold).parent
+            unit = unit_of(job, fold_views_path(run, job.params, fold).parent)
+            request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
+            task = Task(name, run.name, fold_model_seconds(job, run) / 10)
+            works.append(Work(task, unit, {**request, "unit": unit}, (unit_of(job, folder),)))
+            models[name] = run, fold
+    run_on_cluster(job, prepared, "predict", works, partial(deliver_views, job, models))
+
+
+def run_workers(job: Job, prepared: Prepared, member: str, command: Sequence[str], count: int) -> None:
+    """Run a command `count` times at once on the cluster, and again where its machine or process is lost.
+
+    command: arguments of `python`, followed there by --params and --work of the machine. It ends when the shared work, for
+    example a study in a database, is done; it brings no files home.
+    """
+    works = []
+    for number in range(1, count + 1):
+        unit = f"{job.work.name}/cluster/workers/{member}-{number}"
+        task = Task(f"{member} worker {number}", member, HOUR)  # the same for all: none is longer than another
+        works.append(Work(task, unit, {"unit": unit, "command": list(command), "force": True}))
+    run_on_cluster(job, prepared, "command", works, lambda work, _: f"cluster: {work.task.name} has ended")
+
+
+def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
+    """Connect, check the machines, run all tasks and install each result as it comes."""
+    if not works:
+        return
+    folder = job.path("cluster")
+    folder.mkdir(parents=True, exist_ok=True)
+    needs = {work.task.member: needs_of(job, work.task.member) for work in works}
+    with lock(folder / "driver.lock"), Screen(verb) as screen:
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray's own messages stay in its log files
+        ray = connection.connect(job.options.cluster)
+        try:
+            say = partial(echo_above, job, screen)
+            check_machines(job, ray, needs, say)
+            setup = setup_of(job, prepared, verb, works, needs)
+            warned: set[str] = set()
+
+            def bring_home(work: Work, digest: str, data: bytes) -> None:
+                if hashlib.sha256(data).hexdigest() != digest:
+                    raise UserError(f"{work.unit} was damaged on its way; run the same command again")
+                with tempfile.NamedTemporaryFile(dir=folder, suffix=".pack") as file:
+                    Path(file.name).write_bytes(data)
+                    say(deliver(work, Path(file.name)))
+
+            home = Home(partial(pack_unit, job), bring_home, say, screen.show, partial(compare_versions, warned, say))
+            with terminated():
+                run_works(ray, setup, works, home, job.params.cluster.public)
+        finally:
+            if job.params.cluster.wait:
+                connection.request_machines(ray, {})
+            ray.shutdown()
+
+
+def echo_above(job: Job, screen: Screen, line: str) -> None:
+    screen.clear()
+    job.echo(line)
+
+
+def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable[[str], None]) -> None:
+    """Show the machines. Raises UserError for public addresses, and unless some machine can take each member."""
+    found = connection.machines(ray)
+    connection.check_addresses(found, job.params.cluster.public)
+    addresses = ", ".join(machine.address for machine in found[:4]) + (" ..." if len(found) > 4 else "")
+    say(f"cluster: {len(found)} machines ({addresses})")
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        say(
+            "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
+            "not set (docs/cluster.md); Ray listens on all network interfaces"
+        )
+    if job.params.cluster.wait:
+        connection.request_machines(ray, needs)
+    else:
+        connection.check_needs(found, needs)
+
+
+def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
+    params = job.params
+    # A command gets the members as they are in the file: it may be what tunes them.
+    members = {name: member if verb == "command" else job.tuned_member(name) for name, member in params.members.items()}
+    project, digest = packed_project(ROOT, params, members)
+    data = job.require(job.path("data", "manifest.json"), "download")
+    files = data_files(job.work, data, bool(prepared.remote_records))
+    shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
+    if shared:
+        start_tensorflow(job)
+        copied = copies.publish_data(shared, files)
+        job.echo(
+            f"cluster: data and checkpoints go through {shared}"
+            + (f"; {copied} files of data copied" if copied else "")
+        )
+    settings = {
+        "verb": verb,
+        "shared": shared,
+        "files": {name: digest for name, (digest, _) in files.items()} if shared else {},
+        "checkpoints": f"{shared}/{params.competition.name}/checkpoints" if shared else "",
+        "records": prepared.remote_records,
+    }
+    limits = params.cluster
+    return Setup(
+        project,
+        digest,
+        {} if shared else files,
+        RECORDED_PACKAGES,
+        limits.folder,
+        COMMAND,
+        settings,
+        needs,
+        limits.retries,
+        limits.wait,
+    )
+
+
+def needs_of(job: Job, member: str) -> Needs:
+    return job.params.cluster.members.get(member, job.params.cluster.needs)
+
+
+def unit_of(job: Job, folder: Path) -> str:
+    """A result folder relative to work/."""
+    return folder.relative_to(job.work.parent).as_posix()
+
+
+def pack_unit(job: Job, unit: str) -> tuple[str, bytes]:
+    with tempfile.TemporaryDirectory(dir=job.path("cluster")) as temporary:
+        return node.packed(unit, job.work.parent / unit, Path(temporary))
+
+
+def deliver_model(
+    job: Job, prepared: Prepared, models: Mapping[str, tuple[Run, ExcludedFolds]], work: Work, pack: Path
+) -> str:
+    """Install a trained model. A complete earlier one stays in its place until this one is complete."""
+    run, fold = models[work.task.name]
+    target, depends = model_path(run, fold), fold_model_dependencies(run, fold)
+    previous = read_manifest(target)
+    trained_before = previous is not None and files_intact(target, previous)
+    path = again_path(run.folder, target) if trained_before else target
+    job.begin_run(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(path.with_suffix(".lock")):
+        install(pack, path.parent, RESULT_RATIO)
+    manifest = read_manifest(path)
+    if manifest is None or not is_current(path, depends):
+        changes = changed_keys(manifest.depends, depends) if manifest else []
+        raise UserError(f"{display_path(path.parent)} came home, but is of another run: {'; '.join(changes[:3])}")
+    if trained_before:
+        replace_model(run.folder, target)
+    return f"train {work.task.name}: {result_line(prepared.competition.metric, manifest)}"
+
+
+def deliver_views(job: Job, models: Mapping[str, tuple[Run, int]], work: Work, pack: Path) -> str:
+    """Install the predictions of a fold model."""
+    run, fold = models[work.task.name]
+    path, depends = fold_views_path(run, job.params, fold), views_dependencies(run, job.params, fold)
+    if job.options.force or not is_current(path, depends):
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lock(path.with_suffix(".lock")):
+        install(pack, path.parent, RESULT_RATIO)
+    if not is_current(path, depends):
+        raise UserError(f"{display_path(path.parent)} came home, but is of another model or other views")
+    return f"predict {work.task.name}: done"
+
+
+def fold_model_seconds(job: Job, run: Run) -> float:
+    """Estimated seconds of training: of the run's other fold models, else by `make plan`, else in proportion to the pixels."""
+    manifests = [read_manifest(path) for path in run.folder.glob("fold*/manifest.json")]
+    seconds = [float(m.result["seconds"]) for m in manifests if m is not None and "seconds" in m.result]
+    if seconds:
+        return sum(seconds) / len(seconds)
+    sizes = sizes_of(job.path("data"), job.params)
+    load = load_of(run.member, job.params, run.name, sizes, 1)
+    try:
+        plan = json.loads(job.path("plan.json").read_text(encoding="utf-8"))
+        return float(plan["members"][run.name]["train"]) / load.runs
+    except (OSError, ValueError, KeyError, TypeError):
+        return load.steps * run.member.train.batch * run.member.image_size**2 * SECONDS_PER_PIXEL
+
+
+def compare_versions(warned: set[str], say: Callable[[str], None], address: str, there: Mapping[str, str]) -> None:
+    """Warn of packages that differ from those of this machine: the fold models may then differ in the last digits."""
+    here = versions()
+    differing = [
+        f"{name} {there.get(name, 'none')}" for name in sorted({*here, *there}) if here.get(name) != there.get(name)
+    ]
+    if differing and address not in warned:
+        warned.add(address)
+        say(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
+
+
+@contextmanager
+def terminated() -> Iterator[None]:
+    """SIGTERM acts as Ctrl-C in this block, with the exit code of SIGTERM."""
+    received: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if received:
+            raise SystemExit(128 + received[0]) from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,152 @@
+"""`make train predict` on two real Ray nodes with a folder each, which share nothing; one of them is killed."""
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ray_nodes import RayCluster, command_of, processes_with
+from stages import Workspace
+from world import ROOT
+
+from competition.config.params_file import load_params
+from pipelines.cluster import run_workers
+from pipelines.runner import Job, Options
+
+pytestmark = pytest.mark.timeout(900)
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+SECRET, TOKEN = "k4gg1e-s3cret-0123456789", "r4y-t0ken-abcdefghijklmnopqrstuvwxyz0123"
+
+
+@pytest.fixture
+def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
+    """The finished workspace without its fold models."""
+    workspace = finished.copy_to(tmp_path / "workspace")
+    shutil.rmtree(workspace.work / "members")
+    return workspace
+
+
+def started(
+    workspace: Workspace, stage: str, cluster: RayCluster, *arguments: str, sets: str = ""
+) -> subprocess.Popen[str]:
+    command = workspace.command(stage, "--cluster", cluster.address, *arguments, sets=sets)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 200) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
+        time.sleep(0.02)
+
+
+def checkpoints_on(cluster: RayCluster, address: str) -> list[Path]:
+    return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
+
+
+def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
+    paths = workspace.work.glob(f"members/*/*/fold*/{name}")
+    return {path.relative_to(workspace.work).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_killed_node_changes_nothing_in_the_results(
+    finished: Workspace, untrained: Workspace, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "KAGGLE_KEY": SECRET}.items():
+        monkeypatch.setenv(name, value)
+    ray_cluster.start(HEAD)
+    other = ray_cluster.start(OTHER)
+    process = started(untrained, "train", ray_cluster)
+    wait_for(lambda: checkpoints_on(ray_cluster, OTHER), process)
+    other.kill()
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    assert f"cluster: {OTHER} is gone; wide fold 0 is started again from its beginning" in output
+    assert "(try 2 of 4)" in output and "Traceback" not in output
+    # Each fold model exactly once, equal to those of one process on one machine.
+    assert sum(line.startswith("train ") and "held-out rows" in line for line in output.splitlines()) == 6
+    for name in ("weights.npz", "oof.npz", "history.csv"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    # No process of the killed node is left, and no secret in what Ray wrote.
+    assert not [number for number in other.seen if command_of(number)]
+    wait_for_end(str(ray_cluster.folder / f"home-{OTHER}"))
+    logs = [
+        path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()
+    ]
+    assert logs and not any(secret.encode() in log for log in logs for secret in (SECRET, TOKEN))
+    output = untrained.do("train", "--cluster", ray_cluster.address)
+    assert "train slim: 3 of 3 fold models current" in output and "cluster:" not in output
+
+
+def test_a_killed_driver_starts_again_where_it_was_and_predictions_are_the_same(
+    finished: Workspace, untrained: Workspace, ray_cluster: RayCluster
+) -> None:
+    ray_cluster.start(HEAD)
+    shared = untrained.folder / "shared"
+    checkpoints, sets = shared / "small" / "checkpoints", f"cluster.shared={shared}"
+    process = started(untrained, "train", ray_cluster, sets=sets)
+    wait_for(lambda: untrained.weights() and list(checkpoints.rglob("*.json")), process)
+    process.kill()
+    process.communicate()
+    home = ray_cluster.folder / f"home-{HEAD}"
+    wait_for_end(str(home))
+    delivered = {path: state for path, state in untrained.files().items() if path.endswith("fold0/manifest.json")}
+    shutil.rmtree(home / ".cache")  # as if the machine was another one
+    has_checkpoint = any(checkpoints.rglob("*.json"))
+    output = untrained.do("train", "--cluster", ray_cluster.address, sets=sets)
+    logs = "".join(path.read_text() for path in home.rglob("logs/*.log"))
+    assert ("continues from a checkpoint of another machine" in logs) == has_checkpoint
+    assert output.count("held-out rows") < 6
+    assert delivered and delivered.items() <= untrained.files().items()
+    for name in ("weights.npz", "oof.npz", "history.csv"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    assert not [path for path in checkpoints.rglob("*") if path.is_file()]
+    output = untrained.do("predict", "--cluster", ray_cluster.address, sets=sets)
+    assert output.count("predict slim fold") == output.count("predict wide fold") == 3
+    for name in ("views/*/oof.npz", "views/*/test.npz"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    assert "blend: current" in untrained.do("blend")
+
+
+def wait_for_end(text: str) -> None:
+    """Wait at most 30 s for the end of the processes with this text in their command line."""
+    end = time.monotonic() + 30
+    while processes_with(text) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not processes_with(text)
+
+
+def test_workers_run_a_command_on_the_machines_and_again_after_a_loss(
+    finished: Workspace, ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    ray_cluster.start(HEAD)
+    other = ray_cluster.start(OTHER)
+    marks, go = tmp_path / "marks", tmp_path / "go"
+    marks.mkdir()
+    code = f"""
+import os, pathlib, sys, time
+(pathlib.Path({str(marks)!r}) / str(os.getpid())).write_text(sys.argv[sys.argv.index("--work") + 1])
+assert pathlib.Path(sys.argv[sys.argv.index("--params") + 1]).is_file()
+while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)
+"""
+    options = Options(finished.params, work=finished.folder / "work", cluster=ray_cluster.address)
+    job = Job(load_params(finished.params), (), options, finished.copy_to(tmp_path / "copy").work, tmp_path)
+
+    def kill_one() -> None:
+        while len(list(marks.iterdir())) < 2:
+            time.sleep(0.05)
+        other.kill()
+        go.touch()
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    run_workers(job, job.prepared(), "slim", ["-c", code], 2)
+    killer.join()
+    machines = [Path(path.read_text()).parent.name for path in marks.iterdir()]
+    assert sorted(machines) == [HEAD, HEAD, OTHER]
+    assert sum(line.startswith("cluster: slim worker") for line in job.echoed) == 2
+    assert any(f"{OTHER} is gone; slim worker" in line for line in job.echoed)
+    assert not [number for number in other.seen if command_of(number)]
