@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -14,9 +14,10 @@ REDRAWS = 4  # per second
 
 
 class Bar:
-    """Progress of one task on stderr. Call `clear` before a message is printed; the next update draws the bar again."""
+    """Progress of one task on stderr. A message printed by `Job.echo` removes the bar; the next update draws it again."""
 
     is_terminal = sys.stderr.isatty()
+    shown: ClassVar[set["Bar"]] = set()  # on the terminal now
 
     def __init__(self, total: int | None, description: str, unit: str = "it") -> None:
         """total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
@@ -68,6 +69,7 @@ class Bar:
 
     def clear(self) -> None:
         """Remove the bar from the terminal until the next update."""
+        self.shown.discard(self)
         if self._progress is not None:
             self._progress.stop()
 
@@ -86,6 +88,7 @@ class Bar:
         self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
         if not self._progress.live.is_started:
             self._progress.start()
+            self.shown.add(self)
 
     def __enter__(self) -> "Bar":
         return self
@@ -127,6 +130,12 @@ def _new_progress(unit: str) -> "Progress":
         redirect_stdout=False,  # stdout may be a file
         redirect_stderr=False,
     )
+
+
+def clear_bars() -> None:
+    """Remove all bars from the terminal, before a message is printed."""
+    for bar in tuple(Bar.shown):
+        bar.clear()
 
 
 def progress_bar(total: int | None, description: str, unit: str = "it") -> Bar:

@@ -30,6 +30,7 @@ from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
 from pipelines.failures import describe, require_folder
 from pipelines.next_command import next_line
+from pipelines.progress import clear_bars
 from pipelines.versions import ROOT, versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
@@ -105,6 +106,7 @@ class Job:
 
     def echo(self, line: str) -> None:
         self.echoed.append(line)
+        clear_bars()
         print(line, flush=True)
 
     def path(self, *parts: str) -> Path:

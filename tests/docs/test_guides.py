@@ -10,6 +10,7 @@ from world import ROOT
 STAGES = {"download": ("download", "prepare"), "predict": ("predict", "blend")}  # of make targets with several
 MEMBERS = {"cnn": "slim"}  # in the guides -> in the small competition
 SLOW = {  # not run here
+    "make download train predict": "the small competition is made so",
     'make train predict SET="train.epochs=20"': "trains again; tests/pipelines/test_main_job.py does",
     'make train predict SET="train.epochs=3 members.cnn.image_size=48"': "trains again",
     "make train MEMBER=cnn DEBUG=1 DEBUG_ROWS=64": "tests/pipelines/test_debug.py does",

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pipelines import progress
-from pipelines.progress import Bar, progress_bar
+from pipelines.progress import Bar, clear_bars, progress_bar
 
 COLOUR = re.compile(r"\x1b\[(3|4|9)\d")
 
@@ -33,7 +33,9 @@ def test_a_terminal_gets_a_bar_in_colours_unless_no_color_is_set(capsys, monkeyp
     monkeypatch.setenv("TERM", "xterm-256color")
     with progress_bar(8, "[b]cnn") as bar:
         bar.update_to(2)
-        bar.clear()
+        assert Bar.shown == {bar}
+        clear_bars()  # as Job.echo does
+        assert not bar._progress.live.is_started
         print("a message")
         bar.update_to(5)
     output = capsys.readouterr()
