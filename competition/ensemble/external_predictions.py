@@ -19,6 +19,7 @@ from competition.ensemble.metrics import TargetKind
 from competition.ensemble.predictions import (
     Predictions,
     ViewPredictions,
+    check_kinds,
     mean_over_folds,
     open_npz,
     read_array,
@@ -113,6 +114,10 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
         arrays = {name: read_array(path, file, name) for name in file.files}
     if not {"ids", "probs"} <= arrays.keys():
         raise UserError(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(arrays)}")
+    lists = [name for name in ("ids", "views", "folds", "classes") if name in arrays and arrays[name].ndim != 1]
+    if lists:
+        raise UserError(f"{path}: {lists[0]} has the shape {arrays[lists[0]].shape}; expected a list")
+    check_kinds(arrays["ids"], arrays["probs"])
     probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)
     if probs.ndim not in (3, 4) or ("folds" in arrays and len(probs) != len(arrays["folds"])) or not len(probs):
         raise UserError(
@@ -122,6 +127,8 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     probs = probs if probs.ndim == 4 else probs[:, :, None]
     if probs.shape[-1] != len(classes):
         raise UserError(f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}")
+    if "classes" in arrays and len(arrays["classes"]) != len(classes):
+        raise UserError(f"{path} names {len(arrays['classes'])} classes; the competition has {len(classes)}")
     if "classes" in arrays:
         probs = probs[..., _columns(path, arrays["classes"], classes)]
     views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (GIVEN,)

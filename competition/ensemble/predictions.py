@@ -181,6 +181,11 @@ def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, 
     """Load (ids, scores): as saved, or for `ids` in their order."""
     with open_npz(path) as file, _named(path):
         stored_ids, scores = read_array(path, file, "ids"), read_array(path, file, "scores")
+        if stored_ids.ndim != 1 or scores.ndim != 2 or len(stored_ids) != len(scores):
+            raise UserError(
+                f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row of scores per id"
+            )
+        check_kinds(stored_ids, scores)
     return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
 
@@ -237,10 +242,11 @@ WANTED = {  # what a row must be -> how to get there
 
 
 def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) -> None:
-    if probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
+    if np.ndim(ids) != 1 or probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
         raise UserError(
-            f"ids {ids.shape} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
+            f"ids {np.shape(ids)} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
         )
+    check_kinds(ids, probs)
     _check_unique(np.sort(np.asarray(ids).astype(str)))
     size = max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
     chunks = [_invalid_rows(probs[start : start + size], target) for start in range(0, len(probs), size)]
@@ -250,6 +256,15 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
         wanted, remedy = WANTED[target]
         raise UserError(
             f"{np.count_nonzero(bad)} rows are not {wanted}, first {names}; {remedy}, or predict these rows again"
+        )
+
+
+def check_kinds(ids: np.ndarray, values: np.ndarray) -> None:
+    """Raise UserError unless ids are text or numbers and values are numbers."""
+    ids_kind, values_kind = np.asarray(ids).dtype.kind, values.dtype.kind
+    if ids_kind not in "USOiuf" or values_kind not in "fiub":
+        raise UserError(
+            f"ids of type {np.asarray(ids).dtype} and values of type {values.dtype} were found, expected text and numbers"
         )
 
 

@@ -39,6 +39,9 @@ honest: {{resamples: 50}}
 """
 
 
+CHANGES = ("made", "git_commit")  # of a line of the ledger: the time, and the state of the repository at that time
+
+
 def workspace_in(folder: Path) -> Workspace:
     folder.mkdir(parents=True)
     (folder / "params.yaml").write_text(PARAMS)
@@ -52,7 +55,7 @@ def arrays_digest(path: Path) -> str:
 
 
 def results(workspace: Workspace) -> dict[str, str]:
-    """Digests of all predictions, of the submission and of the ledger without its times."""
+    """Digests of all predictions, of the submission and of the ledger without times and commits."""
     found = {
         path.relative_to(workspace.work).as_posix(): arrays_digest(path)
         for pattern in ("members/*/*/fold*/*.npz", "members/*/*/fold*/views/*/*.npz", "blend/*/*.npz")
@@ -60,7 +63,8 @@ def results(workspace: Workspace) -> dict[str, str]:
     }
     found |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in workspace.submissions.glob("*.csv")}
     lines = [json.loads(line) for line in (workspace.submissions / "ledger.jsonl").read_text().splitlines()]
-    return found | {"ledger": json.dumps([{key: line[key] for key in sorted(line) if key != "made"} for line in lines])}
+    kept = [{key: line[key] for key in sorted(line) if key not in CHANGES} for line in lines]
+    return found | {"ledger": json.dumps(kept)}
 
 
 def is_killed(workspace: Workspace, stage: str, seconds: float, number: int) -> bool:
