@@ -3,8 +3,9 @@
     python -m benchmarks.trial_overhead --trials 5
 
 Runs trials of the member cnn of params.yaml in this process and compares the time of each with the time inside the engine's
-training steps, both in processor time of all threads, which other programs on the machine hardly change. The rest is resetting weights, shuffling and feeding images, and scoring held-out rows for the pruner. The
-first trial, which builds and compiles the network, is printed apart.
+training steps, both in processor time of all threads, which other programs on the machine hardly change. The rest is resetting
+weights, shuffling and feeding images, and scoring held-out rows for the pruner. The first trial, which builds and compiles the
+network, is printed apart.
 """
 
 import argparse

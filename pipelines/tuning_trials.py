@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped
 # Parts of a fold model's epochs after which a trial is scored, for its first fold and for the others. Scoring every epoch would
-# cost about a tenth of the time; scores before half of the first fold say little (python -m benchmarks.pruning).
-FIRST_FOLD, OTHER_FOLDS = (0.5, 0.75, 1.0), (0.5, 1.0)
+# cost about a tenth of the time.
+FIRST_FOLD, OTHER_FOLDS = (0.25, 0.5, 0.75, 1.0), (0.5, 1.0)
 
 
 @dataclass
