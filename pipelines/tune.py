@@ -258,7 +258,7 @@ def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settin
     if comparison is not None:
         lines.append(
             f"its difference from the member's own values is {sign * comparison.difference:+.4f} +- {comparison.error:.4f} "
-            f"({comparison.rows} rows and {comparison.seeds} seeds that chose neither)"
+            f"({comparison.rows} rows that chose neither, training seeds: {comparison.seeds})"
         )
     is_own = result["values"] == result["own_values"]
     if result["score"] is None:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from competition.training.trainer import Images, Trainer
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped
-SCORES_PER_FOLD = (
-    4  # held-out scores of a fold model of a trial; scoring every epoch would cost about a tenth of the time
-)
+# Parts of a fold model's epochs after which a trial is scored, for its first fold and for the others. Scoring every epoch would
+# cost about a tenth of the time.
+FIRST_FOLD, OTHER_FOLDS = (0.25, 0.5, 0.75, 1.0), (0.5, 1.0)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class TrialRunner:
                         None,
                         lambda step, steps, text: progress.report(step),
                         lambda: False,
-                        watch=_scored_epochs(member.train),
+                        watch=_scored_epochs(member.train, position),
                         on_epoch=watch.end_epoch,
                     )
                 except Diverged as error:
@@ -207,7 +207,6 @@ class _Watch:
             raise _Stop
 
 
-def _scored_epochs(train: Train) -> set[int]:
-    """Epochs, from 1, after which the held-out rows are scored; at most every third one."""
-    count = max(1, min(SCORES_PER_FOLD, train.epochs // 3))
-    return {round(train.epochs * number / count) for number in range(1, count + 1)}
+def _scored_epochs(train: Train, position: int) -> set[int]:
+    """Epochs, from 1, after which the held-out rows of a fold are scored.  position: of the fold in the trial."""
+    return {max(1, round(train.epochs * part)) for part in (OTHER_FOLDS if position else FIRST_FOLD)}

@@ -77,7 +77,7 @@ def _result_line(name: str, best: dict[str, Any], sign: int) -> str:
     if comparison := best["comparison"]:
         line += (
             f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} +- "
-            f"{comparison['error']:.4f} on {comparison['rows']} rows and {comparison['seeds']} seeds that chose neither."
+            f"{comparison['error']:.4f} on {comparison['rows']} rows that chose neither (training seeds: {comparison['seeds']})."
         )
     return line
 

@@ -18,7 +18,7 @@ from competition.data.prepared import load_prepared
 from competition.report.tuning import tuning_section
 
 SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}, batch: {choices: [100, 50]}}"
-SETS = f"tune.trials=5 tune.members=[slim] tune.confirm_seeds=1 tune.objectives=score_and_time train.epochs=1 'tune.search={SEARCH}'"
+SETS = f"tune.trials=4 tune.members=[slim] tune.confirm_seeds=1 tune.objectives=score_and_time train.epochs=1 'tune.search={SEARCH}'"
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,12 @@ def best_of(workspace: Workspace) -> dict:
 
 def test_every_trial_is_one_line_and_the_end_says_what_training_uses(prepared_workspace, output) -> None:
     lines = re.findall(r"tune slim: trial (\d+) complete 0\.\d{4} \(learning_rate .*?, batch \d+\); best", output)
-    assert sorted(map(int, lines)) == list(range(5))
-    assert "5 trials of learning_rate, batch" in output and "best of 5 trials" in output
+    assert sorted(map(int, lines)) == list(range(4))
+    assert "4 trials of learning_rate, batch" in output and "best of 4 trials" in output
     assert "`make train` uses learning_rate" in output
     assert re.search(r"building and compiling a network took [0-9.]+ s \(batch (50|100)", output)
     best = best_of(prepared_workspace)
-    assert best["trials"] == tuning_trials(prepared_workspace.work) == 5 and best["folds"] == [0, 1]
+    assert best["trials"] == tuning_trials(prepared_workspace.work) == 4 and best["folds"] == [0, 1]
     assert best["own_values"] == {"learning_rate": 0.004, "batch": 100}
     assert "tune slim: current" in prepared_workspace.do("tune", sets=SETS)
 
@@ -103,10 +103,10 @@ def test_the_report_shows_the_study_and_which_parameters_are_worth_searching(pre
     section = tuning_section(prepared_workspace.work, load_data(prepared_workspace), settings)
     assert section is not None
     text, charts, table = section.blocks
-    assert "5 trials, 0 pruned" in text.lines[0] and "`make adopt TRIAL=...` takes one" in text.lines[-1]
+    assert "4 trials, 0 pruned" in text.lines[0] and "`make adopt TRIAL=...` takes one" in text.lines[-1]
     assert any(line.startswith("Worth searching: ") for line in text.lines)
     assert len(charts.drawings) == 5 and all("data:image/svg+xml;base64," in chart for chart in charts.drawings)
-    assert len(table.rows) == 5
+    assert len(table.rows) == 4
 
 
 def test_the_dashboard_listens_on_this_machine_only(prepared_workspace, output) -> None:
@@ -149,7 +149,7 @@ def test_a_killed_study_goes_on_and_a_second_process_joins_the_first(prepared_wo
     assert first.returncode == second.returncode == 0, texts
     assert sum("another process leads this study; this one joins it" in text for text in texts) == 1
     numbers = [number for text in texts for number in re.findall(r"trial (\d+) (?:complete|pruned)", text)]
-    assert len(numbers) == len(set(numbers)) and sum("best of 5 trials" in text for text in texts) == 1
+    assert len(numbers) == len(set(numbers)) and sum("best of 4 trials" in text for text in texts) == 1
     assert sum("tune slim: current" in text for text in texts) == 1
 
 
@@ -158,9 +158,9 @@ def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     shutil.rmtree(workspace.work / "tune", ignore_errors=True)
     text = workspace.do("tune", "--workers", "2", sets=SETS)
-    assert "in 2 processes" in text and "best of 5 trials" in text
+    assert "in 2 processes" in text and "best of 4 trials" in text
     numbers = re.findall(r"tune slim: trial (\d+) complete", text)
-    assert len(numbers) == len(set(numbers)) == 5
+    assert len(numbers) == len(set(numbers)) == 4
 
 
 def test_two_folds_leave_nothing_for_an_honest_score_so_nothing_is_tuned(prepared_workspace) -> None:
