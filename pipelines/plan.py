@@ -68,7 +68,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     for line in member_lines(costs):
         job.echo(line)
-    total = sum(cost.seconds for cost in costs.values()) + 2 * starting  # train and predict each start TensorFlow
+    total = sum(cost.seconds for cost in costs.values()) + starting  # `make train predict` starts TensorFlow once
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
     return result | plan_machines(job, works, starting)
