@@ -1,0 +1,34 @@
+"""`make plan MACHINES=4`, from speeds that are given."""
+
+import math
+from pathlib import Path
+
+from world import params
+
+from competition.preflight.planning import Load, Speed, cost_of
+from pipelines.plan import plan_machines
+from pipelines.runner import Job, Options
+
+LOAD = Load(runs=10.0, steps=1000, scored=0, predicted=0, folds=5)
+SPEED = Speed(ready=20.0, step=0.36, scored=0.0, predicted=0.0, ready_to_predict=0.0)  # 6 minutes for each fold model
+
+
+def job(machines: int) -> Job:
+    return Job(params(), (), Options(machines=machines), Path(), Path())
+
+
+def test_four_machines_share_the_work_and_start_their_processes() -> None:
+    planning = job(4)
+    plan = plan_machines(planning, {"a": (LOAD, SPEED), "b": (LOAD, SPEED)}, starting=10.0)["machines"]
+    assert plan["bound"] == 20 * 360 / 4
+    assert plan["bound"] < plan["seconds"] < 1.1 * plan["bound"]
+    assert math.isclose(plan["alone"], 20 * 360 + 2 * 30)  # a machine starts one process for each member
+    assert plan["spot"] >= plan["seconds"]
+    assert "4 machines like this one train in 32 min, one in 2.0 h" in planning.echoed[0]
+
+
+def test_one_machine_takes_what_the_plan_says_and_nothing_is_said_unasked() -> None:
+    plan = plan_machines(job(1), {"a": (LOAD, SPEED)}, starting=0.0)["machines"]
+    assert math.isclose(plan["seconds"], cost_of(LOAD, SPEED).train)
+    silent = job(0)
+    assert plan_machines(silent, {"a": (LOAD, SPEED)}, starting=0.0) == {} and silent.echoed == []
