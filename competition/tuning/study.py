@@ -163,6 +163,8 @@ def _run_trial(study: Any, settings: StudySettings, trial: Any, evaluate: Evalua
     try:
         point("tune.before_trial")
         result = evaluate(suggest(trial, settings), report)
+        if not isfinite(result.score):
+            raise ArithmeticError(f"the score is {result.score}")
     except Pruned as pruned:
         _store(trial, pruned.facts)
         study.tell(trial, state=TrialState.PRUNED)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from injection import KILLED, run_code
+from world import ROOT
 
 from competition.artifacts.manifest import read_manifest
 from competition.submission import ledger
@@ -128,22 +129,20 @@ def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path: Path) -> None
 SEARCH = """
 import json, sys
 from pathlib import Path
-from competition.config.params import Interval
-from competition.training.tuning import search
-tried = []
-def evaluate(values, report):
-    tried.append(values)
-    return -abs(values["x"] - 0.3)
-best = search({"x": Interval(low=-1.0, high=1.0, log=False)}, 6, 1, "data", Path(sys.argv[1]), evaluate, lambda *_: None)
-print(json.dumps([best, tried]))
+sys.path.insert(0, sys.argv[2])
+from studies import open_journal, open_study, searched, settings
+trials, tried = searched(Path(sys.argv[1]), 6)
+every = open_study(open_journal(Path(sys.argv[1])), settings(6)).get_trials()
+killed = [(str(trial.user_attrs["ticket"]), trial.params) for trial in every if trial.state.name == "FAIL"]
+print(json.dumps([{str(trial.user_attrs["ticket"]): trial.params for trial in trials}, killed, tried]))
 """
 
 
-def test_killed_trials_are_drawn_again_with_the_same_values(tmp_path: Path) -> None:
-    undisturbed, points = json.loads(run_code(SEARCH, tmp_path / "one.log").out)
-    journal = tmp_path / "two.log"
+def test_a_trial_killed_before_its_score_is_stored_is_run_again_with_its_values(tmp_path: Path) -> None:
+    journal, studies = tmp_path / "study.log", ROOT / "tests" / "tuning"
     for fault in ("tune.before_trial:2:kill", "tune.before_score:2:kill", "tune.before_trial:2:kill"):
-        assert run_code(SEARCH, journal, faults=fault).code == KILLED
-    best, later = json.loads(run_code(SEARCH, journal).out)
-    assert best == undisturbed  # the same best values after the same number of trials
-    assert later == points[-len(later) :] and 0 < len(later) < 6
+        assert run_code(SEARCH, journal, studies, faults=fault).code == KILLED
+    finished, killed, later = json.loads(run_code(SEARCH, journal, studies).out)
+    assert sorted(finished) == [str(ticket) for ticket in range(6)] and 0 < len(later) < 6  # none lost, none repeated
+    assert len(killed) == 3 and all(finished[ticket] == values for ticket, values in killed if values)
+    assert any(values for _, values in killed)

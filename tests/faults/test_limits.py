@@ -119,48 +119,6 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once(tmp_path
         assert dead is None  # the last one released it
 
 
-TUNE = """
-import sys, time
-from pathlib import Path
-from competition.artifacts.locks import Held, exclusive
-from competition.config.params import Interval
-from competition.training.tuning import search
-def evaluate(values, report):
-    time.sleep(0.05)
-    return values["x"]
-refused = 0
-while True:
-    try:
-        with exclusive(Path(sys.argv[1]).with_suffix(".lock"), "tune"):
-            search({"x": Interval(low=0.0, high=1.0, log=False)}, 12, 1, "data", Path(sys.argv[1]), evaluate, lambda *_: None)
-        break
-    except Held as held:
-        assert "tune" in str(held) or "another run" in str(held)
-        refused += 1
-        time.sleep(0.1)
-print(refused)
-"""
-
-
-def test_eight_processes_that_tune_one_member_at_once_make_each_trial_once(tmp_path: Path) -> None:
-    import optuna
-
-    journal = tmp_path / "study.log"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", TUNE, journal], stdout=-1, stderr=-1, text=True, env=environment())
-        for _ in range(8)
-    ]
-    outputs = [process.communicate(timeout=200) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 8, outputs
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
-    (study,) = optuna.get_all_study_summaries(storage)
-    trials = optuna.load_study(study_name=study.study_name, storage=storage).trials
-    assert [trial.number for trial in trials] == list(range(12))
-    assert len({trial.params["x"] for trial in trials}) == 12
-    assert sum(int(out) > 0 for out, _ in outputs) > 0  # some were refused
-
-
 CLOCK = """
 import sys
 from datetime import datetime, timedelta

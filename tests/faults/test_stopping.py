@@ -73,18 +73,3 @@ def test_a_fold_whose_process_died_is_trained_last(tmp_path: Path) -> None:
     assert run_code(DIE, model_path(run, 1).with_suffix(".lock")).code == KILLED
     assert interrupted_last(run, [0, 1, 2]) == [0, 2, 1]
     assert interrupted_last(run, [(0, 1), 0]) == [(0, 1), 0]
-
-
-SEARCH = """
-import sys
-from pathlib import Path
-from competition.config.params import Interval
-from competition.training.tuning import search
-scores = iter([float("nan"), float("inf"), -1.0, -2.0, float("nan"), -3.0])
-space = {"x": Interval(low=0.0, high=1.0, log=False)}
-print(search(space, 3, 1, "data", Path(sys.argv[1]), lambda values, report: next(scores), lambda *_: None)[1:])
-"""
-
-
-def test_the_best_trial_has_a_finite_score(tmp_path: Path) -> None:
-    assert run_code(SEARCH, tmp_path / "study.log").out == "(-1.0, 3)\n"

@@ -217,6 +217,14 @@ def test_a_trial_that_diverges_is_finished_and_never_the_best(tmp_path: Path) ->
     assert all("diverged" in trial.user_attrs for trial in trials if trial.params["zoom"] > 0)
 
 
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_never_the_best(tmp_path: Path, score: float) -> None:
+    scores = iter([-2.0, score, -1.0])
+    trials, tried = searched(tmp_path / "study.log", 3, lambda values, report: Evaluation(next(scores), 0.01, 0.0))
+    best = best_trial(trials)
+    assert len(tried) == 3 and best is not None and best.value == -1.0
+
+
 def test_a_study_in_which_everything_diverges_ends_without_a_best_trial(tmp_path: Path) -> None:
     def diverges(values: dict[str, float], report: Any) -> Evaluation:
         raise ArithmeticError("the loss is nan")
