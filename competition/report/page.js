@@ -29,10 +29,12 @@ function compared(a, b) {
 
 function sortBy(table, column, header) {
   const body = table.tBodies[0];
-  const order = header.getAttribute("aria-sort") === "descending" ? "ascending" : "descending";
+  const rows = [...body.rows].map((row) => [row, row.cells[column].textContent.trim()]);
+  const isNumeric = rows.some(([, text]) => !Number.isNaN(sortKey(text)));
+  const current = header.getAttribute("aria-sort") || (isNumeric ? "ascending" : "descending"); // numbers: the largest first
+  const order = current === "descending" ? "ascending" : "descending";
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", order);
-  const rows = [...body.rows].map((row) => [row, row.cells[column].textContent.trim()]);
   const sign = order === "ascending" ? 1 : -1;
   const isEmpty = (text) => text === "" || text === "–" || text === "-";
   rows.sort(([, a], [, b]) => (isEmpty(a) !== isEmpty(b) ? (isEmpty(a) ? 1 : -1) : sign * compared(a, b)));

@@ -37,9 +37,9 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
         note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
     if row is not None and row.public_score is not None:
-        result.append(Figure("public", f"{row.public_score:.5f}", "Kaggle's score, from the ledger"))
+        result.append(Figure("public", f"{row.public_score:.5f}", "Kaggle's score, on test rows"))
     if row is not None and row.private_score is not None:
-        result.append(Figure("private", f"{row.private_score:.5f}", "Kaggle's score, from the ledger"))
+        result.append(Figure("private", f"{row.private_score:.5f}", "Kaggle's score, on test rows"))
     return result
 
 
@@ -217,7 +217,8 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) 
             list(table[0]),
             [list(line.values()) for line in reversed(table)],
             3,
-            "cv: on the rows the blend was chosen on. gap: public minus honest. noise: 95 % interval of the gap by "
+            "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
+            "rows. gap: public minus honest. noise: 95 % interval of the gap by "
             f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).",
         )
     ]

@@ -35,7 +35,7 @@ class GradCam:
                 f"{member.architecture} has no grid of features that is averaged before its last layer, so there are no Grad-CAM "
                 "maps of it; MEMBER= chooses another member"
             )
-        self._features = keras.Model(self.model.inputs, pools[-1].input)
+        self._features = keras.Model(self.model.inputs[0], pools[-1].input)
 
     def load_weights(self, weights: State) -> None:
         """weights: of a fold model, as in weights.npz."""

@@ -228,6 +228,8 @@ def test_training_curves_leave_out_unscored_epochs(blended) -> None:
     points = [len(re.findall("[ML]", line)) for line in lines]
     assert sorted(set(points)) == [2, 3]  # held-out: not scored in the first epoch; loss: all three
     assert "0.8125 to 0.8125" in page and "123 s" in page  # three fold models of 41 s
+    (costs,) = re.findall(r'<section id="costs">.*?</section>', page, re.DOTALL)
+    assert re.search(r"prepare</th><td>1</td><td>\d+ s</td><td>\d\.\d\d GB", costs)
 
 
 def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None:

@@ -134,6 +134,9 @@ def test_tables_sort_and_filter_by_keyboard(browser, file, width) -> None:
     press(page, "Enter", 13, "\r")
     assert column(page, 1) == sorted(column(page, 1), reverse=True)
     assert page.evaluate("document.querySelector('#blend th:nth-child(2)').ariaSort") == "descending"
+    tab_to(page, "e.textContent === 'member'", 400)
+    press(page, "Enter", 13, "\r")
+    assert column(page, 0)[:3] == ["m0", "m1", "m10"]  # text: from a to z
     tab_to(page, "e.textContent === 'time'")
     press(page, "Enter", 13, "\r")
     press(page, "Enter", 13, "\r")
