@@ -39,7 +39,8 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
 
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
-WRITING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
+SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
+WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
 
 
 @dataclass(frozen=True)
@@ -333,8 +334,9 @@ def run_stage(module: str, options: Options) -> None:
         params = validate_params(load_params(options.params, overrides))
         check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name
-        require_folder(work, is_written=True)
-        require_folder(options.submissions, is_written=module.rpartition(".")[2] in WRITING)
+        name = module.rpartition(".")[2]
+        require_folder(work, is_written=name in WRITING)
+        require_folder(options.submissions, is_written=name in SUBMITTING)
         work.mkdir(parents=True, exist_ok=True)
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)

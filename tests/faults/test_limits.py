@@ -67,7 +67,7 @@ class ResourceExhaustedError(Exception):
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (OSError(28, "No space left on device", "/x/weights.npz"), 4, "the disk is full at /x/weights.npz"),
+        (OSError(28, "as the system words it", "/x/weights.npz"), 4, "the disk is full at /x/weights.npz"),
         (RuntimeError("fold0.tfrec; No space left on device"), 4, "the disk is full"),
         (PermissionError(13, "Permission denied", "/x"), 1, "no permission to write at /x"),
         (OSError(30, "Read-only file system", "/x"), 1, "no permission to write at /x"),

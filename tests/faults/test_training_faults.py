@@ -124,10 +124,9 @@ def finish(workspace: Workspace, finished: Workspace) -> StageResult:
     return result
 
 
-def test_a_stopped_and_killed_fold_model_with_a_damaged_checkpoint_ends_with_the_same_weights(
+def test_a_killed_fold_model_with_a_damaged_checkpoint_ends_with_the_same_weights(
     finished: Workspace, untrained: Workspace
 ) -> None:
-    stopped_by_ctrl_c(untrained)
     killed("checkpoint.before_facts:2")(untrained)
     with_a_damaged_checkpoint(untrained)
     finish(untrained, finished)
