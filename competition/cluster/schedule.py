@@ -118,10 +118,12 @@ class _State:
 
     @cached_property
     def goal(self) -> float:
-        """Seconds in which all work could be done: spread evenly, or the longest task."""
+        """Seconds in which all work could be done: spread evenly, with a start for members without a slot, or the longest task."""
         slots = self.cluster.slots
         seconds = [task.seconds for task in self.pending] + [slot.seconds for slot in slots if slot.task]
-        return max(sum(seconds) / max(len(self.cluster.machines), len(slots)), max(seconds))
+        starts = len({task.member for task in self.pending} - {slot.member for slot in slots})
+        total = sum(seconds) + starts * self.cluster.start_seconds
+        return max(total / max(len(self.cluster.machines), len(slots)), max(seconds))
 
 
 def _place(state: _State, member: str) -> Open | None:

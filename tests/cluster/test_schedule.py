@@ -121,6 +121,12 @@ def test_without_failures_the_simulation_counts_starts_and_reaches_the_bound() -
     assert simulate(equal_machines(1, NEEDS, 10.0), work).seconds == 820.0
 
 
+@pytest.mark.parametrize(("seconds_of_a", "seconds_of_b"), [(1, 1), (1, 30), (30, 10), (10, 300), (300, 1)])
+def test_one_machine_starts_one_process_for_each_member(seconds_of_a: float, seconds_of_b: float) -> None:
+    work = tasks("a", 4, seconds_of_a) + tasks("b", 4, seconds_of_b)
+    assert simulate(equal_machines(1, NEEDS, 40.0), work).wasted_seconds == 80.0
+
+
 def test_failures_cost_time_and_a_checkpoint_saves_some_of_it() -> None:
     work, machines = tasks("a", 10, 3600), equal_machines(4, NEEDS, 60.0)
     none = simulate(machines, work).seconds
