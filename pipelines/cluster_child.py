@@ -37,7 +37,6 @@ from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
 from competition.data.cache import is_streamed
-from competition.ensemble.predictions import Predictions
 from competition.ensemble.settings import validate_params
 from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
@@ -168,7 +167,6 @@ class Training(Slot):
         super().__init__(job, settings, events)
         self._alive = lambda: None
         self._run_digest = ""
-        self._soft_labels_of: Run | None = None
 
     def do(self, request: Mapping[str, Any]) -> Manifest:
         """Train one model of a run, from a checkpoint of this or another machine if there is one."""
@@ -221,10 +219,9 @@ class Training(Slot):
         for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
             same_fold = [] if is_nested(run.member, fold) else [fold]
             update_soft_labels(self.job, self.prepared, run, teacher, same_fold, device, alive)
-        self._soft_labels_of = run
         if self.trainer is None or self._run_digest != run.digest:
             self.trainer = None  # frees its images first
-            soft = self._soft_labels if run.member.teacher else None
+            soft = partial(load_soft_labels, self.prepared, run) if run.member.teacher else None
             self.trainer = open_trainer(
                 self.job, self.prepared, run.member, run.title, device=device, soft_labels=soft, alive=alive
             )
@@ -234,10 +231,6 @@ class Training(Slot):
                 f"{run.title}: {device.replicas} x {device.kind} ({device.reason}), {size:.2f} GB of images", flush=True
             )
         return self.trainer
-
-    def _soft_labels(self, fold: ExcludedFolds) -> Predictions:
-        assert self._soft_labels_of is not None
-        return load_soft_labels(self.prepared, self._soft_labels_of, fold)
 
 
 class Prediction(Slot):
