@@ -135,7 +135,6 @@ def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work
     folder.mkdir(parents=True, exist_ok=True)
     needs = {work.task.member: needs_of(job, work.task.member) for work in works}
     with lock(folder / "driver.lock"), Screen(verb) as screen:
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray's own messages stay in its log files
         ray = connection.connect(job.options.cluster)
         try:
             say = partial(echo_above, job, screen)

@@ -28,7 +28,7 @@ from competition.artifacts.dependencies import (
     model_path,
     views_dependencies,
 )
-from competition.artifacts.manifest import Manifest, changed_keys, digest_of, write_json, write_manifest
+from competition.artifacts.manifest import Manifest, changed_keys, write_json, write_manifest
 from competition.artifacts.runs import Run, stored_runs
 from competition.artifacts.soft_labels import load_soft_labels
 from competition.cluster import copies
@@ -37,7 +37,6 @@ from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
 from competition.data.cache import is_streamed
-from competition.ensemble.predictions import Predictions
 from competition.ensemble.settings import validate_params
 from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
@@ -168,8 +167,7 @@ class Training(Slot):
     def __init__(self, job: Job, settings: Mapping[str, Any], events: Events) -> None:
         super().__init__(job, settings, events)
         self._alive = lambda: None
-        self._compiled_for = ""
-        self._soft_labels_of: Run | None = None
+        self._run_digest = ""
 
     def do(self, request: Mapping[str, Any]) -> Manifest:
         """Train one model of a run, from a checkpoint of this or another machine if there is one."""
@@ -217,30 +215,23 @@ class Training(Slot):
             raise
 
     def _opened(self, run: Run, fold: ExcludedFolds) -> "Trainer":
-        """The trainer of this run. Runs that differ in the seed only share it."""
+        """The trainer of this run. Another seed has other initial weights, so its run gets a trainer of its own."""
         device, alive = start_device(self.job), lambda: self._alive()
         for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
             same_fold = [] if is_nested(run.member, fold) else [fold]
             update_soft_labels(self.job, self.prepared, run, teacher, same_fold, device, alive)
-        self._soft_labels_of = run
-        member = {**run.depends["member"], "train": {**run.depends["member"]["train"], "seed": 0}}
-        compiled_for = digest_of(member)
-        if self.trainer is None or self._compiled_for != compiled_for:
+        if self.trainer is None or self._run_digest != run.digest:
             self.trainer = None  # frees its images first
-            soft = self._soft_labels if run.member.teacher else None
+            soft = partial(load_soft_labels, self.prepared, run) if run.member.teacher else None
             self.trainer = open_trainer(
                 self.job, self.prepared, run.member, run.title, device=device, soft_labels=soft, alive=alive
             )
-            self._compiled_for = compiled_for
+            self._run_digest = run.digest
             size = prod(self.trainer.images.pixels.shape) / 1e9
             print(
                 f"{run.title}: {device.replicas} x {device.kind} ({device.reason}), {size:.2f} GB of images", flush=True
             )
         return self.trainer
-
-    def _soft_labels(self, fold: ExcludedFolds) -> Predictions:
-        assert self._soft_labels_of is not None
-        return load_soft_labels(self.prepared, self._soft_labels_of, fold)
 
 
 class Prediction(Slot):

@@ -12,7 +12,7 @@ from typing import Any
 
 from competition.cluster import connection, node
 from competition.cluster.connection import Machine
-from competition.cluster.schedule import Close, Cluster, Open, Slot, Start, Task, decide
+from competition.cluster.schedule import Cluster, Open, Slot, Start, Task, decide
 from competition.cluster.simulation import finish_seconds
 from competition.config.errors import UserError
 from competition.config.params import Needs
@@ -253,9 +253,6 @@ class _Driver:
         if not all(one.has_reported for one in self._nodes.values()) and time.monotonic() < self._report_until:
             return
         while step := decide(self._cluster(), [self._expected(task) for task in self._pending], self._done):
-            if isinstance(step, Close):
-                self._close(self._slots[step.slot.number])
-                continue
             slot = self._slots[step.slot.number] if isinstance(step, Start) else self._open(step)
             self._start(slot, step.task)
 
@@ -265,6 +262,8 @@ class _Driver:
         return Cluster(machines, slots, self._setup.needs, prefer=self._prefer, avoid=self._avoid)
 
     def _open(self, step: Open) -> _Slot:
+        for closing in step.closing:
+            self._close(self._slots[closing.number])
         one, number = self._nodes[step.machine], next(self._numbers)
         slot = Slot(number, step.machine, step.task.member, step.taken)
         resources = {name: count for name, count in step.taken.items() if name == "TPU" and count}

@@ -45,18 +45,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Open:
-    """Open a slot and run the task in it."""
+    """Open a slot and run the task in it, after these idle slots of the machine have been closed."""
 
     task: Task
     machine: str
     taken: Resources
-
-
-@dataclass(frozen=True)
-class Close:
-    """End an idle slot, whose machine another member needs."""
-
-    slot: Slot
+    closing: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ def left(machine: Resources, slots: Sequence[Slot]) -> Resources:
     return {name: count - sum(slot.taken.get(name, 0.0) for slot in slots) for name, count in machine.items()}
 
 
-def decide(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> Start | Open | Close | None:
+def decide(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> Start | Open | None:
     """The next step, or None if all that can run does.
 
     pending: tasks that are not running.  done: names of finished tasks.
@@ -100,15 +94,14 @@ def decide(cluster: Cluster, pending: Sequence[Task], done: Collection[str]) -> 
     many machines, and short ones share a machine.
     """
     state = _State(cluster, pending, done)
-    idle = [slot for slot in cluster.slots if not slot.task]
-    for slot in idle:
-        task = _task_for(state, slot.member, slot.machine)
-        if task and not any(_is_urgent(state, other, slot) for other in state.members if other != slot.member):
-            return Start(task, slot)
-    for member in sorted(state.members, key=lambda member: _order(state, member)):
-        if step := _place(state, member):
-            return step
-    return None
+    members = sorted(state.members, key=lambda member: _order(state, member))
+    for slot in cluster.slots:
+        task = None if slot.task else _task_for(state, slot.member, slot.machine)
+        if task:
+            urgent = [member for member in members if member != slot.member and _is_urgent(state, member, slot)]
+            places = (_place(state, member) for member in urgent)
+            return next((step for step in places if step), Start(task, slot))
+    return next((step for member in members if (step := _place(state, member))), None)
 
 
 @dataclass(frozen=True)
@@ -125,29 +118,38 @@ class _State:
 
     @cached_property
     def goal(self) -> float:
-        """Seconds in which all work could be done: spread evenly, or the longest task."""
+        """Seconds in which all work could be done: spread evenly, with a start for members without a slot, or the longest task."""
         slots = self.cluster.slots
         seconds = [task.seconds for task in self.pending] + [slot.seconds for slot in slots if slot.task]
-        return max(sum(seconds) / max(len(self.cluster.machines), len(slots)), max(seconds))
+        starts = len({task.member for task in self.pending} - {slot.member for slot in slots})
+        total = sum(seconds) + starts * self.cluster.start_seconds
+        return max(total / max(len(self.cluster.machines), len(slots)), max(seconds))
 
 
-def _place(state: _State, member: str) -> Open | Close | None:
-    """Open a slot for a member; or end an idle slot, so that one fits."""
+def _place(state: _State, member: str) -> Open | None:
+    """Open a slot for a member where there is room, else in the place of idle slots."""
     cluster = state.cluster
     if _busy(cluster, member) and _waiting_per_slot(state, member, 0) <= cluster.start_seconds:
         return None  # its slots are through with all tasks before another one has started
-    places = [machine for machine in cluster.machines if _task_for(state, member, machine)]
-    closing: Close | None = None
-    for machine in sorted(places, key=lambda machine: _rank(state, member, machine)):
-        task, taken = _task_for(state, member, machine), demand(cluster.needs[member], cluster.machines[machine])
-        if task and _has_room(cluster, machine, taken):
-            return Open(task, machine, taken)
-        own = [slot for slot in cluster.slots if slot.machine == machine]
-        idle = [slot for slot in own if not slot.task]
-        busy = [slot for slot in own if slot.task]
-        if idle and closing is None and fits(taken, left(cluster.machines[machine], busy)):
-            closing = Close(idle[0])
-    return closing
+    options = []
+    for machine in cluster.machines:
+        if task := _task_for(state, member, machine):
+            taken = demand(cluster.needs[member], cluster.machines[machine])
+            closing = _to_close(cluster, machine, taken)
+            if closing is not None:
+                options.append((len(closing), _rank(state, member, machine), Open(task, machine, taken, closing)))
+    return min(options, key=lambda option: option[:2])[2] if options else None
+
+
+def _to_close(cluster: Cluster, machine: str, taken: Resources) -> tuple[Slot, ...] | None:
+    """The fewest idle slots of a machine without which these resources are free; None if they never are."""
+    own = [slot for slot in cluster.slots if slot.machine == machine]
+    idle = [slot for slot in own if not slot.task]
+    for number in range(len(idle) + 1):
+        rest = [slot for slot in own if slot not in idle[:number]]
+        if fits(taken, left(cluster.machines[machine], rest)):
+            return tuple(idle[:number])
+    return None
 
 
 def _is_urgent(state: _State, member: str, slot: Slot) -> bool:
@@ -156,7 +158,7 @@ def _is_urgent(state: _State, member: str, slot: Slot) -> bool:
     if any(slot.member == member and not slot.task for slot in cluster.slots):
         return False
     if any(
-        _has_room(cluster, machine, demand(cluster.needs[member], cluster.machines[machine]))
+        _to_close(cluster, machine, demand(cluster.needs[member], cluster.machines[machine])) == ()
         for machine in cluster.machines
     ):
         return False
@@ -185,11 +187,6 @@ def _is_late(state: _State, member: str) -> bool:
 
 def _longest(state: _State, member: str) -> float:
     return max(task.seconds for task in state.pending if task.member == member)
-
-
-def _has_room(cluster: Cluster, machine: str, taken: Resources) -> bool:
-    own = [slot for slot in cluster.slots if slot.machine == machine]
-    return fits(taken, left(cluster.machines[machine], own))
 
 
 def _task_for(state: _State, member: str, machine: str) -> Task | None:

@@ -8,7 +8,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from competition.cluster.schedule import Close, Cluster, Open, Resources, Slot, Start, Task, decide
+from competition.cluster.schedule import Cluster, Open, Resources, Slot, Start, Task, decide
 from competition.config.params import Needs
 
 HOUR = 3600.0
@@ -127,13 +127,12 @@ class _Simulation:
             step = decide(cluster, self._pending, self._done)
             if step is None:
                 return
-            if isinstance(step, Close):
-                del self._slots[step.slot.number]
-                continue
             self._start(step)
 
     def _start(self, step: Start | Open) -> None:
         if isinstance(step, Open):
+            for closing in step.closing:
+                del self._slots[closing.number]
             slot, start = (
                 Slot(next(self._numbers), step.machine, step.task.member, step.taken),
                 self._cluster.start_seconds,

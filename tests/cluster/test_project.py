@@ -1,7 +1,6 @@
 """What a machine of the cluster gets."""
 
 import io
-import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from world import ROOT, params
 
+from competition.artifacts.manifest import sha256, write_manifest
 from competition.cluster.project import PARAMS, data_files, packed_project
 from competition.config.errors import UserError
 from competition.config.params import stated_keys
@@ -42,12 +42,14 @@ def test_weights_travel_from_the_project_and_from_nowhere_else(tmp_path: Path, m
         packed_project(ROOT, here, here.members)
 
 
-def test_records_on_gs_are_not_sent(finished) -> None:
-    from competition.artifacts.manifest import read_manifest
-
-    manifest = read_manifest(finished.work / "data" / "manifest.json")
-    assert manifest is not None
-    everything, without = (data_files(finished.work, manifest, is_remote) for is_remote in (False, True))
-    assert {"small/data/index.csv", "small/data/manifest.json"} <= without.keys() < everything.keys()
-    assert {Path(name).parent.name for name in everything.keys() - without.keys()} == {"records"}
-    assert json.loads(everything["small/data/manifest.json"][1].read_text())["digest"] == manifest.digest
+def test_records_on_gs_are_not_sent(tmp_path: Path) -> None:
+    data = tmp_path / "small" / "data"
+    (data / "records").mkdir(parents=True)
+    files = [data / "index.csv", data / "records" / "fold0.tfrec"]
+    for file in files:
+        file.write_text(file.name)
+    manifest = write_manifest(data / "manifest.json", {}, files, {}, {})
+    everything, without = (data_files(tmp_path / "small", manifest, is_remote) for is_remote in (False, True))
+    assert without.keys() == {"small/data/index.csv", "small/data/manifest.json"}
+    assert everything.keys() - without.keys() == {"small/data/records/fold0.tfrec"}
+    assert all(sha256(path) == digest for digest, path in everything.values())

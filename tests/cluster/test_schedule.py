@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from competition.cluster.schedule import Close, Cluster, Open, Resources, Slot, Start, Task, decide, demand, fits, left
+from competition.cluster.schedule import Cluster, Open, Resources, Slot, Start, Task, decide, demand, fits, left
 from competition.cluster.simulation import (
     ONE_AT_A_TIME,
     Failures,
@@ -35,11 +35,22 @@ def test_the_member_with_most_work_is_first_and_a_second_machine_takes_the_other
     assert isinstance(second, Open) and (second.task.member, second.machine) == ("b", "m1")
 
 
-@pytest.mark.parametrize(("count", "seconds", "step"), [(1, 50, Start), (1, 300, Close), (2, 300, Close)])
-def test_a_warm_slot_changes_its_member_only_for_one_that_would_finish_too_late(count, seconds, step) -> None:
+@pytest.mark.parametrize(("count", "seconds", "changes"), [(1, 50, False), (1, 300, True), (2, 300, True)])
+def test_a_warm_slot_changes_its_member_only_for_one_that_would_finish_too_late(count, seconds, changes) -> None:
     idle, busy = Slot(1, "m0", "a", TAKEN), Slot(2, "m1", "b", TAKEN, "b9", 50)
-    pending = tasks("a", 1, 100) + tasks("b", count, seconds)
-    assert isinstance(decide(cluster(2, idle, busy), pending, ()), step)
+    step = decide(cluster(2, idle, busy), tasks("a", 1, 100) + tasks("b", count, seconds), ())
+    if changes:
+        assert isinstance(step, Open) and step.closing == (idle,) and step.task.member == "b"
+    else:
+        assert isinstance(step, Start) and step.slot == idle
+
+
+def test_an_idle_slot_without_tasks_makes_room_for_another_member() -> None:
+    idle = Slot(1, "m0", "a", TAKEN)
+    step = decide(cluster(1, idle), tasks("b", 2, 100), ())
+    assert isinstance(step, Open) and step.closing == (idle,)
+    elsewhere = decide(cluster(2, idle), tasks("b", 2, 100), ())
+    assert isinstance(elsewhere, Open) and (elsewhere.machine, elsewhere.closing) == ("m1", ())
 
 
 def test_two_idle_slots_keep_their_members() -> None:
@@ -108,6 +119,12 @@ def test_without_failures_the_simulation_counts_starts_and_reaches_the_bound() -
     assert (outcome.seconds, outcome.wasted_seconds, outcome.losses) == (410.0, 20.0, 0)
     assert lower_bound(work, 2) == 400.0 and lower_bound(work, 100) == 100.0
     assert simulate(equal_machines(1, NEEDS, 10.0), work).seconds == 820.0
+
+
+@pytest.mark.parametrize(("seconds_of_a", "seconds_of_b"), [(1, 1), (1, 30), (30, 10), (10, 300), (300, 1)])
+def test_one_machine_starts_one_process_for_each_member(seconds_of_a: float, seconds_of_b: float) -> None:
+    work = tasks("a", 4, seconds_of_a) + tasks("b", 4, seconds_of_b)
+    assert simulate(equal_machines(1, NEEDS, 40.0), work).wasted_seconds == 80.0
 
 
 def test_failures_cost_time_and_a_checkpoint_saves_some_of_it() -> None:
