@@ -41,6 +41,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer",),
     ("pipelines.tuning_trials",),
+    ("pipelines.study_worker",),
     ("pipelines.teachers",),
     ("pipelines.cli",),
     ("pipelines",),
@@ -53,6 +54,7 @@ SHARED = {
     "pipelines.fold_training",
     "pipelines.trainer",
     "pipelines.tuning_trials",
+    "pipelines.study_worker",
     "pipelines.teachers",
     "pipelines.cli",
 }  # modules that all stages may import
