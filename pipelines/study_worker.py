@@ -54,7 +54,9 @@ def trial_line(study: Any, settings: StudySettings, trial: Any, sign: int) -> st
     else:
         last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else float("nan")
         state = f"{trial.state.name.lower()} at {sign * last:.4f} after {facts.get('share', 0):.0%}"
-    left = (settings.total - len(trials)) * sum(t.duration.total_seconds() for t in trials) / max(len(trials), 1)
+    # Compiling is done once for many trials, so it is no part of the time that is left.
+    seconds = sum(t.duration.total_seconds() - t.user_attrs.get("compiled", 0.0) for t in trials)
+    left = (settings.total - len(trials)) * seconds / max(len(trials), 1)
     best_text = f"best {sign * score_of(best):.4f} (trial {best.number})" if best is not None else "none complete yet"
     remaining = f", about {duration(left / settings.workers)} left" if len(trials) < settings.total else ""
     return (

@@ -216,7 +216,9 @@ def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settin
             "no trial came to its end: every one diverged; lower train.learning_rate or the intervals of tune.search"
         )
     reason = "no trial is better by more than its noise, so" if is_own else "so"
-    lines.append(f"{reason} `make train` uses {format_values(result['values'])}{' (the own values)' if is_own else ''}")
+    lines.append(
+        f"{reason} `make train` uses {format_values(result['values'])}{', which are the own values of the member' if is_own else ''}"
+    )
     return lines
 
 
