@@ -8,7 +8,6 @@ The first process that tunes a member leads its study: it enqueues the trials, c
 values, and writes the result. Other processes with the same parameters and storage join as workers.
 """
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import Manifest, atomic_write, write_json
+from competition.artifacts.manifest import Manifest, write_json
 from competition.artifacts.studies import (
     adopted_study,
-    continued_journal,
     tuning_dependencies,
     tuning_result_path,
 )
@@ -35,18 +33,17 @@ from competition.tuning.choice import (
     pareto_front,
     saved_seconds,
 )
-from competition.tuning.storage import open_storage
 from competition.tuning.study import (
     StudySettings,
     best_trial,
     finished_trials,
     limit_reached,
     open_study,
-    run_worker,
     score_of,
 )
 from pipelines.cli import main
 from pipelines.runner import Job, display_path, selected_members
+from pipelines.study_worker import storage_of, work_on_study
 from pipelines.tuning_trials import TrialRunner
 
 
@@ -106,33 +103,6 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-def work_on_study(job: Job, prepared: Prepared, name: str, runner: TrialRunner | None = None) -> None:
-    """Run one worker of a member's study in this process, until no trial is left or a limit is reached.
-
-    Any number of processes may call this at once, here or on other machines that have the same prepared data and reach
-    tune.storage (without it: the same work folder). Whoever calls it first creates the study.
-    """
-    settings = study_settings(job.work, prepared, job.params, name, max(job.options.workers, 1))
-    study = open_study(storage_of(job, prepared, name), settings)
-    runner, sign = runner or TrialRunner(job, prepared, name), metric_named(prepared.competition.metric).sign
-    run_worker(
-        study,
-        settings,
-        runner.evaluate,
-        lambda study, trial: job.echo(f"tune {name}: {trial_line(study, settings, trial, sign)}"),
-    )
-
-
-def storage_of(job: Job, prepared: Prepared, name: str) -> Any:
-    depends = tuning_dependencies(prepared, job.params, name)
-    result = tuning_result_path(job.work, name, depends)
-    journal = result.with_name("study.log")
-    if not job.params.tune.storage and not journal.exists() and (earlier := continued_journal(result, name, depends)):
-        with atomic_write(journal) as temporary:  # more trials continue the same study
-            shutil.copyfile(earlier, temporary)
-    return open_storage(job.params.tune.storage, journal)
 
 
 def lead_study(
@@ -223,26 +193,6 @@ def result_of(
     }
 
 
-def trial_line(study: Any, settings: StudySettings, trial: Any, sign: int) -> str:
-    """trial 4 complete .8123 (learning_rate .0012); best .8231 (trial 2); 5 of 20 done, about 3 min left"""
-    trials = finished_trials(study, settings)
-    best, facts = best_trial(trials), trial.user_attrs
-    if "diverged" in facts:
-        state = "diverged"
-    elif trial.state.name == "COMPLETE":
-        state = f"complete {sign * trial.values[0]:.4f}"
-    else:
-        last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else float("nan")
-        state = f"{trial.state.name.lower()} at {sign * last:.4f} after {facts.get('share', 0):.0%}"
-    left = (settings.total - len(trials)) * sum(t.duration.total_seconds() for t in trials) / max(len(trials), 1)
-    best_text = f"best {sign * score_of(best):.4f} (trial {best.number})" if best is not None else "none complete yet"
-    remaining = f", about {duration(left / settings.workers)} left" if len(trials) < settings.total else ""
-    return (
-        f"trial {trial.number} {state} ({format_values(trial.params)}); {best_text}; "
-        f"{len(trials)} of {settings.total} done{remaining}"
-    )
-
-
 def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settings: StudySettings) -> list[str]:
     """What the study found, what pruning saved, and what `make train` will use."""
     metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign
@@ -266,7 +216,9 @@ def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settin
             "no trial came to its end: every one diverged; lower train.learning_rate or the intervals of tune.search"
         )
     reason = "no trial is better by more than its noise, so" if is_own else "so"
-    lines.append(f"{reason} `make train` uses {format_values(result['values'])}{' (the own values)' if is_own else ''}")
+    lines.append(
+        f"{reason} `make train` uses {format_values(result['values'])}{', which are the own values of the member' if is_own else ''}"
+    )
     return lines
 
 

@@ -30,6 +30,7 @@ from competition.tuning.study import (
 )
 
 PATHS = [str(path) for path in (ROOT, ROOT / "tests", Path(__file__).parent)]
+DEAD = f"{socket.gethostname()}/999999999.1"  # a worker of this machine whose process has ended
 WORKER = """
 import sys
 from pathlib import Path
@@ -169,7 +170,7 @@ def test_values_that_kill_their_worker_again_and_again_are_replaced(tmp_path: Pa
     for _ in range(3):  # trial 1 and its two successors are running when their process ends
         trial = study.ask()
         values.append(trial.suggest_float("zoom", -1, 1))
-        trial.set_user_attr("worker", f"{socket.gethostname()}/999999999.1")
+        trial.set_user_attr("worker", DEAD)
         if len(values) < 3:
             retry_dead_trials(study, settings(2), _Watch(1.0))
     assert values[0] == values[1] != values[2]
@@ -251,9 +252,10 @@ def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: 
                 raise Pruned({"share": step / 100, "seconds": 1.0})
         return result
 
-    trials, _ = searched(
-        tmp_path / "study.log", 14, by_steps, pruner=pruner, own_values={"zoom": -1.0, "weight_decay": 1.0}
-    )
+    worst = {"zoom": -1.0, "weight_decay": 1.0}
+    first = open_study(open_journal(tmp_path / "study.log"), settings(14, own_values=worst)).ask()
+    first.set_user_attr("worker", DEAD)  # so the own values are tried again after all others
+    trials, _ = searched(tmp_path / "study.log", 14, by_steps, pruner=pruner, own_values=worst)
     states = {trial.user_attrs["ticket"]: trial.state.name for trial in trials}
     assert states[0] == "COMPLETE" and "PRUNED" in states.values()
     assert max(trials, key=lambda trial: -abs(trial.params["zoom"] - 0.3)).state.name == "COMPLETE"
