@@ -4,7 +4,8 @@
 
 Both engines of the ratio are the one that predicts in `make predict`; their batches alternate. "Pays from" is the number
 of image-views per fold model from which freezing, with its first batch, takes less time than it saves;
-engine_tensorflow.FREEZE_FROM is the threshold in use. Weights are random, with batch norm statistics of a few training steps.
+engine_tensorflow.FREEZE_FROM is the threshold in use. Weights are random; batch norm has the statistics of the batch, without which
+the signal of a random network vanishes and all probabilities are equal.
 """
 
 import argparse
@@ -41,6 +42,11 @@ def measure(architecture: str, size: int, batch: int, rounds: int) -> str:
     images = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3)).astype(np.uint8)
     rows, views = np.arange(batch), (lambda x: x,)
 
+    for layer in engine.model._flatten_layers():
+        if hasattr(layer, "momentum"):
+            layer.momentum = 0.0
+    engine.model(images.astype(np.float32), training=True)
+
     def predict() -> np.ndarray:
         return np.asarray(engine.probabilities(iter([(rows, images)]), rows, views))
 
@@ -57,15 +63,15 @@ def measure(architecture: str, size: int, batch: int, rounds: int) -> str:
             times[is_frozen].append(processor(predict)[0])
     slow, fast = (float(np.median(times[key])) for key in (False, True))
     ratios = np.array(times[False]) / np.array(times[True])
-    limit = 2 * multiply_adds(engine.model) / peak_flops() * len(os.sched_getaffinity(0)) * 1000
+    limit = 2 * multiply_adds(engine.model) / peak_flops() * 1000
     pays = (freezing - fast) / ((slow - fast) / batch) if slow > fast else float("inf")
     changed = int((frozen.argmax(-1) != plain.argmax(-1)).sum())
     return (
         f"{architecture} at {size} px: frozen {np.median(ratios):.2f} times as fast ({ratios.min():.2f} to {ratios.max():.2f}), "
         f"{slow / batch * 1000:.2f} and {fast / batch * 1000:.2f} ms of processor time an image-view, where its multiply-adds "
-        f"take {limit:.2f} at this machine's peak; freezing {freezing - fast:.1f} s, tracing {first - slow:.1f} s; pays from "
+        f"as one matrix product of NumPy take {limit:.2f}; freezing {freezing - fast:.1f} s, tracing {first - slow:.1f} s; pays from "
         f"{pays:,.0f} image-views, frozen from {FREEZE_FROM / size**2:,.0f}; largest difference "
-        f"{np.abs(frozen - plain).max():.1e}, {changed} of {batch} labels changed"
+        f"{np.abs(frozen - plain).max():.1e}, {changed} of {batch} labels changed, largest probability {plain.max():.3f}"
     )
 
 

@@ -52,9 +52,11 @@ from competition.training.optimizer import (
     update_average,
 )
 
-# Image-views x pixels from which freezing the weights of a network to constants takes less time than it saves on a CPU
-# (benchmarks/prediction.py). Not measured at run time: which program predicts must not depend on how busy a machine is.
-FREEZE_FROM = 700 * 128**2
+# Image-views x pixels from which the weights of a network are frozen to constants on a CPU. At 128 pixels that pays from 600 to
+# 850 image-views for MobileNetV2, 2,500 for ResNet50 and 3,100 for EfficientNetV2B0 (benchmarks/prediction.py); in between,
+# either choice costs a second per fold model. Not measured at run time: which program predicts must not depend on how busy a
+# machine is.
+FREEZE_FROM = 1500 * 128**2
 
 
 class TensorFlowEngine:

@@ -70,9 +70,11 @@ def network(norm: bool, dropout: float) -> keras.Model:
     return model
 
 
-def engine_of(train: Train, devices: int = 1, norm: bool = True, target: TargetKind = "single") -> Engine:
+def engine_of(
+    train: Train, devices: int = 1, norm: bool = True, target: TargetKind = "single", scale_loss: bool = False
+) -> Engine:
     device = open_device(replace(PARAMS.device, logical_devices=devices))
-    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", target)
+    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", target, scale_loss)
     return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
 
 
@@ -111,9 +113,11 @@ def full_outcome(engine: Engine, history: list[loop.Epoch]) -> State:
     return {**engine.state(), "loss": np.array([epoch.loss for epoch in history]), "oof": held_out(engine)}
 
 
-def outcome(devices: int = 1, norm: bool = True, target: TargetKind = "single", **changes: Any) -> State:
+def outcome(
+    devices: int = 1, norm: bool = True, target: TargetKind = "single", scale_loss: bool = False, **changes: Any
+) -> State:
     train = replace(TRAIN, **changes)
-    engine = engine_of(train, devices, norm, target)
+    engine = engine_of(train, devices, norm, target, scale_loss)
     return full_outcome(engine, trained(engine, train))
 
 
@@ -210,6 +214,7 @@ def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     )
     outcomes["multi"] = outcome(2, target="multi", focal_gamma=1.5)
     outcomes["regression"] = outcome(2, target="regression")
+    outcomes["scaled"] = outcome(2, scale_loss=True)
     outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
     outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
     outcomes["member"] = member_weights()

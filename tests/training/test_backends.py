@@ -65,7 +65,9 @@ def assert_same(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
         )
 
 
-@pytest.mark.parametrize("case", ["devices1", "devices4", "options", "multi", "regression", "micro_batches", "member"])
+@pytest.mark.parametrize(
+    "case", ["devices1", "devices4", "options", "multi", "regression", "scaled", "micro_batches", "member"]
+)
 def test_tensorflow_and_jax_agree(outcomes: dict[str, Cases], case: str) -> None:
     assert_same(outcomes["jax"][case], outcomes["tensorflow"][case])
 
