@@ -109,8 +109,7 @@ class Trainer:
             device,
             CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", kind),
         )
-        share = tuple(host_share(device, batch).tolist())
-        self._loading = Loading(device.threads, device.batches_ahead, share, is_on_device(device))
+        self._device = device
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
@@ -297,8 +296,10 @@ class Trainer:
         """Training batches at one image size; the same object for the same augmentation and size."""
         key = (augmentation_of(train), size)
         if key not in self._batches:
-            pixels, batch = self.images.pixels, self.engine.batch
-            self._batches[key] = TrainingBatches(pixels, self._classes, batch, *key, self._loading)
+            pixels, batch, device = self.images.pixels, self.engine.batch, self._device
+            share = tuple(host_share(device, batch).tolist())
+            loading = Loading(device.threads, device.batches_ahead, share, is_on_device(device))
+            self._batches[key] = TrainingBatches(pixels, self._classes, batch, *key, loading)
         return self._batches[key]
 
 
