@@ -16,6 +16,7 @@ RECORDED_PACKAGES = (
     "pandas",
     "scikit-learn",
     "optuna",
+    "opencv-python-headless",
 )
 
 

@@ -36,10 +36,13 @@ class StepTimes:
             remedy = (
                 "make the decoded images fit: cache.ram_gigabytes, cache.disk_gigabytes, cache.folder on a larger disk"
             )
-        elif train.rand_augment:
-            remedy = "train.rand_augment: 0 helps most, or a host with more cores"
+        elif train.rotate or train.zoom or train.shift or train.rand_augment or train.trivial_augment:
+            remedy = (
+                "a host with more cores, or train.crop in place of train.rotate, zoom and shift, which with rand_augment and "
+                "trivial_augment take most of the time; `make bench` measures it"
+            )
         else:
-            remedy = "fewer augmentations (train.rotate, zoom, shift: 0) or a host with more cores; `make bench` measures both"
+            remedy = "a host with more cores (device.threads: 0 uses all of them), or a faster disk; `make bench` measures both"
         return (
             f"the device waits for data in {self.share:.0%} of the time ({self.step * 1000:.0f} ms per step, "
             f"{self.in_memory * 1000:.0f} ms on a batch in memory); {remedy}"

@@ -158,6 +158,18 @@ def test_batches_that_are_kept_do_not_change_while_others_are_made() -> None:
         np.testing.assert_array_equal(first.numpy(), second)
 
 
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_the_memory_of_batches_is_bounded_by_the_number_made_ahead(ahead: int) -> None:
+    threads = 3
+    source = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(threads, ahead))
+    for n, _ in enumerate(source.start(PLAN)):
+        # Beside those of the loader: the batch that is used here, the next one, one that TensorFlow is about to release, and
+        # those whose last part a thread has just finished.
+        assert len(source._maker._buffers._memories) <= ahead + 3 + threads
+        if n == 30:
+            break
+
+
 def test_smaller_images_are_the_same_images() -> None:
     small = taken(batches_of(size=2), PLAN, 2)
     assert small[0][0].shape == (5, 2, 2, 3)

@@ -218,7 +218,7 @@ def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
     trainer = Trainer(recipe, IMAGES, CLASSES, "accuracy", open_device(params().device), 7)
     assert trainer.first_batch(0, recipe.train)[0].shape == (12, 8, 8, 3)
     result = trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
-    assert result.history[-1].loss < result.history[0].loss
+    assert result.history[-1].loss < result.history[0].loss and {size for _, size in trainer._batches} == {8}
     # Rows are scored at their full size.
     rows = np.arange(7)
     expected = trainer.engine.model(IMAGES.pixels[rows].astype(np.float32))
