@@ -95,28 +95,9 @@ class Trainer:
         """
         self.name, self.member, self.images, self.metric = name, member, images, metric_named(metric)
         self._classes, self._soft_labels, self._alive = classes, soft_labels, alive
-<<<<<<< HEAD
         self._targets = targets
         self.engine = engine_of(member, classes, predict_batch, device, targets)
-        batch = round_up_batch(member.train.batch, device.replicas * member.train.accumulate)
-        share = tuple(host_share(device, batch).tolist())
-        self._loading = Loading(device.threads, device.batches_ahead, share, is_on_device(device))
-=======
-        self._targets, kind = targets, targets.kind
-        train = member.train
-        batch = round_up_batch(train.batch, device.replicas * train.accumulate)
-        auto: Literal["float32", "bfloat16"] = "bfloat16" if device.kind == "tpu" else "float32"
-        precision = auto if train.precision == "auto" else train.precision
-        resolved = replace(member, train=replace(train, precision=precision))
-        self.engine = make_engine(
-            lambda: build(resolved, classes, kind),
-            batch,
-            round_up_batch(predict_batch, device.replicas),
-            device,
-            CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", kind),
-        )
         self._device = device
->>>>>>> y-speed-input
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
