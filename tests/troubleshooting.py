@@ -19,6 +19,7 @@ SECTIONS = {
     "competition/data/convert": "make convert",
     "competition/data": "Data: tables, images, records, folds",
     "competition/training": "Training",
+    "competition/tuning": "make tune",
     "competition/preflight": "make preflight and make plan",
     "competition/artifacts": "Results on disk",
     "competition/ensemble": "Predictions, views, blend, decision rule",
