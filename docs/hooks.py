@@ -6,6 +6,7 @@ reference/messages.md from the `raise UserError(...)` of the source and from com
 
 import ast
 import dataclasses
+import functools
 import re
 import sys
 import types
@@ -223,6 +224,7 @@ def messages_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+@functools.cache
 def user_errors() -> dict[str, list[str]]:
     """Module -> the messages of its `UserError`s, in the order of the source; values are shown as …."""
     found: dict[str, list[str]] = {}
