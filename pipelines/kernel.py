@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from competition.artifacts.manifest import atomic_write
-from competition.artifacts.studies import member_with_tuned_values
+from competition.artifacts.studies import is_tuned, member_with_tuned_values
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import in_training_order
@@ -55,7 +55,7 @@ def run(job: Job) -> None:
         if state.exists() and not job.options.force and not job.options.again:
             push = resume(job, client, state)
         else:
-            to_tune = [name for name in missing if job.params.tune.trials and not tuned[name][1]]
+            to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
             push = start(job, client, prepared, members, runs, missing, to_tune, state)
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:

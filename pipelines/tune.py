@@ -20,6 +20,7 @@ from typing import Any
 from competition.artifacts.manifest import Manifest, write_json
 from competition.artifacts.studies import (
     adopted_study,
+    is_tuned,
     tuning_dependencies,
     tuning_result_path,
 )
@@ -61,10 +62,8 @@ def run(job: Job) -> None:
         return
     prepared = job.prepared()
     for name in selected_members(job):
-        if job.params.members[name].teacher:
-            continue  # a student uses the values of its recipe: its teachers are trained only after tuning
-        if tune.members and name not in tune.members:
-            continue
+        if not is_tuned(job.params, name):
+            continue  # also a student: its teachers are trained only after tuning
         if job.options.join:
             work_on_study(job, prepared, name)
         else:

@@ -91,6 +91,12 @@ def _searched_files(search: Mapping[str, Dimension]) -> dict[str, Any]:
     return {**files, **({"searched_plugins": code["plugins"]} if code else {})}
 
 
+def is_tuned(params: Params, name: str) -> bool:
+    """Return True if `make tune` searches values for this member. A student uses those of its recipe."""
+    tune = params.tune
+    return bool(tune.trials and tune.folds) and not params.members[name].teacher and name in (tune.members or [name])
+
+
 def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:
     """Path of best.json of a member's study, beside manifest.json and study.log.  depends: of tuning_dependencies."""
     return work / "tune" / name / digest_of(depends)[:DIGITS] / "best.json"

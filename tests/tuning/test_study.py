@@ -14,7 +14,9 @@ import pytest
 from studies import OWN, distance, searched, settings
 from world import ROOT
 
+from competition.config.errors import UserError
 from competition.config.params import Dimension
+from competition.tuning.samplers import make_sampler
 from competition.tuning.storage import open_journal, repair_journal
 from competition.tuning.study import (
     Evaluation,
@@ -331,3 +333,12 @@ def test_the_second_objective_is_the_time_of_training(tmp_path: Path) -> None:
     assert [t.values[0] for t in front] == sorted(t.values[0] for t in front)
     for point in front:
         assert not any(t.values[0] > point.values[0] and t.values[1] <= point.values[1] for t in trials)
+
+
+@pytest.mark.parametrize(("sampler", "package"), [("gp", "torch"), ("cmaes", "cmaes")])
+def test_a_sampler_whose_package_is_missing_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, sampler: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(UserError, match=f"needs the package {package}, which is not installed"):
+        make_sampler(sampler, 1)
