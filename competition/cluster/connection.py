@@ -42,7 +42,10 @@ def connect(address: str) -> Any:
     try:
         ray.init(address, namespace="goldfold", log_to_driver=False, logging_level=logging.ERROR, **own)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = " ".join(str(error).split())[:300] or f"{type(error).__name__}: another RAY_AUTH_TOKEN, or none"
+        reason = (
+            " ".join(str(error).split())[:300]
+            or "this machine is no node of it, or RAY_AUTH_TOKEN is missing or another one"
+        )
         raise UserError(f"CLUSTER={address}: no Ray cluster was reached ({reason}); {START}") from None
     # The machines may have another version of these modules, or none.
     ray.cloudpickle.register_pickle_by_value(node)

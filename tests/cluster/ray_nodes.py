@@ -113,7 +113,7 @@ class RayCluster:
             "--object-store-memory=100000000", *where,
         ]  # fmt: skip
         variables = {**os.environ, **QUICK_LOSS, "RAY_worker_niceness": "0", "HOME": str(home), **environment}
-        with (self.folder / f"ray-{address}.log").open("ab") as log:
+        with (self.folder / f"ray-{address}.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=variables, cwd=home)
         node = Node(address, process)
         self.nodes.append(node)
