@@ -41,6 +41,8 @@ AT_RUN_TIME = (
     "contrast",
     "saturation",
     "rand_augment",
+    "trivial_augment",
+    "crop",
     "erase",
     "mixup",
     "cutmix",
