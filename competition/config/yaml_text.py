@@ -56,6 +56,8 @@ def parse_yaml(text: str, where: str) -> Any:
             problem = problem.partition(" with value")[0]
         expected = "expected YAML 1.2 (put a text that contains blanks or special characters in quotes)"
         raise UserError(f"{where}{line}: {problem}; {expected}") from None
+    except TypeError:  # an unhashable key
+        raise UserError(f"{where}: a key is a list or a mapping; expected text, as in params.yaml") from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{where}: {' '.join(str(error).split())}; expected YAML 1.2") from None
 
