@@ -28,6 +28,7 @@ NEXT: Mapping[str, tuple[str, ...]] = {
 }
 # Stages that a make target runs in one go with the one before: the next command of `download` is then that of `prepare`.
 WITHIN_A_TARGET = {"download", "predict"}
+BEFORE_TRAINING = {"preflight", "tune"}  # make train runs them first
 
 
 def next_line(verb: str, params: Params, file: Path, work: Path, goals: str | None, one_member: bool = False) -> str:
@@ -36,7 +37,10 @@ def next_line(verb: str, params: Params, file: Path, work: Path, goals: str | No
     file: of the parameters.  work: work/<competition>.  goals: the targets that make was asked for, separated by spaces;
     None without make.  one_member: the stage did only a part of its work.
     """
-    if one_member or (verb in WITHIN_A_TARGET and goals is not None):
+    targets = None if goals is None else goals.split()
+    if one_member or (targets is not None and verb in WITHIN_A_TARGET):
+        return ""
+    if targets is not None and verb in BEFORE_TRAINING and verb not in targets:
         return ""
     verbs = ("report", *after_blend(params, work)) if verb == "blend" else NEXT.get(verb, ())
     verbs = tuple(one for one in verbs if one not in (goals or "").split())

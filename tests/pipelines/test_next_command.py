@@ -31,6 +31,7 @@ def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameter
 
 def test_a_target_that_make_runs_anyway_is_not_named() -> None:
     assert line("prepare", "download train predict") == "" and line("train", "train") == "next: make predict"
+    assert line("preflight", "train predict") == "" and line("preflight", "preflight") == "next: make plan"
     assert line("download") == "" and line("download", None) == "next: goldfold prepare"
 
 
