@@ -1,6 +1,6 @@
 """Is the honest gain of the default blend unbiased on fresh rows? python -m benchmarks.simulation [--seeds 24]
 
-Simulated competitions in seven settings (benchmarks/worlds.py). In each the default of params.yaml makes all its choices
+Simulated competitions in seven settings (benchmarks/simulated_settings.py). In each the default of params.yaml makes all its choices
 on out-of-fold rows and is scored on 10,000 fresh rows, both as a gain over equal weights with argmax.
 
 claimed: the honest gain, with the standard error printed beside it.  delivered: the gain on fresh rows.
@@ -43,7 +43,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import flowers_simulation
-from benchmarks.worlds import SETTINGS, Setting, draw
+from benchmarks.simulated_settings import SETTINGS, Setting, draw
 from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import ChainSettings, chain_labels

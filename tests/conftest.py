@@ -47,7 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="session")
 def exported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """The finished world with its blend exported in every format that the installed packages write. Not to be changed."""
+    """The finished workspace with its blend exported in every format that the installed packages write. Not to be changed."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, done = base / "exported", base / "exported.done"

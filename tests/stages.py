@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from world import ROOT
+from builders import ROOT
 
 from competition.artifacts.dependencies import newest_blend
 

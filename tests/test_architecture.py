@@ -2,7 +2,7 @@
 
 import re
 
-from world import ROOT
+from builders import ROOT
 
 
 def test_every_module_is_listed_and_every_listed_module_exists() -> None:

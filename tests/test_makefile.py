@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from typer.testing import CliRunner
-from world import ROOT
 
 from pipelines.cli import COMMON, OPTIONS, VERBS, app, split_stages
 from pipelines.runner import Options

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 NOTEBOOK = json.loads((ROOT / "docs" / "notebooks" / "goldfold.ipynb").read_text(encoding="utf-8"))
 CELLS = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]

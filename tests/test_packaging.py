@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from packaging.requirements import Requirement
-from world import ROOT
 
 from competition.config.params_file import load_params
 from competition.config.yaml_text import read_yaml

@@ -1,4 +1,4 @@
-"""`import goldfold` as a notebook uses it: in a process of its own, on the finished world."""
+"""`import goldfold` as a notebook uses it: in a process of its own, on the finished workspace."""
 
 import json
 import re
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ROOT
 from stages import Workspace
-from world import ROOT
 
 import goldfold
 from competition.config.errors import UserError

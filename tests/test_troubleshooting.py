@@ -1,7 +1,7 @@
 """docs/troubleshooting.md has every error sentence of the source, and every sentence says what to do or what was expected."""
 
+from builders import ROOT
 from troubleshooting import PAGE, SECTIONS, files_of, page, sentences_in
-from world import ROOT
 
 
 def test_the_page_has_every_error_sentence() -> None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from world import ROOT
+from builders import ROOT
 
 PRELUDE = """
 import os, shutil, signal

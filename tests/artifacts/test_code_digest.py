@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 from competition.artifacts import code_digest as module
 from competition.artifacts.code_digest import DIGESTED, IRRELEVANT, code_digest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from world import ROOT, params
+from builders import ROOT, params
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from world import params
+from builders import params
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import params
 from killing import is_killed
-from world import params
 
 from competition.artifacts.dependencies import (
     fold_model_path,

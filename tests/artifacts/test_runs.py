@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from world import params
+from builders import params
 
 from competition.artifacts import code_digest as code_module
 from competition.artifacts.dependencies import fold_model_dependencies, fold_model_path

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 import pytest
-from world import params
+from builders import params
 
 from competition.artifacts.dependencies import model_path, soft_labels_path
 from competition.artifacts.runs import Run

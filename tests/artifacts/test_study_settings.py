@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from world import params
+from builders import params
 
 from competition.artifacts.manifest import write_json, write_manifest
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path

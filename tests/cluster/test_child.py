@@ -7,8 +7,8 @@ import textwrap
 import time
 
 import pytest
+from builders import ROOT
 from ray_nodes import command_of
-from world import ROOT
 
 from pipelines.cluster_child import kinds_of
 

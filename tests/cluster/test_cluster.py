@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from ray_nodes import RayCluster, command_of, processes_with
 from stages import Workspace
-from world import ROOT
 
 from competition.config.params_file import load_params
 from pipelines.cluster import run_workers

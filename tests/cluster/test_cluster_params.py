@@ -1,7 +1,7 @@
 """The block `cluster` of the parameters, and the commands that read it."""
 
 import pytest
-from world import params
+from builders import params
 
 from competition.cluster import connection
 from competition.config.errors import UserError

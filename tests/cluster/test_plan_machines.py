@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from world import params
+from builders import params
 
 from competition.preflight.planning import Load, Speed, cost_of
 from pipelines.plan import plan_machines

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from world import ROOT, params
+from builders import ROOT, params
 
 from competition.artifacts.manifest import sha256, write_manifest
 from competition.cluster.project import PARAMS, data_files, packed_project

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from world import ROOT
+from builders import ROOT
 
 from competition.config import validation
 from competition.config.errors import UserError

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from world import member, params
+from builders import member, params
 
 from competition.config.errors import UserError
 from competition.config.params import Dimension
@@ -131,7 +131,7 @@ def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None
 
 
 def test_members_of_the_base_that_a_file_replaces_are_not_tuned(tmp_path) -> None:
-    from world import ROOT
+    from builders import ROOT
 
     from competition.config.params_file import load_params
 

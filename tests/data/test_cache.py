@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from world import ROOT
+from builders import ROOT
 
 from competition.config.errors import UserError
 from competition.data import cache, records

@@ -2,8 +2,8 @@
 
 import pandas as pd
 import pytest
+from builders import params
 from photos import another_photo, scene
-from world import params
 
 from competition.artifacts.manifest import read_manifest
 from competition.config.errors import UserError

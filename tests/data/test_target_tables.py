@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from world import params
+from builders import params
 
 from competition.config.errors import UserError
 from competition.data import folds

@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 import pytest
+from builders import ROOT
 from stages import StageResult, Workspace
-from world import ROOT
 
 STAGES = {"download": ("download", "prepare"), "predict": ("predict", "blend")}  # of make targets with several
 MEMBERS = {"cnn": "slim"}  # in the guides -> in the small competition

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides

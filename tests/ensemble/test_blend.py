@@ -8,7 +8,7 @@ from competition.ensemble.blend import BLENDS, Blend, fit_blend
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
 
-from .worlds import BLEND, draw
+from .simulated import BLEND, draw
 
 F1 = METRICS["macro_f1"]
 

@@ -5,7 +5,7 @@ from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
 
-from .worlds import SINGLE_LABEL, draw
+from .simulated import SINGLE_LABEL, draw
 
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 

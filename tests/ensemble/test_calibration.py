@@ -4,7 +4,7 @@ import pytest
 from competition.ensemble.calibration import COLDEST, HOTTEST, apply_temperature, fit_temperature
 from competition.ensemble.metrics import METRICS
 
-from .worlds import draw, softmax
+from .simulated import draw, softmax
 
 
 @pytest.mark.parametrize("planted", [0.5, 1.0, 2.5])

@@ -12,7 +12,7 @@ from competition.ensemble.metrics import METRICS
 from competition.report.terminal import gain as text
 from competition.report.terminal import verdict
 
-from .worlds import draw
+from .simulated import draw
 
 F1 = METRICS["macro_f1"]
 

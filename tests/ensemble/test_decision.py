@@ -7,7 +7,7 @@ from competition.config.errors import UserError
 from competition.ensemble.decision import ARGMAX, Decision, fit_decision
 from competition.ensemble.metrics import METRICS
 
-from .worlds import DECISION, draw, softmax
+from .simulated import DECISION, draw, softmax
 
 F1, KAPPA = METRICS["macro_f1"], METRICS["quadratic_kappa"]
 

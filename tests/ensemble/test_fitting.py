@@ -12,7 +12,7 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.shortlist import shortlist
 
-from .worlds import BLEND, DECISION, SETTINGS, as_members, draw
+from .simulated import BLEND, DECISION, SETTINGS, as_members, draw
 
 NAMES = [
     (calibration, method, rule)

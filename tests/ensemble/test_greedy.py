@@ -6,7 +6,7 @@ from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix, to_mixing_space
 
-from .worlds import draw
+from .simulated import draw
 
 
 def exhaustive_picks(parts, labels, metric, rounds):

@@ -14,7 +14,7 @@ from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import select_candidate
 
-from .worlds import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
+from .simulated import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
 
 F1 = METRICS["macro_f1"]
 HONEST = HonestSettings(resamples=300, seed=0, blocks=10)

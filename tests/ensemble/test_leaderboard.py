@@ -5,7 +5,7 @@ from benchmarks.leaderboard_coverage import coverage, truth
 from competition.ensemble.leaderboard import ExpectedScore, expected_scores, from_standard_error, interval
 from competition.ensemble.metrics import METRICS
 
-from .worlds import draw
+from .simulated import draw
 
 F1 = METRICS["macro_f1"]
 

@@ -7,7 +7,7 @@ from sklearn import metrics as reference
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS, metric_named
 
-from .worlds import SINGLE_LABEL, draw
+from .simulated import SINGLE_LABEL, draw
 
 
 @st.composite

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders import params
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
-from world import params
 
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import paired, resampled, score_with_error

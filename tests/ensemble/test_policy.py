@@ -10,7 +10,7 @@ from competition.ensemble.outputs import distinct_views, mix_views
 from competition.ensemble.policy import fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions
 
-from .worlds import POLICY, draw, softmax
+from .simulated import POLICY, draw, softmax
 
 F1 = METRICS["macro_f1"]
 

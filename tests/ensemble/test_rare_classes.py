@@ -5,7 +5,7 @@ from competition.ensemble.bootstrap import paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.rare_classes import one_wrong_row, small_class_warning, with_borrowed_rows
 
-from .worlds import SINGLE_LABEL
+from .simulated import SINGLE_LABEL
 
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 

@@ -4,7 +4,7 @@ import pytest
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.reliance import accuracy, weighted_score
 
-from .worlds import SINGLE_LABEL
+from .simulated import SINGLE_LABEL
 
 
 def test_weights_in_the_proportions_of_other_rows_give_their_score():

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params

@@ -7,7 +7,7 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.tables import blend_table, policy_table
 
-from .worlds import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw
+from .simulated import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw
 
 HONEST = HonestSettings(resamples=200, seed=0, blocks=10)
 F1 = METRICS["macro_f1"]

@@ -5,7 +5,7 @@ import pytest
 from competition.kaggle.client import Client
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.world import FILES, QUICK
+from fake_kaggle.small_competition import FILES, QUICK
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from builders import ROOT
 from stages import StageResult, Workspace
-from world import ROOT
 
 INJECT = Path(__file__).parent / "inject"
 KILLED = -signal.SIGKILL

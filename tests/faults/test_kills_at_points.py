@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import ROOT
 from injection import KILLED, run_code
-from world import ROOT
 
 from competition.artifacts.manifest import read_manifest
 from competition.submission import ledger

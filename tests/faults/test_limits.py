@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from injection import KILLED, environment, run_code
-from world import ROOT
 
 from competition.artifacts.locks import Held, exclusive, last_holder
 from competition.config.errors import UserError

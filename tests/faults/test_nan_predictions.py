@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from world import CLASSES, member, params, pixels_of
+from builders import CLASSES, member, params, pixels_of
 
 from competition.training.device import open_device
 from competition.training.loop import Diverged

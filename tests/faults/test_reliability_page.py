@@ -5,7 +5,7 @@ import re
 from functools import cache
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 CASES = {

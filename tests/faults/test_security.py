@@ -6,11 +6,11 @@ import tomllib
 from urllib.parse import quote
 
 import pytest
+from builders import ROOT
 from injection import environment
 from packaging.requirements import Requirement
 from packaging.version import Version
 from stages import Workspace
-from world import ROOT
 
 SECRETS = {
     "KAGGLE_USERNAME": "ada",

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import ROOT
 from injection import environment
 from stages import Workspace
-from world import ROOT
 
 KILLS = int(os.environ.get("KILLS", "50"))
 SEED = int(os.environ.get("SEED", "1"))

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from injection import KILLED, environment, run_stage
 from stages import StageResult, Workspace
-from world import ROOT
 
 FOLD0 = ("train", "--member", "slim", "--fold", "0")
 

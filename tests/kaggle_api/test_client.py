@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_kaggle.parts import Contest
-from fake_kaggle.world import QUICK
+from fake_kaggle.small_competition import QUICK
 
 from competition.kaggle import download
 from competition.kaggle.client import Client, KaggleError, ask

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.world import FILES, QUICK
+from fake_kaggle.small_competition import FILES, QUICK
 
 from competition.artifacts.manifest import files_intact, read_manifest, write_manifest
 from competition.config.errors import UserError
@@ -45,7 +45,9 @@ KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flow
 
 def project():
     root = Path(__file__).parents[2]
-    files = packing.project_files(root, ["competition/__init__.py", "competition/artifacts/manifest.py", "competition/config/faults.py"])
+    files = packing.project_files(
+        root, ["competition/__init__.py", "competition/artifacts/manifest.py", "competition/config/faults.py"]
+    )
     return {**files, "train.py": TRAIN.encode()}
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pandas as pd
-from world import params
+from builders import params
 
 from competition.artifacts.runs import run_of
 from competition.data.competition import Competition

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from world import params
+from builders import params
 
 from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest

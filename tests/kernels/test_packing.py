@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import ROOT, params
+from builders import ROOT, params
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides

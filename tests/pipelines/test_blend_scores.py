@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from world import ROOT
+from builders import ROOT
 
 from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.config.params_file import load_params

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from builders import ROOT
 from stages import Workspace
-from world import ROOT
 
 from competition.ensemble.chain import Chain
 from competition.submission import ledger

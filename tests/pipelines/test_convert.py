@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import ROOT
 from fake_kaggle.gcs import FakeGcs
 from PIL import Image
 from stages import Workspace
-from world import ROOT
 
 from competition.config.errors import UserError
 from competition.data.adapters import flowers

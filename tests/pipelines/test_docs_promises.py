@@ -2,8 +2,8 @@
 
 import functools
 
+from builders import ROOT, params
 from stages import Workspace
-from world import ROOT, params
 
 from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest

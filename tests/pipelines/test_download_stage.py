@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from stages import Workspace
-from world import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.world import FILES
+from fake_kaggle.small_competition import FILES
 from light import set_up
 
 

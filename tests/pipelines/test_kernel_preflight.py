@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from world import params
+from builders import params
 
 from competition.config.errors import UserError
 from competition.preflight.answers import PreflightResult, store_result

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from builders import ROOT
 from stages import MAIN_JOB, Workspace, new_workspace
-from world import ROOT
 
 from competition.ensemble.predictions import ViewPredictions, load_scores
 

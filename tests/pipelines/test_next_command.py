@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from world import ROOT, params
+from builders import ROOT, params
 
 from pipelines.cli import VERBS
 from pipelines.next_command import NEXT, next_line

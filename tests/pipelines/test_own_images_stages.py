@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ROOT, pixels_of
 from stages import MAIN_JOB, Workspace
-from world import ROOT, pixels_of
 
 from competition.data.images import encode_png
 from competition.ensemble.bootstrap import score_with_error

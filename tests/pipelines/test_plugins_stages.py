@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from builders import ROOT
 from stages import Workspace, new_workspace
-from world import ROOT
 
 STAGES = ("download", "prepare", "resolve", "train", "predict", "blend", "report", "grade")
 PARAMS = f"""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import ROOT
+from builders import ROOT
 
 KINDS = ("plain", "student", "stopped", "tuned")
 ROWS, FOLDS = 300, 5

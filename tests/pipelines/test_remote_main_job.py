@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from builders import ROOT
 from PIL import Image
 from stages import Workspace
-from world import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, executable
+from builders import ROOT
 from PIL import Image
 from stages import Workspace
-from world import ROOT
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,

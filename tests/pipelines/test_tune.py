@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 from stages import Workspace, new_workspace
-from world import ROOT
 
 from competition.artifacts.studies import member_with_tuned_values, tuning_trials, used_study
 from competition.config.params_file import load_params, parse_overrides

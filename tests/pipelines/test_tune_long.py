@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import ROOT
 from stages import Workspace
-from world import ROOT
 
 from competition.ensemble.predictions import ViewPredictions
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from world import member, params
+from builders import member, params
 
 from competition.preflight.answers import PreflightResult, store_result
 from competition.preflight.results import cells, objections, request_of

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from world import ROOT
+from builders import ROOT
 
 # Limits small enough to be reached in a test.
 SMALL = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from world import ROOT, member, params, pixels_of
+from builders import ROOT, member, params, pixels_of
 
 from competition.config.errors import UserError
 from competition.ensemble.blend import Blend

@@ -5,8 +5,8 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+from builders import pixels_of
 from PIL import Image
-from world import pixels_of
 
 from competition.data.images import BadImage
 from competition.serving.similar import TrainingImages

@@ -5,7 +5,7 @@ from math import log
 
 import numpy as np
 import pytest
-from world import STILL, pixels_of
+from builders import STILL, pixels_of
 
 from competition.data.augment import (
     ASPECT,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
-from world import STILL
+from builders import STILL
 
 from competition.data.augment import Augmentation
 from competition.data.batches import TrainingBatches, TrainingPlan

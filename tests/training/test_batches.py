@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from world import STILL, firsts, numbered, pixels_of
+from builders import STILL, firsts, numbered, pixels_of
 
 from competition.data.augment import Augmentation
 from competition.data.batches import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from builders import CLASSES, ROOT, member, params, pixels_of
 from stages import Workspace
-from world import CLASSES, ROOT, member, params, pixels_of
 
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device

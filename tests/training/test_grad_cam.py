@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from world import CLASSES, member, pixels_of
+from builders import CLASSES, member, pixels_of
 
 from competition.config.errors import UserError
 from competition.training import grad_cam

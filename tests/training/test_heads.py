@@ -5,8 +5,8 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
+from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss, root_mean_squared_error
-from world import CLASSES, member, params, pixels_of
 
 from competition.config.params import Member
 from competition.data.targets import Targets

@@ -6,7 +6,7 @@ from threading import Lock
 
 import numpy as np
 import pytest
-from world import CLASSES, member, params, pixels_of
+from builders import CLASSES, member, params, pixels_of
 
 from competition.training import bench, input_stall
 from competition.training.device import open_device

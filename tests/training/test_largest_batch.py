@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from world import CLASSES, member, params
+from builders import CLASSES, member, params
 
 from competition.training import trainer
 from competition.training.device import open_device

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from world import STILL
+from builders import STILL
 
 from competition.data.augment import Augmentation, draw
 from competition.data.draws import epoch_key

@@ -5,8 +5,8 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
+from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
-from world import CLASSES, member, params, pixels_of
 
 from competition.training.device import open_device
 from competition.training.model import build

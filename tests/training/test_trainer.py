@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss
-from world import CLASSES, member, params, pixels_of
 
 from competition.config.params import Train
 from competition.ensemble.predictions import Predictions

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import ROOT
 from studies import OWN, distance, searched, settings
-from world import ROOT
 
 from competition.config.errors import UserError
 from competition.config.params import Dimension
