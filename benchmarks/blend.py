@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from sklearn.metrics import f1_score
 
-from benchmarks.flowers_world import CLASSES, draw_predictions
+from benchmarks.flowers_predictions import CLASSES, draw_predictions
 from competition.ensemble.blend import BlendSettings, fit_blend, half_samples
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.flowers_world import class_counts
+from benchmarks.flowers_predictions import class_counts
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference

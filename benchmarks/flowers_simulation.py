@@ -1,6 +1,6 @@
 """The flower-sized setting of benchmarks.simulation: --setting flowers.
 
-Every seed draws predictions like those for the flowers (benchmarks/flowers_world.py): 16,465 out-of-fold rows to
+Every seed draws predictions like those for the flowers (benchmarks/flowers_predictions.py): 16,465 out-of-fold rows to
 choose on, twice as many fresh rows to be scored on. Even seeds have members of unequal strength, odd seeds near-equal ones. The
 reference of every row is the equal blend with argmax. Our default is the complete chain of choices of `make blend`;
 every other method is fitted on the same rows.
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.flowers_world import CLASSES, draw_predictions
+from benchmarks.flowers_predictions import CLASSES, draw_predictions
 from competition.ensemble.blend import BlendSettings, fit_blend
 from competition.ensemble.chain import ChainSettings, apply_chain, member_probs
 from competition.ensemble.decision import DecisionSettings, fit_decision

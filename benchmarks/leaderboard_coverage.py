@@ -1,7 +1,7 @@
 """Coverage of the 95 % interval for leaderboards.  python -m benchmarks.leaderboard_coverage [competitions] [seed]
 
 Simulated flower competitions: 104 unequal classes, a classifier of about 0.93 macro-F1 whose confusions are counted
-on 72,000 rows of `flowers_world` and taken as the true distribution. Each competition draws out-of-fold rows, computes the
+on 72,000 rows of `flowers_predictions` and taken as the true distribution. Each competition draws out-of-fold rows, computes the
 interval from them alone, and is checked against leaderboards drawn from the same distribution, for three numbers of
 test rows and both definitions of macro-F1. Also printed: the error of the interval's centre in standard deviations.
 300 competitions with both numbers of out-of-fold rows take about three minutes of one core.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.flowers_world import CLASSES, draw_predictions
+from benchmarks.flowers_predictions import CLASSES, draw_predictions
 from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import METRICS, Metric, label_counts_of_samples
 

@@ -6,7 +6,7 @@ from time import perf_counter
 import numpy as np
 from sklearn.metrics import f1_score
 
-from benchmarks.flowers_world import CLASSES, class_counts
+from benchmarks.flowers_predictions import CLASSES, class_counts
 from competition.ensemble.metrics import METRICS
 
 ROWS, TIMES = 16_465, 100
