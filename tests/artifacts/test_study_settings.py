@@ -41,7 +41,7 @@ def test_the_best_trial_is_confirmed_on_a_fold_that_ranked_no_trial() -> None:
         ("tune.search.learning_rate.high=0.5", False),
         ("train.epochs=3", False),
         ("train.learning_rate=0.1", False),
-        ("members.mobilenet.alpha=1.0", True),
+        ("members.small.alpha=1.0", True),
     ],
 )
 def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_another(
@@ -84,7 +84,7 @@ def test_a_warm_start_without_its_folds_is_an_error(tmp_path: Path) -> None:
 def test_members_of_one_family_differ_in_the_digits_of_their_architecture_only() -> None:
     members = " ".join(
         f"members.{name}.architecture={architecture}"
-        for name, architecture in (("cnn", "EfficientNetB0"), ("mobilenet", "EfficientNetB3"))
+        for name, architecture in (("cnn", "EfficientNetB0"), ("small", "EfficientNetB3"))
     )
-    assert relatives(params(members), "cnn") == ["mobilenet"]
-    assert relatives(params(), "cnn") == []
+    assert relatives(params(members), "cnn") == ["small"]
+    assert relatives(params("members.small.architecture=MobileNetV2"), "cnn") == []

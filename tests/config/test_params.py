@@ -98,7 +98,7 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("    weights: none", "    weights: none\n    train: 5", "members.cnn.train: 5 was found; a block of keys"),
         ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
         ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
-        ("members: [cnn]", "members: [cn]", "tune.members.0: no member 'cn'; did you mean 'cnn'?"),
+        ("members: [small]", "members: [smal]", "tune.members.0: no member 'smal'; did you mean 'small'?"),
         ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are not an interval"),
         (
             "learning_rate: {low: 5.0e-4",
