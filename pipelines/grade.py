@@ -2,6 +2,7 @@
 
 from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
+from competition.ensemble.leaderboard import from_standard_error, interval
 from competition.submission import grading, ledger
 from pipelines.cli import main
 from pipelines.runner import Job, newest_submission, require_test_images
@@ -24,15 +25,27 @@ def run(job: Job) -> None:
     public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
     job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
     if entry.honest_score is not None and entry.standard_error:
-        gap, kind = grade.private - entry.honest_score, "optimistic" if entry.optimistic else "honest"
+        kind = "optimistic" if entry.optimistic else "honest"
         job.echo(
-            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
-            f"the private one is {gap:+.4f} away, {abs(gap) / entry.standard_error:.1f} standard errors"
+            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; {comparison(entry, grade)}"
         )
     job.echo(
         f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; "
         "choosing by it repeatedly makes it optimistic"
     )
+
+
+def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
+    """The private score against the interval that chance explains on as many rows."""
+    score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
+    points = entry.expected or (from_standard_error(score, error, entry.oof_rows),)
+    low, high = interval(points, grade.private_rows)
+    if low <= grade.private <= high:
+        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows"
+    advice = (
+        "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
+    )
+    return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows; {advice}"
 
 
 if __name__ == "__main__":

@@ -114,10 +114,18 @@ class Job:
         return self.work.joinpath(*parts)
 
     def prepared(self) -> "Prepared":
-        """Return the prepared data with the metric of the parameters. Raises UserError if they are missing."""
+        """Return the prepared data with the metric of the parameters.
+
+        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models.
+        """
         from competition.data.prepared import load_prepared
 
-        self.require(self.path("data", "manifest.json"), "download")
+        manifest = self.require(self.path("data", "manifest.json"), "download")
+        recorded = {"prepare": manifest.depends.get("prepare", {})}
+        if changes := changed_keys(recorded, {"prepare": self.params.prepare}):
+            raise UserError(
+                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
+            )
         return load_prepared(self.path("data"), self.params.competition.metric, self.params.competition.predicts)
 
     def tuned_member(self, name: str) -> Member:

@@ -68,7 +68,9 @@ def train_run(job: Job, prepared: Prepared, run: Run) -> None:
     current = [fold for fold in folds if fold not in stale]
     stale = interrupted_last(run, stale)
     if current:
-        job.echo(f"train {run.title}: {'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))} current")
+        again = "; FORCE=1 trains it again" if job.options.fold and current else ""
+        names = f"{'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))}"
+        job.echo(f"train {run.title}: {names} current{again}")
     for fold in current:
         remove_checkpoints(model_path(run, fold).parent)
     if stale:

@@ -21,6 +21,7 @@ from competition.data.prepared import Prepared
 from competition.ensemble.chain import align
 from competition.ensemble.external_check import confidence
 from competition.ensemble.external_predictions import load_external
+from competition.ensemble.join_check import agreement_notes, guessing_notes
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 
 Members = dict[str, ViewPredictions]
@@ -62,7 +63,11 @@ def prediction_sources(
             missing += [f"{run.title} fold {fold}" for fold in absent]
         sources[name] = prediction_digests(runs, params)
     if missing and not allow_partial:
-        raise UserError(f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them")
+        external_names = blended_external(params)
+        without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
+        raise UserError(
+            f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them{without}"
+        )
     for name in blended_external(params):
         external = params.foreign[name]
         if not external.test and len(prepared.part("test")):
@@ -169,6 +174,10 @@ def load_predictions(
                 f"member {name} has views {list(oof.views)} out of fold and {list(test_by_member[name].views)} on test "
                 "rows; expected the same, `make predict FORCE=1` makes them"
             )
+    if kind == "single":
+        for name in external_names:
+            both = [*guessing_notes(oof_by_member[name], labels), *agreement_notes(name, oof_by_member, test_by_member)]
+            notes += [f"{name}: {note}" for note in both]
     tuned_folds = {
         int(fold)
         for name in runs_by_member

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, first_few
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.predictions import (
@@ -85,7 +85,8 @@ def _fold_notes(ours: str, declared: str) -> list[str]:
         ]
     if declared != ours:
         return [
-            "other folds than ours: duplicates may be in training and held-out rows, so honest scores may be optimistic"
+            f"other folds than ours (predictions.folds is {declared}, ours are {ours}): rows and their duplicates may have been "
+            "trained on by the models that predict them, so honest scores may be optimistic"
         ]
     return []
 
@@ -119,16 +120,26 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
         raise UserError(f"{path}: {lists[0]} has the shape {arrays[lists[0]].shape}; expected a list")
     check_kinds(arrays["ids"], arrays["probs"])
     probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)
+    if "folds" not in arrays and "views" not in arrays and arrays["probs"].ndim == 3:
+        raise UserError(
+            f"{path}: probs has the shape {arrays['probs'].shape}; predictions of K fold models (K, N, C) need the array 'folds' "
+            "(K,), those of V views (N, V, C) the array 'views' (V,)"
+        )
     if probs.ndim not in (3, 4) or ("folds" in arrays and len(probs) != len(arrays["folds"])) or not len(probs):
         raise UserError(
             f"{path}: probs has the shape {arrays['probs'].shape}; expected (N, C) or (N, V, C), "
             "with the array 'folds' (K, N, C) or (K, N, V, C)"
         )
     probs = probs if probs.ndim == 4 else probs[:, :, None]
+    if "classes" in arrays and probs.shape[-1] != len(arrays["classes"]):
+        raise UserError(
+            f"{path}: probs has {probs.shape[-1]} columns and 'classes' {len(arrays['classes'])} names; expected as many"
+        )
     if probs.shape[-1] != len(classes):
-        raise UserError(f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}")
-    if "classes" in arrays and len(arrays["classes"]) != len(classes):
-        raise UserError(f"{path} names {len(arrays['classes'])} classes; the competition has {len(classes)}")
+        raise UserError(
+            f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}: {first_few(classes)}; a class that a model "
+            "does not know gets a column of zeros"
+        )
     if "classes" in arrays:
         probs = probs[..., _columns(path, arrays["classes"], classes)]
     views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (GIVEN,)
@@ -141,5 +152,8 @@ def _columns(path: Path, file_classes: np.ndarray, classes: Sequence[str]) -> li
     column_of = {str(name): n for n, name in enumerate(file_classes)}
     missing = [name for name in classes if name not in column_of]
     if missing:
-        raise UserError(f"{path}: {len(missing)} classes are missing, first {missing[:3]}")
+        raise UserError(
+            f"{path}: {len(missing)} classes are missing, {first_few(missing)}; its columns are called {first_few(list(column_of))}, "
+            "and the names of the classes were expected"
+        )
     return [column_of[name] for name in classes]

@@ -305,7 +305,7 @@ def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
         return np.asarray(file[name])
     except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
         raise UserError(
-            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects"
+            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects (text: ids.astype(str))"
         ) from error
 
 

@@ -28,6 +28,11 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
                 "also chose hyperparameters (there are no others)"
                 if scores.get("optimistic")
                 else "took no part in the choice"
+                + (
+                    f"; those of folds {list_of(scores['tuned_folds'])} chose hyperparameters"
+                    if scores.get("tuned_folds")
+                    else ""
+                )
             ),
             main=True,
         ),
@@ -41,6 +46,10 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     if row is not None and row.private_score is not None:
         result.append(Figure("private", f"{row.private_score:.5f}", "Kaggle's score, on test rows"))
     return result
+
+
+def list_of(folds: Sequence[int]) -> str:
+    return ", ".join(map(str, folds))
 
 
 def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:

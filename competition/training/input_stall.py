@@ -38,11 +38,11 @@ class StepTimes:
             )
         elif train.rotate or train.zoom or train.shift or train.rand_augment or train.trivial_augment:
             remedy = (
-                "a host with more cores, or train.crop in place of train.rotate, zoom and shift, which with rand_augment and "
-                "trivial_augment take most of the time; `make bench` measures it"
+                "use a host with more cores, or train.crop in place of rotate, zoom, shift, rand_augment and trivial_augment, which "
+                "take most of the time; `make bench` measures it"
             )
         else:
-            remedy = "a host with more cores (device.threads: 0 uses all of them), or a faster disk; `make bench` measures both"
+            remedy = "use a host with more cores (device.threads: 0 uses all of them), or a faster disk; `make bench` measures both"
         return (
             f"the device waits for data in {self.share:.0%} of the time ({self.step * 1000:.0f} ms per step, "
             f"{self.in_memory * 1000:.0f} ms on a batch in memory); {remedy}"

@@ -23,7 +23,7 @@ def main() -> None:
         if action == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if action == "sleep":
-            time.sleep(60)
+            time.sleep(600)
         if action.endswith("Error"):
             event = {"event": "failed", "message": f"a {action}", "kinds": [action, "Exception"]}
         else:

@@ -228,6 +228,12 @@ def test_a_wrong_member_or_fold_is_an_error(finished: Workspace, arguments: tupl
     assert message in finished.refused("train", f"{name}={value}")
 
 
+def test_data_that_were_prepared_with_other_parameters_are_refused(finished: Workspace) -> None:
+    for stage in ("train", "predict", "blend"):
+        error = finished.refused(stage, sets="prepare.folds=2")
+        assert "the data were prepared with other parameters (prepare.folds: 3 -> 2); `make download` prepares" in error
+
+
 def test_a_stage_without_its_input_names_the_command_that_makes_it(tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path)
     for stage in ("prepare", "resolve", "train", "predict", "blend"):

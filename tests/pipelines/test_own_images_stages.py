@@ -218,3 +218,13 @@ def test_without_test_images_external_predictions_need_none_of_their_own(cross_v
     pd.DataFrame(probs, columns=CLASSES).assign(id=train["id"]).to_csv(tmp_path / "oof.csv", index=False)
     output = workspace.do("blend", sets=f"members.torch.predictions.oof={tmp_path}/oof.csv")
     assert "torch" in output and "no submission is written" in output
+
+
+def test_the_records_of_digits_are_read_as_documented(finished: Workspace, tmp_path: Path, monkeypatch) -> None:
+    (code,) = re.findall(r"```python\n# Read the records of a competition \(tested\)(.*?)```", DOC, re.DOTALL)
+    (tmp_path / "work").symlink_to(finished.work.parent)
+    monkeypatch.chdir(tmp_path)
+    variables: dict[str, dict[str, object]] = {}
+    exec(code, variables)
+    ids = pd.read_csv(finished.work / "data" / "index.csv", dtype={"id": str})["id"]
+    assert set(variables["images"]) == set(ids)

@@ -1,0 +1,54 @@
+"""Shuffled ids and exchanged classes are noticed although every file is formally right."""
+
+import numpy as np
+import pytest
+
+from competition.ensemble.join_check import agreement_notes, guessing_notes
+from competition.ensemble.predictions import ViewPredictions
+
+CLASSES, ROWS, TEST_ROWS = 5, 400, 200
+RNG = np.random.default_rng(1)
+TRUTH, TEST_TRUTH = RNG.integers(0, CLASSES, ROWS), RNG.integers(0, CLASSES, TEST_ROWS)
+
+
+def table(truth: np.ndarray, accuracy: float, seed: int) -> ViewPredictions:
+    rng = np.random.default_rng(seed)
+    guesses = np.where(rng.random(len(truth)) < accuracy, truth, rng.integers(0, CLASSES, len(truth)))
+    probs = np.full((len(truth), 1, CLASSES), 0.05, np.float32)
+    probs[np.arange(len(truth)), 0, guesses] = 0.8
+    return ViewPredictions(np.arange(len(truth)).astype(str), ("given",), probs)
+
+
+def shuffled(table: ViewPredictions) -> ViewPredictions:
+    return ViewPredictions(table.ids, table.views, table.probs[np.random.default_rng(3).permutation(len(table.ids))])
+
+
+@pytest.mark.parametrize("accuracy", [0.9, 0.5, 0.3])
+def test_members_of_any_quality_that_are_joined_correctly_get_no_note(accuracy: float) -> None:
+    oof = {"a": table(TRUTH, 0.9, 1), "b": table(TRUTH, accuracy, 2)}
+    test = {"a": table(TEST_TRUTH, 0.85, 4), "b": table(TEST_TRUTH, accuracy - 0.05, 5)}
+    assert guessing_notes(oof["b"], TRUTH) == [] and agreement_notes("b", oof, test) == []
+
+
+def test_shuffled_out_of_fold_rows_are_no_better_than_guessing() -> None:
+    (note,) = guessing_notes(shuffled(table(TRUTH, 0.9, 1)), TRUTH)
+    assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
+
+
+def test_classes_in_another_order_are_no_better_than_guessing() -> None:
+    right = table(TRUTH, 0.9, 1)
+    assert guessing_notes(ViewPredictions(right.ids, right.views, np.roll(right.probs, 1, axis=-1)), TRUTH)
+
+
+def test_shuffled_test_rows_disagree_with_the_other_members() -> None:
+    oof = {"a": table(TRUTH, 0.9, 1), "b": table(TRUTH, 0.9, 2), "weak": table(TRUTH, 0.2, 6)}
+    test = {"a": table(TEST_TRUTH, 0.9, 4), "b": shuffled(table(TEST_TRUTH, 0.9, 5)), "weak": table(TEST_TRUTH, 0.2, 7)}
+    (note,) = agreement_notes("b", oof, test)
+    assert note.startswith("it agrees with a on 8") and "belong to other ids" in note
+
+
+def test_without_another_member_or_test_rows_nothing_is_compared() -> None:
+    one = {"a": table(TRUTH, 0.9, 1)}
+    assert agreement_notes("a", one, {"a": table(TEST_TRUTH, 0.1, 4)}) == []
+    nothing = {name: table(TEST_TRUTH[:0], 0.9, 4) for name in "ab"}
+    assert agreement_notes("a", {"a": table(TRUTH, 0.9, 1), "b": table(TRUTH, 0.9, 2)}, nothing) == []
