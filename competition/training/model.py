@@ -208,7 +208,12 @@ def _application(images: Any, member: Member) -> Any:
 
 
 def _weights_problem(member: Member, error: Exception) -> str:
-    return f"{member.architecture} with weights {member.weights!r}: {' '.join(str(error).split())[:300]}"
+    alpha = f", alpha {member.alpha:g}" if member.architecture in ("MobileNet", "MobileNetV2") else ""
+    reason = " ".join(str(error).split())[:300]
+    return (
+        f"{member.architecture} with weights {member.weights!r}: the file is not one of {member.architecture}{alpha}; set "
+        f"architecture and alpha of the member to those of the file (Keras: {reason})"
+    )
 
 
 def _download_advice(member: Member, url: str) -> str:
