@@ -10,9 +10,9 @@ from competition.config.params import Needs
 
 def test_a_member_states_only_what_differs_for_it() -> None:
     cluster = params(
-        "cluster.needs.memory_gigabytes=4.0 cluster.members='{cnn: {gpus: 0.5}, mobilenet: {tpu_chips: 4}}'"
+        "cluster.needs.memory_gigabytes=4.0 cluster.members='{cnn: {gpus: 0.5}, small: {tpu_chips: 4}}'"
     ).cluster
-    assert cluster.members == {"cnn": Needs(0.0, 0.5, 0, 4.0), "mobilenet": Needs(0.0, 0.0, 4, 4.0)}
+    assert cluster.members == {"cnn": Needs(0.0, 0.5, 0, 4.0), "small": Needs(0.0, 0.0, 4, 4.0)}
 
 
 @pytest.mark.parametrize(

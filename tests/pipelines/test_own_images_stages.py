@@ -140,7 +140,7 @@ def external(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
     (workspace.folder / "photos" / "train.csv").write_text("\n".join(["id,label", *rows, ""]))
     for stage in ("download", "prepare"):
         workspace.do(stage)
-    digest = workspace.do("folds").split()[-1]
+    (digest,) = re.findall(r"\b[0-9a-f]{64}\b", workspace.do("folds"))
     (begin,) = (code for kind, code in BLOCKS if kind == "Begin")
     saves = [code for kind, code in BLOCKS if kind == "Save"]
     before = Path.cwd()

@@ -314,7 +314,7 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
     write_manifest(best.with_name("manifest.json"), depends, [best], {}, {})
     workspace.do("report")
-    for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.001235"):
+    for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.00123"):
         assert text in workspace.page
     assert (
         workspace.page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in workspace.page
