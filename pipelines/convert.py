@@ -181,7 +181,7 @@ def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> 
 
 
 def beam_python(params: ConvertParams) -> str:
-    python = Path(params.beam_python).expanduser()
+    python = Path(os.path.expanduser(params.beam_python))
     python = python if python.is_absolute() else ROOT / python
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")

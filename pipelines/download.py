@@ -98,7 +98,7 @@ def source_digest(source: str) -> str:
     """Digest of names, sizes and modification times: detects changes of a local source without reading it."""
     if not source:
         return ""
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if not path.exists():
         raise UserError(f"competition.source: {source} was not found; expected a zip file or a directory")
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]

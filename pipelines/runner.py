@@ -245,7 +245,7 @@ def bucket_of(job: Job) -> str:
 def image_cache(job: Job) -> CacheBudget:
     """Folder and size limits of the cache of decoded images."""
     settings = job.params.cache
-    folder = Path(settings.folder).expanduser() if settings.folder else job.path("cache")
+    folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
     return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
 
 

@@ -34,7 +34,7 @@ class Machine:
 
     def __init__(self, folder: str, address: str) -> None:
         """folder: cluster.folder.  address: of the machine; machines that share the folder have a part of it each."""
-        self.root = Path(folder).expanduser() / address.replace(":", "_")
+        self.root = Path(os.path.expanduser(folder)) / address.replace(":", "_")
         self.work = self.root / "work"
 
     def set_up(self, project: bytes, digest: str, packages: list[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """params.yaml, recipes and SET -> Params. Every error names the file, line and key, the value and what was expected."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import MISSING as NO_DEFAULT
@@ -149,7 +150,7 @@ def _merged(files: dict[Path, dict[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for file, tree in reversed(files.items()):
         if tree.get("plugins") and isinstance(tree["plugins"], str):  # relative to the file that states it
-            tree = {**tree, "plugins": str(file.parent / Path(tree["plugins"]).expanduser())}
+            tree = {**tree, "plugins": str(file.parent / Path(os.path.expanduser(tree["plugins"])))}
         _drop_tuned_members(merged, tree)
         for block, values in tree.items():
             if block != "members" and isinstance(values, dict) and isinstance(merged.get(block), dict):

@@ -1,5 +1,6 @@
 """New images on the way of the test images: read, decoded alike, predicted by the fold models of one member."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ def _encoded(image: NewImage) -> bytes:
     if isinstance(image, bytes):
         return image
     if isinstance(image, str | Path):
-        return Path(image).expanduser().read_bytes()
+        return Path(os.path.expanduser(image)).read_bytes()
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
         raise UserError(

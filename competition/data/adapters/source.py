@@ -22,7 +22,7 @@ def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], Non
             )
         fetch(settings.slug, raw)
         return
-    source = Path(settings.source).expanduser()
+    source = Path(os.path.expanduser(settings.source))
     if source.is_dir():
         shutil.copytree(source, raw, dirs_exist_ok=True, copy_function=_link_or_copy)
     elif source.suffix.lower() == ".zip" and source.is_file():
