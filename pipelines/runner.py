@@ -121,8 +121,8 @@ class Job:
         from competition.data.prepared import load_prepared
 
         manifest = self.require(self.path("data", "manifest.json"), "download")
-        recorded = {"prepare": manifest.depends.get("prepare", {})}
-        if changes := changed_keys(recorded, {"prepare": self.params.prepare}):
+        recorded = manifest.depends.get("prepare", self.params.prepare)
+        if changes := changed_keys({"prepare": recorded}, {"prepare": self.params.prepare}):
             raise UserError(
                 f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
             )
