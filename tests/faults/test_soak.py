@@ -27,7 +27,7 @@ KILLED_STAGES = ("download", "prepare", "tune", "train", "predict", "blend")
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small}}
-prepare: {{folds: 2}}
+prepare: {{folds: 3}}
 tune: {{trials: 2, members: [slim], folds: [0, 1], trained_on: tune_folds}}
 train: {{epochs: 2, batch: 100, steps_per_call: 2}}
 members:
