@@ -109,7 +109,7 @@ def test_after_random_kills_all_results_are_those_of_an_undisturbed_run(tmp_path
         duration[stage] = time.monotonic() - started
     expected = results(undisturbed)
     assert (
-        len(expected) == 2 * 4 + 2 + 2
+        len(expected) == 3 * 4 + 2 + 2
     )  # per fold weights, oof and two files of views; of the blend test and honest_oof; csv; ledger
     # Shares of the kills by the time that a stage takes, at least one each.
     total = sum(duration[stage] for stage in KILLED_STAGES)
