@@ -30,7 +30,7 @@ def test_a_killed_push_is_resumed_and_a_damaged_output_is_downloaded_again(kaggl
     kaggle_setup.kaggle.unlisted_looks = 2
     process = kaggle_setup.start("kernel")
     assert kaggle_setup.kaggle.held.wait(300), process.communicate(timeout=1)
-    assert "is in use by another run" in kaggle_setup.refused("kernel")
+    assert f"is in use by process {process.pid} on " in kaggle_setup.refused("kernel")
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
     kaggle_setup.kaggle.released.set()
