@@ -183,7 +183,7 @@ docs: $(BIN)/.ready-dev ## build the documentation site into site/
 	@$(BIN)/python -m mkdocs build --strict --quiet
 
 test: $(BIN)/.ready-dev ## lint, types, the documentation, tests
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests
 
 soak: $(BIN)/.ready-dev ## kill stages at random moments; the results must be those of an undisturbed run (KILLS=50; many minutes)
 	@KILLS="$(or $(KILLS),50)" $(BIN)/python -m pytest -m soak -s tests/faults

@@ -26,6 +26,9 @@ BENCHMARKS: dict[str, list[str]] = {
     "prediction": [],
     "dispatch": [],
     "first_step": [],
+    "input_speed": ["--seconds", "2"],
+    "trial_overhead": [],
+    "growth": [],
 }
 
 
@@ -42,15 +45,15 @@ def measure(name: str, source: str, torch: str) -> tuple[list[str], bool]:
     lines = []
     for line in process.stdout:
         print(line, end="", flush=True)
-        if found := re.match(r"(SPEED|README): (.*)", line):
-            lines.append(found[2])
+        if result := re.match(r"(SPEED|README): (.*)", line):
+            lines.append(result[2])
     return lines, process.wait() == 0
 
 
 def rows_of(page: str) -> dict[str, str]:
     """Benchmark -> its row of the table."""
     table = page[page.index(BEGIN) : page.index(END)]
-    return {found[1]: found[0] for found in re.finditer(r"^\| `(\w+)` \|.*$", table, re.MULTILINE)}
+    return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", table, re.MULTILINE)}
 
 
 def with_rows(page: str, rows: dict[str, str]) -> str:

@@ -30,6 +30,13 @@ from competition.ensemble.settings import chain_settings
 ROOT = Path(__file__).resolve().parents[1]
 VIEWS = ("identity", "a", "b", "c")
 MEMBERS = 4
+# Which measurements are part of a stage; the search for near duplicates also runs with a wider limit, for comparison.
+STAGES: dict[str, Callable[[str], bool]] = {
+    "index, duplicates and groups": lambda name: name.startswith(("index", "duplicates, near_bits 6", "groups")),
+    "near duplicates alone": lambda name: name.startswith("duplicates, near_bits 6"),
+    "policy": lambda name: name.startswith("policy"),
+    "blend": lambda name: name.startswith("blend"),
+}
 
 
 def rows_of(count: int) -> Iterator[Row]:
@@ -102,13 +109,18 @@ def main() -> None:
     print(f"{'processor seconds':28} {few:>9,} {many:>9,}   per row, {many:,} rows / {few:,}")
     for name, seconds in at_many.items():
         print(f"{name:28} {at_few[name]:9.3f} {seconds:9.3f}   {seconds / many / (at_few[name] / few):.2f}")
-    preparing = [
-        sum(value for name, value in at.items() if not name.startswith(("policy", "blend"))) for at in (at_few, at_many)
-    ]
+    growth = {}
+    for stage, is_part in STAGES.items():
+        seconds_few, seconds_many = (
+            sum(seconds for name, seconds in at.items() if is_part(name)) for at in (at_few, at_many)
+        )
+        growth[stage] = (
+            f"{stage} {seconds_few:.1f} and {seconds_many:.1f} s, {seconds_many / many / (seconds_few / few):.2f}"
+        )
     print(
-        f"{'index, duplicates, groups':28} {preparing[0]:9.3f} {preparing[1]:9.3f}   {preparing[1] / many / (preparing[0] / few):.2f}"
+        f"SPEED: processor time at {few:,} and {many:,} rows and its growth per row (1 is linear): {'; '.join(growth.values())}; "
+        f"load {os.getloadavg()[0]:.1f}"
     )
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from competition.training.trainer import augmentation_of
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES, CLASSES, WARM_UP = 400, 104, 4
 AHEAD = 3
+PLACES = {"host": "everything on the host", "device": "colour and CutMix on the device"}
 
 
 @dataclass(frozen=True)
@@ -172,13 +173,12 @@ def report(speeds: dict[str, list[Speed]], batch: int, size: int) -> None:
     for place in ("host", "device"):
         one, several = f"{place}, 1 thread", f"{place}, {cores()} threads"
         print(
-            f"{place}: per core {cpu[one] / cpu['bare']:.2f} of bare with one thread, {cpu[several] / cpu['bare']:.2f} with "
+            f"SPEED: {size} px, {PLACES[place]}: per core {cpu[one] / cpu['bare']:.2f} of bare with one thread, {cpu[several] / cpu['bare']:.2f} with "
             f"{cores()} (at least 0.9); {cpu[several] / cpu['tensorflow']:.1f} times TensorFlow's operations (at least 5); "
-            f"{wall[several] / wall[one] / cores():.2f} of linear scaling on {cores()} cores (at least 0.9)"
+            f"{wall[several] / wall[one] / cores():.2f} of linear scaling on {cores()} cores (at least 0.9); "
+            f"load {os.getloadavg()[0]:.1f}"
         )
-    print(
-        f"batches in memory: {AHEAD} x {batch * size * size * 3 / 1e6:.0f} MB; load {os.getloadavg()[0]:.1f} on {cores()} cores"
-    )
+    print(f"batches in memory: {AHEAD} x {batch * size * size * 3 / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="trials") as folder:
         job = prepared_job(Path(folder))
         ratios = measure(job, options.trials)
-    print(f"trial time / time in steps: median {np.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
+    print(
+        f"SPEED: a trial after the first of its network takes {np.median(ratios):.3f} times its training steps "
+        f"({min(ratios):.3f} to {max(ratios):.3f}) in processor time, target at most 1.1; load {os.getloadavg()[0]:.1f}"
+    )
     return 0
 
 

@@ -18,6 +18,19 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SLOW = ("pipelines", "serving", "cluster", "training")  # folders of tests that start processes or compile networks
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One worker more than cores, because some tests wait for a time limit or a server."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder)."""
+    items.sort(key=lambda item: item.path.relative_to(item.config.rootpath).parts[1] not in SLOW)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Configure the logical devices before their first use; do not import TensorFlow for tests that do not need it."""
     if "tensorflow" not in sys.modules:

@@ -145,6 +145,7 @@ def test_a_step_that_does_not_fit_has_its_memory_and_a_remedy(backend: str, tmp_
     assert "train.batch" in result.remedy
 
 
+@pytest.mark.long  # a dozen compilations for a TPU
 @pytest.mark.timeout(1200)
 @with_libtpu
 def test_the_largest_batch_fits_and_eight_more_images_per_device_do_not(tmp_path: Path) -> None:

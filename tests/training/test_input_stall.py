@@ -32,7 +32,7 @@ def test_the_remedy_depends_on_where_the_time_goes() -> None:
 
 
 class SlowPixels:
-    """Images read slowly and one batch at a time, as from a slow disk."""
+    """Images read slowly and one after the other, as from a slow disk."""
 
     def __init__(self, images: np.ndarray, seconds: float) -> None:
         self._images, self._seconds, self._disk = images, seconds, Lock()
@@ -53,7 +53,7 @@ def trainer_on(pixels: np.ndarray | SlowPixels, **train: object) -> Trainer:
 @pytest.mark.parametrize("loop", ["auto", "fit"])
 def test_a_slow_source_is_attributed_to_the_input_and_not_to_the_step(monkeypatch, loop) -> None:
     monkeypatch.setattr(bench, "MEASURED_SECONDS", 0.5)
-    parts = bench.time_parts(trainer_on(SlowPixels(pixels_of(LABELS), 0.2), loop=loop), 0)
+    parts = bench.time_parts(trainer_on(SlowPixels(pixels_of(LABELS), 0.03), loop=loop), 0)
     # Compared with each other, not in seconds, because a slow machine has no fixed speed.
     assert parts.batch > parts.waiting.in_memory and parts.waiting.share > 0.2
 
@@ -61,7 +61,7 @@ def test_a_slow_source_is_attributed_to_the_input_and_not_to_the_step(monkeypatc
 def test_a_training_that_waits_for_data_is_reported_once_and_ends_with_the_same_weights(monkeypatch) -> None:
     monkeypatch.setattr(input_stall, "MEASURED_SECONDS", 0.5)
     options = {"epochs": 5, "steps_per_call": 1, "dropout": 0.3}
-    slow, fast = trainer_on(SlowPixels(pixels_of(LABELS), 0.2), **options), trainer_on(pixels_of(LABELS), **options)
+    slow, fast = trainer_on(SlowPixels(pixels_of(LABELS), 0.03), **options), trainer_on(pixels_of(LABELS), **options)
     reports: list[StepTimes] = []
     for trainer, detector in ((slow, InputStallDetector(reports.append)), (fast, None)):
         trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False, False, detector)
