@@ -25,7 +25,7 @@ from competition.artifacts.soft_labels import load_soft_labels
 from competition.artifacts.studies import member_with_tuned_values, study_differences
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
-from competition.config.params_file import ancestors, in_training_order
+from competition.config.teachers import ancestors, in_training_order
 from competition.data.cache import is_streamed
 from competition.data.prepared import Prepared
 from pipelines.cli import main

@@ -9,30 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import to_plain
-from competition.config.errors import UserError
+from competition.config.errors import InvalidParameter, UserError
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
 from competition.config.suggestions import did_you_mean
-from competition.config.validation import (
-    MISSING,
-    InvalidParameter,
-    ancestors,
-    in_training_order,
-    nested_teachers,
-    validate,
-)
+from competition.config.teachers import ancestors as ancestors
+from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import line_of, parse_yaml, read_text, read_yaml
-
-__all__ = [
-    "Override",
-    "ancestors",
-    "file_tree",
-    "in_training_order",
-    "load_params",
-    "locate",
-    "nested_teachers",
-    "parse_overrides",
-]
 
 
 @dataclass(frozen=True)

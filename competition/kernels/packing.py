@@ -20,9 +20,8 @@ from typing import Any
 
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
-from competition.config.params import Member, Params
+from competition.config.params import FROM_FILE, Member, Params
 from competition.config.params_file import file_tree
-from competition.config.validation import FROM_FILE
 from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel

@@ -12,8 +12,7 @@ import keras
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.config.params import Member
-from competition.config.validation import FROM_FILE
+from competition.config.params import FROM_FILE, Member
 from competition.training.engine import State, saved_variables
 from competition.training.model import build
 
