@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from competition.config.params import Member
-from competition.config.validation import FROM_FILE
+from competition.config.params import FROM_FILE, Member
 from competition.ensemble.views import get_views
 from competition.preflight.topology import Topology, devices_of
 

@@ -27,7 +27,7 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.data.cache import cache_file
 from competition.data.prepared import load_prepared
 from competition.ensemble.predictions import ViewPredictions
-from competition.preflight.answers import PreflightResult
+from competition.preflight.request import PreflightResult
 from competition.submission import ledger
 
 NAMES = ("<b>rose", 'tulip & "co"', "aster")
