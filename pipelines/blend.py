@@ -17,10 +17,10 @@ from competition.artifacts.ensemble_inputs import (
     model_digests,
     prediction_sources,
     run_labels,
-    seed_spreads,
     view_seconds,
 )
 from competition.artifacts.manifest import atomic_write, digest_of, sha256, write_json
+from competition.artifacts.seed_studies import seed_spreads
 from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
 from competition.data.competition import needs_a_label

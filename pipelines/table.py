@@ -1,7 +1,8 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
-from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, seed_spreads, view_seconds
+from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, view_seconds
 from competition.artifacts.manifest import write_json
+from competition.artifacts.seed_studies import seed_spreads
 from competition.data.competition import needs_a_label
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import scored_rows

@@ -19,9 +19,9 @@ from competition.artifacts.dependencies import (
     fold_views_path,
     views_dependencies,
 )
-from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import write_json, write_manifest
 from competition.artifacts.runs import Run, run_content, run_of
+from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.params_file import load_params, parse_overrides
 from competition.data.cache import cache_file
