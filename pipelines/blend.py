@@ -227,14 +227,14 @@ def copy_submission(source: Path, target: Path) -> None:
         shutil.copyfile(source, temporary)
 
 
-def keep_blend(folder: Path, kept: Path) -> None:
-    """Copy the blend behind a submission to `kept`. The first blend that made the same submission is never replaced."""
-    if kept.exists():
+def keep_blend(folder: Path, copy: Path) -> None:
+    """Copy the blend behind a submission to `copy`. The first blend that made the same submission is never replaced."""
+    if copy.exists():
         return
-    unfinished = kept.with_name(f".{kept.name}.part")
+    unfinished = copy.with_name(f".{copy.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
-    unfinished.rename(kept)
+    unfinished.rename(copy)
 
 
 def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]:

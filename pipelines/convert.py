@@ -209,9 +209,9 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     for name, content in tables.items():
         files.write_bytes(target, f"{target}/{name}", content)
         written[name] = str(files.digest(f"{target}/{name}"))
-    kept = {*written, *(shard.manifest for shard in shards)}
+    current_files = {*written, *(shard.manifest for shard in shards)}
     for name in files.names(target):
-        if name not in kept and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
+        if name not in current_files and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
             files.remove(f"{target}/{name}")
     needed = depends(shards, recipe)
     images: Counter[str] = Counter()

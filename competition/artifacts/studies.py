@@ -139,9 +139,9 @@ def used_study(
     work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()
 ) -> Path | None:
     """Path of best.json of the study whose values are used: that of the block `tune`, else the newest of this data and member."""
-    asked = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
+    current = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
     studies = [s for s in finished_studies(work, name) if not _differences(s, prepared, params, name, overrides)]
-    return asked if asked in studies else studies[-1] if studies else None
+    return current if current in studies else studies[-1] if studies else None
 
 
 def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> Path | None:
@@ -154,10 +154,10 @@ def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> 
     if own.keys() != best["own_values"].keys() or own == best["own_values"]:
         return None
     settings = {"search", "folds", "trained_on", "sampler", "pruner", "objectives", "seed", "trials"}
-    asked = to_plain(tuning_dependencies(prepared, params, name))
+    depends = to_plain(tuning_dependencies(prepared, params, name))
     manifest = read_manifest(study.with_name("manifest.json"))
     recorded = manifest.depends if manifest is not None else {}
-    return study if all(asked[key] == recorded.get(key) for key in settings) else None
+    return study if all(depends[key] == recorded.get(key) for key in settings) else None
 
 
 def study_differences(
@@ -188,8 +188,8 @@ def member_with_tuned_values(
         if key in overridden:
             origins[key] = f"{format_value(value)} (SET)"
         elif key in used:
-            kept = ", the member's own value" if used[key] == own[key] else ""
-            origins[key] = f"{format_value(used[key])} (tuned{kept})"
+            source = "tuned, the member's own value" if used[key] == own[key] else "tuned"
+            origins[key] = f"{format_value(used[key])} ({source})"
     if used:
         folds = tuple(sorted({*member.tuned_folds, *best["folds"]}))
         member = replace(with_values(member, used), tuned_folds=folds)

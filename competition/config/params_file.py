@@ -149,8 +149,8 @@ def _drop_tuned_members(base: dict[str, Any], tree: dict[str, Any]) -> None:
     if not isinstance(tune, dict) or not isinstance(members, dict) or not isinstance(tune.get("members"), list):
         return
     if tune["members"]:
-        kept = [name for name in tune["members"] if name in members]
-        base["tune"] = {**tune, "members": kept, **({} if kept else {"trials": 0})}
+        names = [name for name in tune["members"] if name in members]
+        base["tune"] = {**tune, "members": names, **({} if names else {"trials": 0})}
 
 
 def _apply(tree: dict[str, Any], overrides: Sequence[Override]) -> None:

@@ -15,10 +15,10 @@ from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
     UnknownOutcome,
+    had_no_effect,
     lost_reason,
     pause_before_retry,
     poll,
-    was_not_taken,
     with_time_to_return,
 )
 from competition.kaggle.client import SITE, Client, KaggleError, ask
@@ -145,7 +145,7 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
             error = KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
         except KaggleError as kaggle_error:
             error = kaggle_error
-        if "uploaded" in events and not was_not_taken(error):
+        if "uploaded" in events and not had_no_effect(error):
             return find_lost(client, request, earlier_refs, f" ({lost_reason(error)})")
         pause = pause_before_retry(client.patience, error, attempt)
         if pause is None:
