@@ -40,8 +40,9 @@ from pipelines.trainer import start_device
 if TYPE_CHECKING:
     import keras
 
+    from competition.data.labelled_images import Images
     from competition.training.device import Device
-    from competition.training.trainer import Images, Trainer
+    from competition.training.trainer import Trainer
 
 __all__ = ["Project", "UserError", "open"]
 BLEND = "blend"

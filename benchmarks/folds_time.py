@@ -54,7 +54,7 @@ def main() -> None:
         steps = 0
         for k in range(setup.folds):
             trainer.out_of_fold(k, trainer.train(k, member.train, None, lambda *_: None, lambda: False))
-            steps += setup.epochs * steps_per_epoch(len(trainer.plan(k, member.train).rows), engine.batch)
+            steps += setup.epochs * steps_per_epoch(len(trainer.rows.plan(k, member.train).rows), engine.batch)
         wall = time.perf_counter() - started
     step = float(np.median([seconds / count for count, seconds in timed.calls]))
     training = sum(seconds for _, seconds in timed.calls)

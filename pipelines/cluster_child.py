@@ -47,7 +47,8 @@ from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
-    from competition.training.trainer import Images, Trainer
+    from competition.data.labelled_images import Images
+    from competition.training.trainer import Trainer
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SIGTERM_EXIT = 128 + signal.SIGTERM

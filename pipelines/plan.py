@@ -80,7 +80,8 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
     """
     from competition.data.batches import steps_per_epoch
-    from competition.training.trainer import Images, Trainer
+    from competition.data.labelled_images import Images
+    from competition.training.trainer import Trainer
 
     started = time.monotonic()
     batch, size = member.train.batch, member.image_size

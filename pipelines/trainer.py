@@ -14,8 +14,9 @@ from pipelines.progress import progress_bar
 from pipelines.runner import Job, image_cache
 
 if TYPE_CHECKING:
+    from competition.data.labelled_images import Images
     from competition.training.device import Device
-    from competition.training.trainer import Images, Trainer
+    from competition.training.trainer import Trainer
 
 
 def start_device(job: Job) -> "Device":
@@ -36,7 +37,7 @@ def read_images(
 
     cache: for the decoded images; None = that of the parameters.
     """
-    from competition.training.trainer import load_images
+    from competition.data.labelled_images import load_images
 
     size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
     with progress_bar(None, f"{title}: decoding images") as bar:

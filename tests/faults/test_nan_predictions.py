@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from builders import CLASSES, member, params, pixels_of
 
+from competition.data.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.loop import Diverged
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 
 def test_a_model_that_predicts_nan_after_a_finite_loss_is_no_result() -> None:

@@ -25,6 +25,7 @@ from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.data.augment import Augmentation
 from competition.data.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.data.labelled_images import Images
 from competition.data.loader import Loading
 from competition.ensemble.metrics import TargetKind
 from competition.training import input_stall, loop
@@ -35,7 +36,7 @@ from competition.training.engines import make_engine
 from competition.training.input_stall import InputStallDetector
 from competition.training.loop import _resume
 from competition.training.model import build
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 MAX_DEVICES = 8
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2

@@ -14,10 +14,11 @@ import tensorflow as tf
 from builders import CLASSES, ROOT, member, params, pixels_of
 from stages import Workspace
 
+from competition.data.labelled_images import Images
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 

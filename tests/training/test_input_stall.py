@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from builders import CLASSES, member, params, pixels_of
 
+from competition.data.labelled_images import Images
 from competition.training import bench, input_stall
 from competition.training.device import open_device
 from competition.training.input_stall import InputStallDetector, StepTimes
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 LABELS = np.arange(48) % CLASSES
 TRAIN = member().train

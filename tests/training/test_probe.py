@@ -8,10 +8,11 @@ import pytest
 from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
+from competition.data.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.model import build
 from competition.training.probe import INVERSE_STRENGTH, linear_probe, pooled_features, with_head
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 LABELS = np.arange(37) % CLASSES
 
