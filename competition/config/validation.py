@@ -9,7 +9,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter
-from competition.config.params import FROM_FILE as FROM_FILE
 from competition.config.params import Params
 from competition.config.rules import check_rules
 from competition.config.suggestions import did_you_mean

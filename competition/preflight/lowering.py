@@ -76,7 +76,7 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     def part(function: Callable[..., Any], spec: str, times: int = 1, view: str = "") -> Part:
         return Part(lambda: lowered(function, specs[spec]), times, view)
 
-    network = part(engine._probabilities, "predict", len(shapes.views))
+    network = part(engine.predictor.probabilities, "predict", len(shapes.views))
     return {"train": [part(engine._replica_step, "train")], "predict": [network, *_view_parts(part, shapes.views)]}
 
 

@@ -64,9 +64,9 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     member, train = request.member, request.member.train
     package = Path(__file__).parents[1]
     training = package / "training"
-    sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), training / "model.py"]
-    sources.append(training / "batch_augmentation.py")
-    sources = sorted([*sources, package / "preflight" / "lowering.py"])
+    names = ("model.py", "batch_augmentation.py", "predictor_tensorflow.py")
+    sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), *(training / name for name in names)]
+    sources += [package / "preflight" / "lowering.py", package / "ensemble" / "views.py"]
     is_from_file = member.architecture == FROM_FILE
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
@@ -81,7 +81,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
         "topology": request.topology.name if request.mode != "ops" else "any",
         "backend": request.backend,
         "mode": request.mode,
-        "sources": {p.name: sha256(p) for p in [*sources, package / "ensemble" / "views.py"]},
+        "sources": {p.name: sha256(p) for p in sorted(sources)},
         "versions": {p: _version(p) for p in ("tensorflow-cpu", "tensorflow", "keras", "jax", "libtpu")},
     }
 

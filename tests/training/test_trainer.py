@@ -69,12 +69,12 @@ def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: in
 def test_the_network_is_compiled_once_for_all_views_and_each_view_keeps_its_column(replicas: int) -> None:
     device = open_device(params(f"device.logical_devices={replicas}").device)
     trainer = Trainer(member(), IMAGES, CLASSES, "macro_f1", device, 8)
-    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine._network  # type: ignore[attr-defined]
+    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine.predictor.network  # type: ignore[attr-defined]
     alone = [trainer.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
     together = trainer.predict(weights, IMAGES, rows, ["shift_up", "identity", "flip_lr"]).probs
     np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
     assert not np.array_equal(alone[0], alone[1])
-    assert trainer.engine._network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+    assert trainer.engine.predictor.network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("patience", [0, 1])
