@@ -51,7 +51,7 @@ class Trainer:
         alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
         targets: what the label numbers of the images stand for.
         """
-        self.name, self.member, self.images, self.metric = name, member, images, metric_named(metric)
+        self.name, self.member, self.metric = name, member, metric_named(metric)
         self.rows = FoldRows(member, images, classes, targets, soft_labels)
         self._classes, self._targets, self._alive = classes, targets, alive
         self.engine = engine_of(member, classes, predict_batch, device, targets)
@@ -59,6 +59,10 @@ class Trainer:
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
+
+    @property
+    def images(self) -> Images:
+        return self.rows.images
 
     def train(
         self,

@@ -39,7 +39,7 @@ def test_few_image_views_and_several_devices_use_the_variables() -> None:
     assert engine.predictor.frozen is None
     several = engine_of(TRAIN, 2)
     several.prepare_prediction(MANY, SIDE)
-    assert several._frozen is None
+    assert several.predictor.frozen is None
 
 
 def test_a_batch_is_dispatched_before_the_one_before_it_is_fetched() -> None:

@@ -257,7 +257,7 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
     held_out, recipe = np.isin(IMAGES.folds, fold), member(batch=12, **changes)
     trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(held_out, 0, LABELS)):  # other labels, other class counts
-        trainer.images = replace(IMAGES, labels=labels)
+        trainer.rows = replace(trainer.rows, images=replace(IMAGES, labels=labels))
         trainer.train(fold, recipe.train, None, lambda *_: None, lambda: False)
         states.append(trainer.engine.weights())
     assert_identical(*states)
@@ -268,7 +268,8 @@ def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_tri
     outside, recipe = IMAGES.folds == 2, member(batch=8)
     trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(outside, 0, LABELS)):
-        trainer.images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
+        images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
+        trainer.rows = replace(trainer.rows, images=images)
         outcomes.append(trainer.train(0, recipe.train, None, lambda *_: None, lambda: False).history[-1])
     assert outcomes[0] == outcomes[1]
     assert set(IMAGES.folds[trainer.rows.plan(0, recipe.train).rows]) == {1}
@@ -279,10 +280,8 @@ def test_an_unreadable_row_is_not_trained_on_and_gets_the_mean_of_the_others() -
     readable[[4, 50]] = False
     images = replace(IMAGES, readable=readable)
     trainer = Trainer(member(batch=12), images, CLASSES, "macro_f1", open_device(params().device), 7)
-    assert not {4, 50} & {
-        *trainer.rows.plan(0, trainer.member.train).rows,
-        *trainer.rows.plan(1, trainer.member.train).rows,
-    }
+    plans = [trainer.rows.plan(fold, trainer.member.train) for fold in (0, 1)]
+    assert not {4, 50} & {*plans[0].rows, *plans[1].rows}
     predictions = trainer.predict(trainer.engine.weights(), images, np.array([3, 4, 5]), ["identity"])
     probs = predictions.probs[:, 0].astype(np.float32)
     np.testing.assert_allclose(probs[1], (probs[0] + probs[2]) / 2, atol=1e-3)
