@@ -3,7 +3,6 @@
 A submission is a local file or, in competitions that accept submissions from notebooks only, an output of a kernel.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import sha256
+from competition.artifacts.manifest import read_record, sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
     UnknownOutcome,
@@ -38,10 +37,7 @@ class KernelSubmission:
 
 def read_kernel_submission(path: Path) -> KernelSubmission | None:
     """Read the record of a kernel's submission; None if it is missing or damaged."""
-    try:
-        return KernelSubmission(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
+    return read_record(path, KernelSubmission)
 
 
 @dataclass(frozen=True)

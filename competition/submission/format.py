@@ -10,7 +10,7 @@ import hashlib
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -234,37 +234,29 @@ def _columns(path: Path, header: list[str], rows: Rows, expected: list[str]) -> 
 
 
 def _values(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
-    cells = [row[1:] for row in rows]
     if competition.is_label_list:
         return _label_lists(path, rows, competition), []
-    empty = [row[0] for row in rows if any(not cell.strip() for cell in row[1:])]
-    if empty:
-        raise UserError(f"{path}: empty cells in the rows of {_some(empty)}: expected a prediction in every cell.")
+
+    def ids_with(is_wrong: Callable[[str], bool]) -> str:
+        """A count and the first ids of the rows with a wrong cell; "" if there is none."""
+        ids = [row[0] for row in rows if any(map(is_wrong, row[1:]))]
+        return _some(ids) if ids else ""
+
+    if ids := ids_with(lambda cell: not cell.strip()):
+        raise UserError(f"{path}: empty cells in the rows of {ids}: expected a prediction in every cell.")
     is_label = competition.predicts == "label" and competition.target != "multi"
     known = set(competition.label_values) if is_label else set()
-    missing = [row[0] for row in rows if any(_is_nan(cell) and cell not in known for cell in row[1:])]
-    if missing:
-        raise UserError(
-            f"{path}: NaN or infinity in the rows of {_some(missing)}: expected a prediction in every cell."
-        )
+    if ids := ids_with(lambda cell: _is_nan(cell) and cell not in known):
+        raise UserError(f"{path}: NaN or infinity in the rows of {ids}: expected a prediction in every cell.")
     if is_label:
         return _labels(path, rows, competition)
-    wrong = [row[0] for row in rows if any(_number(cell) is None for cell in row[1:])]
-    if wrong:
-        raise UserError(
-            f"{path}: cells that are no number in the rows of {_some(wrong)}: expected {competition.predicts}."
-        )
-    if competition.predicts == "value":
-        return cells, []
-    if competition.predicts == "label":
-        wrong = [row[0] for row in rows if any(float(cell) not in (0.0, 1.0) for cell in row[1:])]
-        if wrong:
-            raise UserError(f"{path}: numbers other than 0 and 1 in the rows of {_some(wrong)}: expected 0 or 1.")
-        return cells, []
-    outside = [row[0] for row in rows if any(not -1e-6 <= float(cell) <= 1 + 1e-6 for cell in row[1:])]
-    if outside:
-        raise UserError(f"{path}: numbers outside 0..1 in the rows of {_some(outside)}: expected probabilities.")
-    return cells, []
+    if ids := ids_with(lambda cell: _number(cell) is None):
+        raise UserError(f"{path}: cells that are no number in the rows of {ids}: expected {competition.predicts}.")
+    if competition.predicts == "label" and (ids := ids_with(lambda cell: float(cell) not in (0.0, 1.0))):
+        raise UserError(f"{path}: numbers other than 0 and 1 in the rows of {ids}: expected 0 or 1.")
+    if competition.predicts == "probabilities" and (ids := ids_with(lambda cell: not -1e-6 <= float(cell) <= 1 + 1e-6)):
+        raise UserError(f"{path}: numbers outside 0..1 in the rows of {ids}: expected probabilities.")
+    return [row[1:] for row in rows], []
 
 
 def _label_lists(path: Path, rows: Rows, competition: Competition) -> list[list[str]]:
@@ -274,12 +266,7 @@ def _label_lists(path: Path, rows: Rows, competition: Competition) -> list[list[
     if empty and not competition.allows_empty_lists:
         raise UserError(f"{path}: no label in the rows of {_some(empty)}: expected one or more in every row.")
     known = set(competition.label_values)
-    unknown = [label for labels in lists for label in labels if label not in known]
-    if unknown:
-        raise UserError(
-            f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
-            f"({_first(list(competition.label_values), 3)}): {_first(sorted(set(unknown)))}."
-        )
+    _require_no_unknown(path, [label for labels in lists for label in labels if label not in known], competition)
     return [[competition.list_separator.join(labels)] for labels in lists]
 
 
@@ -296,15 +283,21 @@ def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list
             floats += 1
             label = whole
         values.append([label])
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], list(known), n=1)
-        hint = f"; did you mean {near[0]!r}" if near else ""
-        kinds = [f"{label!r}" for label in dict.fromkeys(unknown)]
-        raise UserError(
-            f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
-            f"({_first(list(competition.label_values), 3)}): {_first(kinds)}{hint}."
-        )
+    _require_no_unknown(path, unknown, competition)
     return values, [f"{floats} labels were written like '3.0'; now like '3'"] if floats else []
+
+
+def _require_no_unknown(path: Path, unknown: list[str], competition: Competition) -> None:
+    """Raise UserError if there are labels that the competition does not have."""
+    if unknown:
+        values = list(competition.label_values)
+        near = difflib.get_close_matches(unknown[0], values, n=1)
+        hint = f"; did you mean {near[0]!r}" if near else ""
+        labels = [repr(label) for label in dict.fromkeys(unknown)]
+        raise UserError(
+            f"{path}: {len(unknown)} labels are none of the {len(values)} of the competition "
+            f"({_first(values, 3)}): {_first(labels)}{hint}."
+        )
 
 
 def _number(cell: str) -> float | None:
