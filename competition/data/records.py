@@ -14,7 +14,6 @@ from competition.config.errors import UserError, first_few
 from competition.config.faults import point
 from competition.data import images
 from competition.data.competition import Row
-from competition.data.convert.tfrecord import Feature, damage, serialize_example
 
 COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 Progress = Callable[[int, int], None]
@@ -67,9 +66,9 @@ def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
             yield serialized, f"{name}, record {number}"
             number += 1
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-        with tf.io.gfile.GFile(path, "rb") as file:
-            problem = damage(file.read(64), number)
-        raise UserError(f"{name}, record {number}: {problem}; make download FORCE=1 fetches it again") from None
+        raise UserError(
+            f"{name}, record {number}: {_damage(path, number)}; make download FORCE=1 fetches it again"
+        ) from None
     count = COUNT_IN_NAME.search(name)
     if count and int(count[1]) != number:
         raise UserError(
@@ -104,10 +103,29 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
     return Record(row_id, label, one("image", "bytes_list"))
 
 
+def _damage(path: str, number: int) -> str:
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(path, "rb") as file:
+        head = file.read(64)
+    if number == 0 and head[:2] == b"\x1f\x8b":
+        return "the file is compressed with gzip, plain TFRecord was expected"
+    if number == 0 and head.isascii() and b"\0" not in head:
+        return "the file is text, TFRecord was expected"
+    return "it is truncated or damaged"
+
+
 def example(row_id: str, image: bytes, label: int | None) -> bytes:
     """Return a serialized tf.train.Example with features id, image and (unless None) class."""
-    features: dict[str, Feature] = {"id": row_id.encode("utf-8"), "image": image}
-    return serialize_example(features if label is None else {**features, "class": label})
+    import tensorflow as tf
+
+    def data(value: bytes) -> Any:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    feature = {"id": data(row_id.encode("utf-8")), "image": data(image)}
+    if label is not None:
+        feature["class"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:

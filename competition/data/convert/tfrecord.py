@@ -59,7 +59,7 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
     offset = number = 0
     while head := file.read(HEAD):
         if len(head) < HEAD or head[8:] != _checksum(head[:8]):
-            raise UserError(f"{where}, record {number}: {damage(head, number)}; write or fetch the file again")
+            raise UserError(f"{where}, record {number}: {_damage(head, number)}; write or fetch the file again")
         (length,) = struct.unpack("<Q", head[:8])
         serialized = file.read(min(length, LARGEST))
         if len(serialized) != length or file.read(TAIL) != _checksum(serialized):
@@ -69,8 +69,7 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
         number += 1
 
 
-def damage(head: bytes, number: int) -> str:
-    """Why the record of this number cannot be read.  head: the first bytes of the file, or of a record after the first."""
+def _damage(head: bytes, number: int) -> str:
     if number == 0 and head[:2] == b"\x1f\x8b":
         return "the file is compressed with gzip, plain TFRecord was expected"
     if number == 0 and head.isascii() and b"\0" not in head:
