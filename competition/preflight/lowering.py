@@ -111,9 +111,8 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     def train() -> Any:
         *batch, row = specs["train"]
-        if has_device_part(
-            augmentation_of(member.train)
-        ):  # a TPU augments in the step; see batch_augmentation.is_on_device
+        # A TPU augments in the step; see batch_augmentation.is_on_device.
+        if has_device_part(augmentation_of(member.train)):
             batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
         return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)
