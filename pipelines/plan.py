@@ -81,6 +81,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     """
     from competition.data.batches import steps_per_epoch
     from competition.data.labelled_images import Images
+    from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
     started = time.monotonic()
@@ -92,7 +93,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
         numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
     )
     plain_member = replace(member, weights="none", teacher=(), external=())
-    trainer = Trainer(plain_member, images, sizes.classes, "accuracy", device, predict_batch)
+    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
         started = time.monotonic()

@@ -14,7 +14,7 @@ from competition.data.labelled_images import Images
 from competition.data.loader import Loading
 from competition.data.targets import SINGLE, Targets
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import Predictions, ViewPredictions, stored_as
+from competition.ensemble.predictions import ViewPredictions, stored_as
 from competition.ensemble.views import get_views
 from competition.training import loop
 from competition.training.batch_augmentation import augmented, is_on_device
@@ -33,29 +33,20 @@ class Trainer:
 
     def __init__(
         self,
-        member: Member,
-        images: Images,
-        classes: int,
+        rows: FoldRows,
         metric: str,
         device: Device,
         predict_batch: int,
-        soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
         alive: Callable[[], None] = lambda: None,
         name: str = "",
-        targets: Targets = SINGLE,
     ) -> None:
-        """images: train rows, then external rows.  classes: C.  metric: name of the competition's metric.
+        """metric: name of the competition's metric.  predict_batch: images in a prediction batch.
 
-        soft_labels: excluded folds -> probabilities for all other train rows, by teachers that were not trained on the
-        excluded ones; None without teachers.
         alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
-        targets: what the label numbers of the images stand for.
         """
-        self.name, self.member, self.metric = name, member, metric_named(metric)
-        self.rows = FoldRows(member, images, classes, targets, soft_labels)
-        self._classes, self._targets, self._alive = classes, targets, alive
-        self.engine = engine_of(member, classes, predict_batch, device, targets)
-        self._device = device
+        self.name, self.member, self.rows, self.metric = name, rows.member, rows, metric_named(metric)
+        self._classes, self._targets, self._device, self._alive = rows.classes, rows.targets, device, alive
+        self.engine = engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions

@@ -33,6 +33,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share, open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
+from competition.training.fold_rows import FoldRows
 from competition.training.input_stall import InputStallDetector
 from competition.training.loop import _resume
 from competition.training.model import build
@@ -196,7 +197,7 @@ def decisions(number: int) -> State:
     images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
     train = replace(TRAIN, epochs=50, steps_per_call=1)
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
-    trainer = Trainer(member, images, CLASSES, "accuracy", open_device(PARAMS.device), 8)
+    trainer = Trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
     input_stall.MEASURED_SECONDS = 0.0 if number == 0 else inf
     steps, reports = [0], []
     detector, stop = InputStallDetector(reports.append), lambda: number == 1 and steps[-1] >= 6

@@ -13,6 +13,7 @@ from competition.data.labelled_images import Images
 from competition.data.targets import Targets
 from competition.ensemble.predictions import Predictions
 from competition.training.device import open_device
+from competition.training.fold_rows import FoldRows
 from competition.training.optimizer import label_losses, squared_errors
 from competition.training.trainer import Trainer
 
@@ -31,7 +32,7 @@ def trainer_of(targets: Targets, metric: str, soft_labels: object = None, **trai
     small: Member = member(batch=10, label_smoothing=0.1, **train)
     device = open_device(params().device)
     classes = CLASSES if targets is SETS else 1
-    return Trainer(small, images, classes, metric, device, 8, soft_labels, targets=targets)  # type: ignore[arg-type]
+    return Trainer(FoldRows(small, images, classes, targets, soft_labels), metric, device, 8)  # type: ignore[arg-type]
 
 
 def test_the_loss_of_independent_labels_is_the_binary_cross_entropy() -> None:

@@ -18,6 +18,7 @@ from competition.ensemble.predictions import Predictions
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
+from competition.training.fold_rows import FoldRows
 from competition.training.loop import Diverged, Stopped, Trained
 from competition.training.trainer import Trainer
 
@@ -33,7 +34,7 @@ def shared_trainer(replicas: int = 1, random: bool = True) -> Trainer:
     """One trainer per configuration for all tests: what was trained before must not matter."""
     device = open_device(params(f"device.logical_devices={replicas}").device)
     assert device.replicas == replicas
-    return Trainer(member(batch=12, **(RANDOM if random else {})), IMAGES, CLASSES, "macro_f1", device, 7)
+    return Trainer(FoldRows(member(batch=12, **(RANDOM if random else {})), IMAGES, CLASSES), "macro_f1", device, 7)
 
 
 def trained(
@@ -57,7 +58,9 @@ def assert_identical(first: State, second: State) -> None:
 def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: int) -> None:
     folds = np.repeat([0, 1, 2], [10, 20, N - 30])
     device = open_device(params(f"device.logical_devices={replicas}").device)
-    trainer = Trainer(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES, "macro_f1", device, 7)
+    trainer = Trainer(
+        FoldRows(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES), "macro_f1", device, 7
+    )
     for fold in range(3):
         trained(trainer, fold, epochs=1)
     steps = [len(trainer.rows.plan(fold, trainer.member.train).rows) // trainer.engine.batch for fold in range(3)]
@@ -68,7 +71,7 @@ def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: in
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_network_is_compiled_once_for_all_views_and_each_view_keeps_its_column(replicas: int) -> None:
     device = open_device(params(f"device.logical_devices={replicas}").device)
-    trainer = Trainer(member(), IMAGES, CLASSES, "macro_f1", device, 8)
+    trainer = Trainer(FoldRows(member(), IMAGES, CLASSES), "macro_f1", device, 8)
     rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine.predictor.network  # type: ignore[attr-defined]
     alone = [trainer.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
     together = trainer.predict(weights, IMAGES, rows, ["shift_up", "identity", "flip_lr"]).probs
@@ -114,7 +117,7 @@ def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
 def test_a_new_trainer_trains_the_same_model() -> None:
     _, state = trained(shared_trainer(), 0)
     keras.layers.Dense(3)  # the numbers Keras gives to layers must not matter
-    fresh = Trainer(shared_trainer().member, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7)
+    fresh = Trainer(FoldRows(shared_trainer().member, IMAGES, CLASSES), "macro_f1", open_device(params().device), 7)
     assert_identical(state, trained(fresh, 0)[1])
 
 
@@ -216,7 +219,7 @@ def test_training_learns() -> None:
 
 def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
     recipe = replace(member(batch=12, epochs=4, crop=0.6), train_size=8)
-    trainer = Trainer(recipe, IMAGES, CLASSES, "accuracy", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "accuracy", open_device(params().device), 7)
     assert trainer.first_batch(0, recipe.train)[0].shape == (12, 8, 8, 3)
     result = trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
     assert result.history[-1].loss < result.history[0].loss and {size for _, size in trainer._batches} == {8}
@@ -255,7 +258,7 @@ TRAINING_OPTIONS = [
 def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold: int | tuple) -> None:
     states = []
     held_out, recipe = np.isin(IMAGES.folds, fold), member(batch=12, **changes)
-    trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(held_out, 0, LABELS)):  # other labels, other class counts
         trainer.rows = replace(trainer.rows, images=replace(IMAGES, labels=labels))
         trainer.train(fold, recipe.train, None, lambda *_: None, lambda: False)
@@ -266,7 +269,7 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
 def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_trial() -> None:
     outcomes = []
     outside, recipe = IMAGES.folds == 2, member(batch=8)
-    trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(outside, 0, LABELS)):
         images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
         trainer.rows = replace(trainer.rows, images=images)
@@ -279,7 +282,7 @@ def test_an_unreadable_row_is_not_trained_on_and_gets_the_mean_of_the_others() -
     readable = np.ones(N, bool)
     readable[[4, 50]] = False
     images = replace(IMAGES, readable=readable)
-    trainer = Trainer(member(batch=12), images, CLASSES, "macro_f1", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(member(batch=12), images, CLASSES), "macro_f1", open_device(params().device), 7)
     plans = [trainer.rows.plan(fold, trainer.member.train) for fold in (0, 1)]
     assert not {4, 50} & {*plans[0].rows, *plans[1].rows}
     predictions = trainer.predict(trainer.engine.weights(), images, np.array([3, 4, 5]), ["identity"])
@@ -295,7 +298,9 @@ def test_teachers_soften_the_targets_of_the_rows_they_predict() -> None:
         return Predictions(IMAGES.ids[learned][::-1].copy(), np.full((learned.sum(), CLASSES), 1 / CLASSES, np.float32))
 
     student = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
-    trainer = Trainer(student, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7, soft_labels)
+    trainer = Trainer(
+        FoldRows(student, IMAGES, CLASSES, soft_labels=soft_labels), "macro_f1", open_device(params().device), 7
+    )
     for fold in range(FOLDS):
         plan = trainer.rows.plan(fold, student.train)
         expected = 0.7 * np.eye(CLASSES)[LABELS] + 0.1
@@ -308,7 +313,7 @@ def test_members_train_on_the_external_images_they_name_in_every_fold() -> None:
     folds = np.array([*IMAGES.folds[:-2], -1, -1])
     recipe = replace(member(batch=12), external=("web",))
     trainer = Trainer(
-        recipe, replace(IMAGES, ids=ids, folds=folds), CLASSES, "macro_f1", open_device(params().device), 7
+        FoldRows(recipe, replace(IMAGES, ids=ids, folds=folds), CLASSES), "macro_f1", open_device(params().device), 7
     )
     for fold in range(FOLDS):
         rows = trainer.rows.plan(fold, recipe.train).rows
