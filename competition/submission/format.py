@@ -44,7 +44,7 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
     predictions: (N,) int class numbers when the competition predicts labels ((N, C) bool if multi-label), (N, C)
     probabilities, or (N, 1) values.
     """
-    _, sample = _sample(sample_path, competition)
+    sample = _sample(sample_path, competition)
     cells = _cells(np.asarray(predictions), competition)
     if len(ids) != len(cells):
         raise UserError(f"{len(ids)} ids came with {len(cells)} predictions: expected one prediction for each id.")
@@ -67,7 +67,7 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     Deviations that Kaggle would accept are corrected in the returned content; the file is not changed.
     index_ids: ids of all test images, to detect a stale sample.
     """
-    header, sample = _sample(sample_path, competition)
+    header, sample = _header(competition), _sample(sample_path, competition)
     _not_stale(sample_path, sample, [str(i) for i in index_ids])
     file_header, rows, corrections = _read(path)
     if not rows:
@@ -87,10 +87,13 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     return CheckedSubmission(len(sample), corrections, warnings, content)
 
 
-def read_predictions(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
-    """Header, ids and prediction cells of a submission, as text, in the file's order."""
+def read_predictions(path: Path, competition: Competition) -> tuple[list[str], list[list[str]]]:
+    """Ids and prediction cells of a submission, as text, in the file's order. Raises UserError for other columns."""
     header, rows, _ = _read(path)
-    return header, [row[0] for row in rows], [row[1:] for row in rows]
+    expected = _header(competition)
+    if header != expected:
+        raise UserError(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
+    return [row[0] for row in rows], [row[1:] for row in rows]
 
 
 def _header(competition: Competition) -> list[str]:
@@ -139,22 +142,18 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
     return text.getvalue().encode("utf-8")
 
 
-def _sample(path: Path, competition: Competition) -> tuple[list[str], list[str]]:
-    """(header, ids) of sample_submission.csv."""
+def _sample(path: Path, competition: Competition) -> list[str]:
+    """The ids of sample_submission.csv."""
     if not path.is_file():
         raise UserError(
             f"{path} is missing: expected the sample submission of {competition.name}; run `make download`."
         )
-    header, rows, _ = _read(path)
-    expected = _header(competition)
-    if header != expected:
-        raise UserError(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
-    ids = [row[0] for row in rows]
+    ids, _ = read_predictions(path, competition)
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled or not ids:
         problem = f"{_some(doubled)} more than once" if doubled else "0 rows"
         raise UserError(f"{path} holds {problem}: a sample lists every id once; run `make download` again.")
-    return header, ids
+    return ids
 
 
 def _not_stale(sample_path: Path, sample: list[str], index: list[str]) -> None:
