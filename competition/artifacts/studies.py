@@ -22,13 +22,14 @@ from competition.artifacts.manifest import (
 )
 from competition.config.params import Dimension, Member, Params, stated_keys
 from competition.config.params_file import Override
-from competition.config.plugins import plugin_digest
+from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.data.prepared import Prepared
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
 
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
+WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
 DIGITS = 12  # hexadecimal digits of a digest in the name of a folder
 
 
@@ -53,7 +54,7 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
 
     names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
     """
-    digests = {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+    digests = plugin_digests(**names)
     return {"plugins": digests} if digests else {}
 
 
@@ -62,17 +63,7 @@ def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[s
     tune = params.tune
     return {
         **study_subject(prepared.digest, params, params.members[name]),
-        "search": tune.search,
-        "folds": tune.folds,
-        "trained_on": tune.trained_on,
-        "seed": tune.seed,
-        "trials": tune.trials,
-        "hours": tune.hours,
-        "patience": tune.patience,
-        "confirm_seeds": tune.confirm_seeds,
-        "sampler": tune.sampler,
-        "pruner": tune.pruner,
-        "objectives": tune.objectives,
+        **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
         **_searched_files(tune.search),
         "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
         "metric": prepared.competition.metric,

@@ -7,7 +7,7 @@ from typing import Any
 
 from competition.artifacts.manifest import path_digest, sha256
 from competition.config.params import FROM_FILE, Member
-from competition.config.plugins import plugin_digest
+from competition.config.plugins import plugin_digests
 from competition.config.search_space import AT_RUN_TIME
 from competition.preflight.lowering import Shapes
 from competition.preflight.topology import Topology
@@ -71,7 +71,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
-        "own": [*network_file, sorted(_own_code(request).items())],
+        "own": [*network_file, _own_code(request)],
         "train": {key: value for key, value in asdict(train).items() if key not in SUPPLIED},
         "averaged": train.ema > 0,
         "augmented_in_step": any(
@@ -88,9 +88,9 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
 
 def _own_code(request: PreflightRequest) -> dict[str, str]:
     """Digests of the user's code that is compiled in."""
-    views = {part for view in request.shapes.views for part in view.split("+")}
-    names = {"MODELS": {request.member.architecture}, "AUGMENTATIONS": {*request.member.train.augment}, "VIEWS": views}
-    return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+    views = (part for view in request.shapes.views for part in view.split("+"))
+    member = request.member
+    return plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment, VIEWS=views)
 
 
 def _version(package: str) -> str:
