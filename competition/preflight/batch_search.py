@@ -17,17 +17,11 @@ def largest_batch(
     """
     grain = replicas * GRAIN
     results: dict[int, PreflightResult] = {}
-
-    def at(units: int) -> PreflightResult:
-        if units not in results:
-            results[units] = check(units * grain)
-        return results[units]
-
     top = most // grain
     low, high = 0, top + 1  # `low` units fit, `high` units do not
     units = min(max(round(start / grain), 1), max(top, 1))
     while high - low > 1:
-        result = at(units)
+        results[units] = result = check(units * grain)
         if not result.good and result.verdict != "too_big":
             return result
         low, high = (units, high) if result.good else (low, units)
@@ -36,9 +30,7 @@ def largest_batch(
 
 
 def _next_guess(results: dict[int, PreflightResult], low: int, high: int) -> int:
-    """A value strictly between `low` and `high`; `low` if there is none."""
-    if high - low <= 1:
-        return low
+    """A value between `low` and `high`, where there is one."""
     points = sorted((units, result.memory, result.limit) for units, result in results.items())
     if not points:
         return (low + high) // 2
