@@ -94,7 +94,7 @@ def show_tuned_values(job: Job, prepared: Prepared, name: str) -> None:
     _, origins = member_with_tuned_values(job.work, prepared, job.params, name, job.overrides)
     if origins:
         job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
-    if changes := study_differences(job.work, prepared, job.params, name):
+    if changes := study_differences(job.work, prepared, job.params, name, job.overrides):
         job.echo(
             f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
             f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, executable
-from builders import ROOT
+from builders import ROOT, run_of
 from PIL import Image
 from stages import Workspace
 
@@ -20,7 +20,7 @@ from competition.artifacts.dependencies import (
     views_dependencies,
 )
 from competition.artifacts.manifest import write_json, write_manifest
-from competition.artifacts.runs import Run, run_content, run_of
+from competition.artifacts.runs import Run, run_content
 from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.params_file import load_params, parse_overrides
