@@ -33,7 +33,7 @@ from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import save_scores
-from competition.ensemble.settings import chain_settings, honest_settings
+from competition.ensemble.settings import chain_settings
 from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
@@ -155,7 +155,7 @@ def fit(
             inputs.labels,
             inputs.folds,
             settings,
-            honest_settings(params),
+            params.honest,
             seconds,
             bar.update_to,
             spreads,

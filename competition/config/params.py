@@ -255,9 +255,11 @@ class Decision(Block):
 
 @dataclass(frozen=True)
 class Honest(Block):
-    resamples: Positive
+    """How honest scores are computed."""
+
+    resamples: Positive  # bootstrap
     seed: Count
-    blocks: Annotated[int, Field(ge=2)]
+    blocks: Annotated[int, Field(ge=2)]  # folds are merged into at most this many blocks for cross-fitting
 
 
 @dataclass(frozen=True)

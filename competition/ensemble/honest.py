@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey, Chain, ChainSettings, MemberViews, ViewSeconds
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
-from competition.ensemble.selection import HonestSettings
 from competition.ensemble.significance import Difference
 
-__all__ = ["HonestResult", "HonestSettings", "baselines", "fit_and_score_chain"]
+__all__ = ["Honest", "HonestResult", "baselines", "fit_and_score_chain"]
 
 
 def baselines(metric: Metric) -> tuple[CandidateKey, CandidateKey]:
@@ -55,7 +55,7 @@ def fit_and_score_chain(
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
-    honest: HonestSettings,
+    honest: Honest,
     seconds: ViewSeconds | None = None,
     progress: Progress | None = None,
     spreads: Mapping[str, float] | None = None,
