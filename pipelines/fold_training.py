@@ -86,7 +86,7 @@ def train_fold(
     job: Job,
     trainer: "Trainer",
     train: Train,
-    digest: str,
+    made_from: str,
     fold: ExcludedFolds,
     folder: Path,
     progress: Callable[[int, int, str], None],
@@ -95,7 +95,7 @@ def train_fold(
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
-    digest: of what the model depends on; only checkpoints of the same digest are continued.
+    made_from: digest of what the model depends on; only checkpoints of the same digest are continued.
     saved: called with the folder of the checkpoints after each epoch, and after a stop.
     """
     from competition.training.checkpoint import Checkpoints, save_arrays
@@ -106,7 +106,9 @@ def train_fold(
             f"train: checkpoint {name} in {display_path(folder)} is damaged and not used; an earlier one is, if it is intact"
         )
 
-    checkpoints = Checkpoints(folder / "checkpoints", digest, 60 * job.params.device.checkpoint_minutes, report_damage)
+    checkpoints = Checkpoints(
+        folder / "checkpoints", made_from, 60 * job.params.device.checkpoint_minutes, report_damage
+    )
     received: list[int] = []
     try:
         with stop_signals(received):

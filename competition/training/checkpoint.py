@@ -38,12 +38,12 @@ class Checkpoints:
     """The checkpoints of one fold model in training, written by a thread while training goes on."""
 
     def __init__(
-        self, folder: Path, digest: str, seconds: float = 0.0, on_damage: Callable[[str], None] = lambda _: None
+        self, folder: Path, made_from: str, seconds: float = 0.0, on_damage: Callable[[str], None] = lambda _: None
     ) -> None:
-        """digest: of everything the model depends on.  seconds: between checkpoints; 0 = one per epoch.
+        """made_from: digest of everything the model depends on.  seconds: between checkpoints; 0 = one per epoch.
         on_damage: called by `latest` with the name of each newer checkpoint that cannot be read.
         """
-        self._folder, self._digest, self._seconds, self._on_damage = folder, digest, seconds, on_damage
+        self._folder, self._made_from, self._seconds, self._on_damage = folder, made_from, seconds, on_damage
         self._last = time.monotonic()
         self._writer: ThreadPoolExecutor | None = None
         self._written: Future[None] | None = None
@@ -73,7 +73,7 @@ class Checkpoints:
         save_arrays(path, arrays)
         point("checkpoint.before_facts", path)
         write_json(
-            path.with_suffix(".json"), {"made_from": self._digest, "sha256": sha256(path), "step": step, **facts}
+            path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
         )
         point("checkpoint.before_cleanup", path)
         own = [file for file in self._files() if file.stem <= path.stem and self._is_own(file)]
@@ -91,7 +91,7 @@ class Checkpoints:
             try:
                 facts = json.loads(path.read_text(encoding="utf-8"))
                 arrays_path = path.with_suffix(".npz")
-                if facts["made_from"] != self._digest or (at_most is not None and facts["step"] > at_most):
+                if facts["made_from"] != self._made_from or (at_most is not None and facts["step"] > at_most):
                     continue
                 if sha256(arrays_path) != facts["sha256"]:
                     raise ValueError("digest")
@@ -110,7 +110,7 @@ class Checkpoints:
 
     def _is_own(self, path: Path) -> bool:
         try:
-            return bool(json.loads(path.read_text(encoding="utf-8"))["made_from"] == self._digest)
+            return bool(json.loads(path.read_text(encoding="utf-8"))["made_from"] == self._made_from)
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
