@@ -20,8 +20,6 @@ from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
 from competition.ensemble.significance import Difference
 
-__all__ = ["Honest", "HonestResult", "baselines", "fit_and_score_chain"]
-
 
 def baselines(metric: Metric) -> tuple[CandidateKey, CandidateKey]:
     """Equal weights, and the best member, both with the default decision rule: what a blend is compared with."""
@@ -40,9 +38,7 @@ class HonestResult:
     over_equal: Difference  # against equal weights with argmax, both cross-fitted
     over_best: Difference  # against the member that was best on the other blocks, with argmax, both cross-fitted
     best: Score  # of that baseline
-    best_members: Mapping[
-        str, tuple[int, ...]
-    ]  # member -> the folds whose baseline it is: it was best on the other blocks
+    best_members: Mapping[str, tuple[int, ...]]  # member -> folds whose baseline it is: it was best on the other blocks
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
     cross_fitted: CrossFitted  # of all N rows
     scored: np.ndarray  # (N,) bool: the rows that all these scores are computed on
