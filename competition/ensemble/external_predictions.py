@@ -16,15 +16,8 @@ import numpy as np
 from competition.config.errors import UserError, first_few
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.predictions import (
-    Predictions,
-    ViewPredictions,
-    check_kinds,
-    mean_over_folds,
-    open_npz,
-    read_array,
-    stored_as,
-)
+from competition.ensemble.npz import open_npz, read_array
+from competition.ensemble.predictions import Predictions, ViewPredictions, check_kinds, mean_over_folds, stored_as
 
 SINGLE_VIEW = "given"  # name of the single view of predictions without views
 
