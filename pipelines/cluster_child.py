@@ -36,7 +36,7 @@ from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
-from competition.data.cache import is_streamed
+from competition.data.pixels import is_streamed
 from competition.ensemble.settings import validate_params
 from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries

@@ -26,7 +26,7 @@ from competition.artifacts.studies import member_with_tuned_values, study_differ
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.teachers import ancestors, in_training_order
-from competition.data.cache import is_streamed
+from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
 from pipelines.cli import main
 from pipelines.cluster import train_on_cluster

@@ -72,6 +72,7 @@ IRRELEVANT = {
     "data/loader": "makes in threads what batches.py describes, unchanged",
     "data/leaks": "decides which rows are in the index",
     "data/near_hashes": "decides groups, which are part of the data digest",
+    "data/pixels": "reads what images.py decodes, unchanged",
     "data/prepared": "loads the index",
     "data/records": "stores image bytes, whose digests are in the index",
     "data/series": "decides groups, which are part of the data digest",

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from competition.data.cache import CacheBudget, ConcatenatedPixels, Pixels, decode_images
+from competition.data.cache import CacheBudget, decode_images
 from competition.data.images import Fit
+from competition.data.pixels import ConcatenatedPixels, Pixels
 from competition.data.prepared import Prepared
 
 Progress = Callable[[int, int], None]
