@@ -40,8 +40,9 @@ from pipelines.trainer import start_device
 if TYPE_CHECKING:
     import keras
 
+    from competition.data.labelled_images import Images
     from competition.training.device import Device
-    from competition.training.trainer import Images, Trainer
+    from competition.training.trainer import Trainer
 
 __all__ = ["Project", "UserError", "open"]
 BLEND = "blend"
@@ -268,13 +269,12 @@ class Project:
         """The compiled network of a run, kept for the next call."""
         if run.digest not in self._trainers:
             device = self._open_device()
+            from competition.training.fold_rows import FoldRows
             from competition.training.trainer import Trainer
 
             competition, batch = self._prepared.competition, self.params.predict.batch
-            member, classes, metric = _without_download(run).member, len(self.classes), competition.metric
-            self._trainers[run.digest] = Trainer(
-                member, images, classes, metric, device, batch, name=run.name, targets=competition.targets
-            )
+            rows = FoldRows(_without_download(run).member, images, len(self.classes), competition.targets)
+            self._trainers[run.digest] = Trainer(rows, competition.metric, device, batch, name=run.name)
         return self._trainers[run.digest]
 
 

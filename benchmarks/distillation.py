@@ -71,6 +71,7 @@ def one_seed(
     from competition.config.params_file import load_params
     from competition.ensemble.predictions import Predictions
     from competition.training.device import open_device
+    from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
     params = load_params(RECIPE)
@@ -88,7 +89,7 @@ def one_seed(
         return Predictions(predictions.ids, predictions.view("identity"))
 
     def trainer_of(member: Any, soft: Callable[[Any], Predictions] | None = None) -> Trainer:
-        return Trainer(member, images, classes, "accuracy", device, setup.predict_batch, soft)
+        return Trainer(FoldRows(member, images, classes, soft_labels=soft), "accuracy", device, setup.predict_batch)
 
     def out_of_fold(trainer: Trainer) -> StudentScores:
         probs = np.zeros((len(images.ids), classes), np.float32)

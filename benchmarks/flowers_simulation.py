@@ -15,10 +15,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.flowers_predictions import CLASSES, draw_predictions
+from competition.config.params import Honest
 from competition.ensemble.blend import BlendSettings, fit_blend
 from competition.ensemble.chain import ChainSettings, apply_chain, member_probs
 from competition.ensemble.decision import DecisionSettings, fit_decision
-from competition.ensemble.honest import HonestSettings, fit_and_score_chain
+from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
@@ -32,7 +33,7 @@ DECISION = DecisionSettings(("argmax", "prior"), 1, 20)
 SETTINGS = ChainSettings(
     "macro_f1", PolicySettings("identity", "log_likelihood", "mean", 1, 0.0, 1e-3), BLEND, DECISION
 )
-HONEST = HonestSettings(500, 0, 10)
+HONEST = Honest(500, 0, 10)
 OTHERS = [
     *((method, "argmax") for method in ("best", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")),
     *((method, rule) for method in ("equal", "bagged", "stacking") for rule in ("prior", "per_class")),

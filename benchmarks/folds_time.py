@@ -26,6 +26,7 @@ def main() -> None:
     from competition.config.params_file import load_params
     from competition.data.batches import steps_per_epoch
     from competition.training.device import open_device
+    from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
     class Timed:
@@ -47,14 +48,14 @@ def main() -> None:
         images, classes = load(setup, Path(folder), ram=2 * 10**9)
         decoding = time.perf_counter() - started
         member = member_of(setup)
-        trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
+        trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
         building = time.perf_counter() - started - decoding
         engine: Any = trainer.engine
         engine.train = timed = Timed(engine.train)
         steps = 0
         for k in range(setup.folds):
             trainer.out_of_fold(k, trainer.train(k, member.train, None, lambda *_: None, lambda: False))
-            steps += setup.epochs * steps_per_epoch(len(trainer.plan(k, member.train).rows), engine.batch)
+            steps += setup.epochs * steps_per_epoch(len(trainer.rows.plan(k, member.train).rows), engine.batch)
         wall = time.perf_counter() - started
     step = float(np.median([seconds / count for count, seconds in timed.calls]))
     training = sum(seconds for _, seconds in timed.calls)

@@ -26,8 +26,8 @@ import tensorflow as tf
 from competition.config.params_file import load_params
 from competition.data.augment import Augmentation
 from competition.data.batches import TrainingBatches, TrainingPlan
-from competition.data.cache import PixelFile
 from competition.data.loader import Loading, cores
+from competition.data.pixels import PixelFile
 from competition.training.trainer import augmentation_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,12 +22,13 @@ def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
     """Resident memory in megabytes, before the first image is read and at its peak."""
     from competition.config.params_file import load_params
     from competition.training.device import open_device
+    from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
     member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     images, classes = load(setup, folder, ram=0)
-    trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
+    trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
     for k in range(train_folds):
         trainer.train(k, member.train, None, lambda *_: None, lambda: False)
         trainer.held_out(k)

@@ -100,11 +100,12 @@ def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:
     """(held-out accuracy, images)"""
     from competition.config.params_file import load_params
     from competition.training.device import open_device
+    from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
     images, classes = load(setup, folder, ram=2 * 10**9)
     member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
-    trainer = Trainer(member, images, classes, "accuracy", device, setup.predict_batch)
+    trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
     correct = 0.0
     for k in range(setup.folds):
         trainer.train(k, member.train, None, lambda *_: None, lambda: False)

@@ -21,8 +21,8 @@ from competition.config.params import Member
 from competition.config.params_file import load_params
 from competition.data import records
 from competition.data.cache import CacheBudget, decode_images
+from competition.data.labelled_images import Images
 from competition.data.records import Record
-from competition.training.trainer import Images
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 8

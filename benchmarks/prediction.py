@@ -33,7 +33,7 @@ def measure(architecture: str, size: int, batch: int, rounds: int) -> str:
     from benchmarks.photos import ROOT
     from competition.config.params_file import load_params
     from competition.training.device import open_device
-    from competition.training.engine_tensorflow import FREEZE_FROM
+    from competition.training.predictor_tensorflow import FREEZE_FROM
     from competition.training.trainer import engine_of
 
     params = load_params(ROOT / "params.yaml")
@@ -51,15 +51,15 @@ def measure(architecture: str, size: int, batch: int, rounds: int) -> str:
         return np.asarray(engine.probabilities(iter([(rows, images)]), rows, views))
 
     first, plain = processor(predict)
-    engine._frozen, freezing = None, time.process_time()
+    engine.predictor.frozen, freezing = None, time.process_time()
     engine.prepare_prediction(FREEZE_FROM, size)
-    frozen_network = engine._frozen
+    frozen_network = engine.predictor.frozen
     frozen = predict()
     freezing = time.process_time() - freezing
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(rounds):
         for is_frozen in (False, True):
-            engine._frozen = frozen_network if is_frozen else None
+            engine.predictor.frozen = frozen_network if is_frozen else None
             times[is_frozen].append(processor(predict)[0])
     slow, fast = (float(np.median(times[key])) for key in (False, True))
     ratios = np.array(times[False]) / np.array(times[True])

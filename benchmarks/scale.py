@@ -24,7 +24,7 @@ import numpy as np
 from competition.config.params_file import load_params
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.settings import chain_settings, honest_settings
+from competition.ensemble.settings import chain_settings
 
 BLOCK = 2_000  # rows generated at once
 
@@ -79,7 +79,7 @@ def _fill_block(out: np.ndarray, labels: np.ndarray, start: int, member: int, ba
 def run_case(folder: Path, folds: int) -> None:
     """Fit the default blend with all its choices; print CPU seconds, gigabytes, wall seconds and the honest score."""
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
-    settings, honest = chain_settings(params, "macro_f1"), honest_settings(params)
+    settings, honest = chain_settings(params, "macro_f1"), params.honest
     labels = np.load(folder / "labels.npy")
     usage_before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     views = {file.stem: ViewPredictions.load(file, mapped=True) for file in sorted(folder.glob("m*.npz"))}

@@ -44,6 +44,7 @@ import numpy as np
 
 from benchmarks import flowers_simulation
 from benchmarks.simulated_settings import SETTINGS, Setting, draw
+from competition.config.params import Honest
 from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import ChainSettings, chain_labels
@@ -51,7 +52,6 @@ from competition.ensemble.decision import ARGMAX
 from competition.ensemble.honest import baselines, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.selection import HonestSettings
 from competition.ensemble.settings import chain_settings
 
 MACRO_F1 = METRICS["macro_f1"]
@@ -69,10 +69,10 @@ class Outcome:
     differs_from_equal: bool
 
 
-def default_settings() -> tuple[ChainSettings, HonestSettings]:
+def default_settings() -> tuple[ChainSettings, Honest]:
     """Settings of params.yaml, with fewer resamples, which only make the standard errors less precise."""
     params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
-    return chain_settings(params, "macro_f1"), HonestSettings(RESAMPLES, params.honest.seed, params.honest.blocks)
+    return chain_settings(params, "macro_f1"), Honest(RESAMPLES, params.honest.seed, params.honest.blocks)
 
 
 def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
@@ -88,7 +88,7 @@ def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
     return folds
 
 
-def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, honest: HonestSettings) -> Outcome:
+def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, honest: Honest) -> Outcome:
     labels, probs, rows = draw(setting, seed, FRESH)
     oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
     result = fit_and_score_chain(oof, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)

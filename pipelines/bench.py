@@ -10,7 +10,7 @@ import numpy as np
 from competition.artifacts.dependencies import training_parts
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
-from competition.data.cache import is_streamed
+from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
 from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members

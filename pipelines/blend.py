@@ -17,10 +17,10 @@ from competition.artifacts.ensemble_inputs import (
     model_digests,
     prediction_sources,
     run_labels,
-    seed_spreads,
     view_seconds,
 )
 from competition.artifacts.manifest import atomic_write, digest_of, sha256, write_json
+from competition.artifacts.seed_studies import seed_spreads
 from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
 from competition.data.competition import needs_a_label
@@ -33,7 +33,7 @@ from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import save_scores
-from competition.ensemble.settings import chain_settings, honest_settings
+from competition.ensemble.settings import chain_settings
 from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
@@ -155,7 +155,7 @@ def fit(
             inputs.labels,
             inputs.folds,
             settings,
-            honest_settings(params),
+            params.honest,
             seconds,
             bar.update_to,
             spreads,
@@ -227,14 +227,14 @@ def copy_submission(source: Path, target: Path) -> None:
         shutil.copyfile(source, temporary)
 
 
-def keep_blend(folder: Path, kept: Path) -> None:
-    """Copy the blend behind a submission to `kept`. The first blend that made the same submission is never replaced."""
-    if kept.exists():
+def keep_blend(folder: Path, copy: Path) -> None:
+    """Copy the blend behind a submission to `copy`. The first blend that made the same submission is never replaced."""
+    if copy.exists():
         return
-    unfinished = kept.with_name(f".{kept.name}.part")
+    unfinished = copy.with_name(f".{copy.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
-    unfinished.rename(kept)
+    unfinished.rename(copy)
 
 
 def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]:

@@ -12,11 +12,7 @@ from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, bucket_of
 
-SYNCHRONISED = (
-    "data/",
-    "tune/",
-    "members/",
-)  # below work/<competition>; everything else is recomputed in minutes
+SYNCHRONISED = ("data/", "tune/", "members/")  # below work/<competition>; everything else is recomputed in minutes
 REMOTE_ONLY = "data/records/"  # never downloaded: training reads records from the bucket
 
 

@@ -36,7 +36,7 @@ from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
-from competition.data.cache import is_streamed
+from competition.data.pixels import is_streamed
 from competition.ensemble.settings import validate_params
 from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
@@ -47,7 +47,8 @@ from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
-    from competition.training.trainer import Images, Trainer
+    from competition.data.labelled_images import Images
+    from competition.training.trainer import Trainer
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SIGTERM_EXIT = 128 + signal.SIGTERM

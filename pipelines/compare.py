@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.ensemble_inputs import seed_spreads
 from competition.artifacts.manifest import atomic_write
+from competition.artifacts.seed_studies import seed_spreads
 from competition.config.errors import UserError
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference

@@ -27,6 +27,7 @@ from competition.data.convert.shard import (
     shard_digest,
 )
 from competition.data.convert.sources import Source, read_source
+from competition.data.loader import cores
 from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, lock
@@ -34,28 +35,15 @@ from pipelines.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
 MANIFEST = "manifest.json"
-OWN = (
-    MANIFEST,
-    DESCRIPTION,
-    f"{MANIFESTS}/",
-    f"{work_list.FOLDER}/",
-    f"{files.PARTIAL}/",
-    ".convert.lock",
-    ".convert.holder.lock",
-)
+OWN_FOLDERS = (f"{MANIFESTS}/", f"{work_list.FOLDER}/", f"{files.PARTIAL}/")
+OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lock")
 
 
 def run(job: Job) -> None:
     """convert.source -> convert.target: tfrecords-jpeg-HxW/{train,val,test}/NN-HxW-COUNT.tfrec, tables, manifest.json"""
     started = time.monotonic()
-    params, settings = (
-        job.params.convert,
-        Settings(
-            **asdict(job.params.competition),
-            seed=job.params.prepare.seed,
-            group_column=job.params.prepare.group_column,
-        ),
-    )
+    params, prepare = job.params.convert, job.params.prepare
+    settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
     recipe = recipe_of(job, params)
     source = read_source(recipe.source, settings)
     check_labels(source.competition)
@@ -161,10 +149,9 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
                 f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     outcomes: dict[tuple[str, str], Outcome] = {}
     with progress_bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
-        for outcome in convert_shards(shards, recipe, params.processes or cores, bar.update_to):
+        for outcome in convert_shards(shards, recipe, params.processes or cores(), bar.update_to):
             outcomes[outcome.part, outcome.name] = outcome
     return [outcomes[shard.part, shard.name] for shard in shards]
 
@@ -209,9 +196,9 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     for name, content in tables.items():
         files.write_bytes(target, f"{target}/{name}", content)
         written[name] = str(files.digest(f"{target}/{name}"))
-    kept = {*written, *(shard.manifest for shard in shards)}
+    current_files = {*written, *(shard.manifest for shard in shards)}
     for name in files.names(target):
-        if name not in kept and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
+        if name not in current_files and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
             files.remove(f"{target}/{name}")
     needed = depends(shards, recipe)
     images: Counter[str] = Counter()

@@ -61,8 +61,8 @@ def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
 
 
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
+    from competition.data.labelled_images import sample_rows
     from competition.report.sheets import contact_sheet
-    from competition.training.trainer import sample_rows
 
     prepared, rows = job.prepared(), job.options.debug_rows
     member = job.tuned_member(name)

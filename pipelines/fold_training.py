@@ -134,11 +134,11 @@ def train_fold(
     write_history(files[1], trained)
     point("fold.before_predictions", files[2])
     trainer.out_of_fold(fold, trained).save(files[2])
-    kept, last = trained.kept, trained.history[-1]
-    inner = {"inner": kept.inner} if train.patience else {}
-    held_out = trainer.kept_score(fold, trained)
+    selected, last = trained.selected, trained.history[-1]
+    inner = {"inner": selected.inner} if train.patience else {}
+    held_out = trainer.selected_score(fold, trained)
     scored = {"held_out": held_out, "metric": trainer.metric.name}
-    return files, {**scored, "epoch": kept.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
+    return files, {**scored, "epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
 
 
 def epoch_callbacks(member: str, fold: ExcludedFolds, epochs: int) -> Callable[["Epoch"], None]:

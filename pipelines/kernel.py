@@ -15,7 +15,7 @@ from competition.artifacts.manifest import atomic_write
 from competition.artifacts.studies import is_tuned, member_with_tuned_values
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.config.params_file import in_training_order
+from competition.config.teachers import in_training_order
 from competition.data.adapters import adapter_named
 from competition.data.index import choices, save
 from competition.data.prepared import Prepared

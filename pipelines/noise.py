@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from competition.artifacts.dependencies import fold_model_path, trained_folds
-from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import to_plain, write_json
 from competition.artifacts.runs import run_with
+from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.data.prepared import Prepared

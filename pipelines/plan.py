@@ -80,7 +80,9 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
     """
     from competition.data.batches import steps_per_epoch
-    from competition.training.trainer import Images, Trainer
+    from competition.data.labelled_images import Images
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import Trainer
 
     started = time.monotonic()
     batch, size = member.train.batch, member.image_size
@@ -91,7 +93,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
         numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
     )
     plain_member = replace(member, weights="none", teacher=(), external=())
-    trainer = Trainer(plain_member, images, sizes.classes, "accuracy", device, predict_batch)
+    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
         started = time.monotonic()

@@ -11,16 +11,10 @@ from competition.config.errors import UserError
 from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.preflight import results as preflight_results
-from competition.preflight.answers import (
-    GRAIN,
-    PreflightRequest,
-    PreflightResult,
-    installed,
-    largest_batch,
-    require_compiler,
-    run_preflight,
-)
+from competition.preflight.answers import installed, require_compiler, run_preflight
+from competition.preflight.batch_search import GRAIN, largest_batch
 from competition.preflight.planning import sizes_of
+from competition.preflight.request import PreflightRequest, PreflightResult
 from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.console_table import table_lines

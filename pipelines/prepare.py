@@ -135,7 +135,7 @@ def compare_parts(
     table: pd.DataFrame, series_table: pd.DataFrame, descriptors: pd.DataFrame
 ) -> tuple[shift.Shift | None, pd.DataFrame]:
     """Compare training rows with test rows, and keep duplicates and series on one side of each split."""
-    groups = folds.kept_together(table, dict(zip(series_table["id"], series_table["series"])))
+    groups = folds.merge_equal_names(table, dict(zip(series_table["id"], series_table["series"])))
     return shift.compare(table, descriptors_of(descriptors, table), groups)
 
 
@@ -209,7 +209,7 @@ def build_index(
         )
     if params.group_by != "hash":
         names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
-        table["group"] = folds.kept_together(table, names)
+        table["group"] = folds.merge_equal_names(table, names)
     table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets)
     report_findings(job, tables, inflation, competition.targets.kind)
     return table, tables, descriptors

@@ -43,14 +43,14 @@ def unused_folders(job: Job) -> dict[Path, int]:
         used |= runs_in_use(job.work, of_file, params)
     runs, folds = stored_runs(job.work), job.params.prepare.folds
     submitted = submissions_by_run(job.work, job.submissions, job.params.competition.name, runs, folds)
-    keep = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
-    kept = {run.folder for run in runs if run.digest in keep}
+    digests_in_use = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
+    folders_in_use = {run.folder for run in runs if run.digest in digests_in_use}
     folders = [folder for folder in sorted(job.path("members").glob("*/*")) if folder.is_dir()]
-    known = {run.folder for run in runs}
+    run_folders = {run.folder for run in runs}
     return {
         folder: size_of(folder)
         for folder in folders
-        if folder not in kept and (folder in known or not RUN_FOLDER.fullmatch(folder.name))
+        if folder not in folders_in_use and (folder in run_folders or not RUN_FOLDER.fullmatch(folder.name))
     }
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from competition.artifacts.dependencies import blend_blocks, newest_blend
-from competition.artifacts.ensemble_inputs import prediction_digests, seed_spreads
+from competition.artifacts.ensemble_inputs import prediction_digests
 from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest
 from competition.artifacts.runs import blended_runs
+from competition.artifacts.seed_studies import seed_spreads
 from competition.config.errors import UserError
 from competition.data.cache import Pixels
 from competition.data.caveats import load_caveats

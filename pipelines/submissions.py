@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from competition.config.errors import UserError
 from competition.data.competition import Competition
@@ -89,11 +88,8 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
 
 
 def record(job: Job, digest: str, what: ledger.What, submission: Submission) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    event = ledger.Event(
-        digest, what, str(submission.ref), submission.public, submission.private, submission.error, now
-    )
-    ledger.append(job.submissions / "ledger.jsonl", event)
+    path, ref = job.submissions / "ledger.jsonl", str(submission.ref)
+    ledger.append_event(path, digest, what, ref, submission.public, submission.private, submission.error)
 
 
 def table_rows(job: Job, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:

@@ -1,6 +1,6 @@
 """Check the newest submission against the sample, submit it once and wait for its score."""
 
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from competition.artifacts.locks import Held, exclusive
@@ -94,9 +94,7 @@ def send_and_follow(
     client, settings = kaggle_client(job), job.params.kaggle
     unresolved = last_event is not None and last_event.what == "sending"
 
-    def record_event(what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
-        record(job, entry.digest, what, ref, public, private, error)
-
+    record_event = partial(ledger.append_event, job.submissions / "ledger.jsonl", entry.digest)
     with progress_bar(None, "waiting for the score") as bar:
         score_wait = delivery.ScoreWait(
             settings.score_wait,
@@ -165,12 +163,6 @@ def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
     return path
-
-
-def record(job: Job, digest: str, what: str, ref: str, public: float | None, private: float | None, error: str) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    event = ledger.Event(digest, what, ref, public, private, error, now)  # type: ignore[arg-type]
-    ledger.append(job.submissions / "ledger.jsonl", event)
 
 
 def score_text(public: float | None, error: str) -> str:

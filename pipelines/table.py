@@ -1,11 +1,12 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
-from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, seed_spreads, view_seconds
+from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources, view_seconds
 from competition.artifacts.manifest import write_json
+from competition.artifacts.seed_studies import seed_spreads
 from competition.data.competition import needs_a_label
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import scored_rows
-from competition.ensemble.settings import chain_settings, honest_settings
+from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.report.terminal import markdown, seeds_line
 from pipelines.cli import main
@@ -25,7 +26,7 @@ def run(job: Job) -> None:
         job.overrides,
     )
     competition = prepared.competition
-    settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), honest_settings(params)
+    settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)
     job.echo(
         f"table: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "

@@ -25,8 +25,8 @@ from competition.artifacts.soft_labels import load_soft_labels
 from competition.artifacts.studies import member_with_tuned_values, study_differences
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
-from competition.config.params_file import ancestors, in_training_order
-from competition.data.cache import is_streamed
+from competition.config.teachers import ancestors, in_training_order
+from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
 from pipelines.cli import main
 from pipelines.cluster import train_on_cluster
@@ -94,7 +94,7 @@ def show_tuned_values(job: Job, prepared: Prepared, name: str) -> None:
     _, origins = member_with_tuned_values(job.work, prepared, job.params, name, job.overrides)
     if origins:
         job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
-    if changes := study_differences(job.work, prepared, job.params, name):
+    if changes := study_differences(job.work, prepared, job.params, name, job.overrides):
         job.echo(
             f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
             f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"

@@ -14,8 +14,9 @@ from pipelines.progress import progress_bar
 from pipelines.runner import Job, image_cache
 
 if TYPE_CHECKING:
+    from competition.data.labelled_images import Images
     from competition.training.device import Device
-    from competition.training.trainer import Images, Trainer
+    from competition.training.trainer import Trainer
 
 
 def start_device(job: Job) -> "Device":
@@ -36,7 +37,7 @@ def read_images(
 
     cache: for the decoded images; None = that of the parameters.
     """
-    from competition.training.trainer import load_images
+    from competition.data.labelled_images import load_images
 
     size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
     with progress_bar(None, f"{title}: decoding images") as bar:
@@ -59,14 +60,14 @@ def open_trainer(
     """Trainer of `member` on its device, with its images decoded and its engine built.
 
     device: None opens it first.  images: decoded already; None reads them.  parts: of the index; None = all that the member is trained on.
-    select: reduces the images before the engine is built.  soft_labels, alive: see Trainer.
+    select: reduces the images before the engine is built.  soft_labels, alive: see FoldRows and Trainer.
     """
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
     device = device or start_device(job)
+    from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
     images = images or select(read_images(job, prepared, member, parts or training_parts(member), title))
-    competition, batch = prepared.competition, job.params.predict.batch
-    classes, metric = len(competition.classes), competition.metric
-    return Trainer(member, images, classes, metric, device, batch, soft_labels, alive, title, targets)
+    rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
+    return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title)

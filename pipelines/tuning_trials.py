@@ -20,9 +20,10 @@ from pipelines.runner import Job
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:
+    from competition.data.labelled_images import Images
     from competition.training.device import Device
     from competition.training.loop import Epoch
-    from competition.training.trainer import Images, Trainer
+    from competition.training.trainer import Trainer
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped
 # Parts of a fold model's epochs after which a trial is scored, for its first fold and for the others. Scoring every epoch would
@@ -95,7 +96,7 @@ class TrialRunner:
                     raise ArithmeticError(str(error)) from None
                 progress.end_fold()
                 # The score that the fold model itself would get: with patience, that of its best epoch.
-                scores.append(trainer.metric.sign * trainer.kept_score(fold, trained))
+                scores.append(trainer.metric.sign * trainer.selected_score(fold, trained))
                 predictions.append(trainer.out_of_fold(fold, trained).view("identity"))
                 progress.share = (position + 1) / len(folds)
                 watch.end_fold()
@@ -111,7 +112,7 @@ class TrialRunner:
                 f"tune {self._name}: building and compiling a network took {facts['compiled']:.1f} s"
                 + (f" ({searched}; trials with these values share it)" if searched else "")
             )
-        labels = np.concatenate([trainer.held_out_targets(fold) for fold in folds])
+        labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
         classes, seed = len(self._prepared.competition.classes), self._job.params.tune.seed
         _, standard_error = score_of_rows(labels, np.concatenate(predictions), trainer.metric, classes, seed)
         return Evaluation(
@@ -127,7 +128,7 @@ class TrialRunner:
         own = [self._predictions(self.member, folds, seed) for seed in range(1, seeds + 1)]
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)
-        labels = np.concatenate([trainer.held_out_targets(fold) for fold in folds])
+        labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
         classes, seed = len(self._prepared.competition.classes), self._job.params.tune.seed
         return compare(labels, own, new, trainer.metric, classes, seed)
 
@@ -152,7 +153,7 @@ class TrialRunner:
         folds = folds_used_in_tuning(self._job.params)
 
         def restrict(images: "Images") -> "Images":
-            from competition.training.trainer import restricted_to_folds
+            from competition.data.labelled_images import restricted_to_folds
 
             return restricted_to_folds(images, folds)
 

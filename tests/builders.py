@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from competition.artifacts.runs import Run, runs_of
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
+from competition.data.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES, SIZE = 3, 16
@@ -21,6 +23,11 @@ STILL = {
 
 def params(overrides: str = "") -> Params:
     return load_params(ROOT / "params.yaml", parse_overrides(overrides))
+
+
+def run_of(work: Path, prepared: Prepared, params: Params, name: str) -> Run:
+    """The run of the first seed of a member."""
+    return runs_of(work, prepared, params, name)[0]
 
 
 def member(**train: Any) -> Member:

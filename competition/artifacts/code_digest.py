@@ -7,13 +7,11 @@ a Kaggle kernel must get the same digest as this machine.
 
 import ast
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import sha256
-from competition.config.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -28,6 +26,7 @@ DIGESTED = (
     "data/image_operations",
     "data/images",
     "data/inner_part",
+    "data/labelled_images",
     "data/mixing",
     "data/policies",
     "data/targets",
@@ -37,10 +36,13 @@ DIGESTED = (
     "training/engine_jax",
     "training/engine_tensorflow",
     "training/engines",
+    "training/fold_rows",
     "training/initializers",
+    "training/keras_fit",
     "training/loop",
     "training/model",
     "training/optimizer",
+    "training/predictor_tensorflow",
     "training/pretrained_file",
     "training/probe",
     "training/schedule",
@@ -70,6 +72,7 @@ IRRELEVANT = {
     "data/loader": "makes in threads what batches.py describes, unchanged",
     "data/leaks": "decides which rows are in the index",
     "data/near_hashes": "decides groups, which are part of the data digest",
+    "data/pixels": "reads what images.py decodes, unchanged",
     "data/prepared": "loads the index",
     "data/records": "stores image bytes, whose digests are in the index",
     "data/series": "decides groups, which are part of the data digest",
@@ -99,25 +102,15 @@ IRRELEVANT = {
 }
 
 
-def code_digest(extra_files: Sequence[Path] = ()) -> str:
-    """Digest of the code that a fold model depends on.
-
-    extra_files: source files of the user (plugins); their order and their folders do not matter.
-    Raises UserError if one of them cannot be read as Python.
-    """
-    digests = [_source_digest(PACKAGE / f"{module}.py") for module in DIGESTED]
-    digests += sorted(_source_digest(Path(file)) for file in extra_files)
+def code_digest() -> str:
+    """Digest of the code that a fold model depends on, without that of the user (plugins.plugin_digest)."""
+    digests = [source_digest(PACKAGE / f"{module}.py") for module in DIGESTED]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _source_digest(file: Path) -> str:
+def source_digest(file: Path) -> str:
     """Digest of one source file; cached while the file is unchanged."""
-    try:
-        return _tree_digest(file, sha256(file))
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}); a Python source file was expected") from None
-    except SyntaxError as error:
-        raise UserError(f"{file} line {error.lineno}: {error.msg}; a Python source file was expected") from None
+    return _tree_digest(file, sha256(file))
 
 
 @lru_cache(maxsize=256)

@@ -1,26 +1,23 @@
 """Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from competition.artifacts.code_digest import code_digest
 from competition.artifacts.dependencies import fold_views_path, views_manifest, weights_digest
 from competition.artifacts.manifest import digest_of, sha256
 from competition.artifacts.runs import Run, blended_external, blended_runs
-from competition.artifacts.studies import DIGITS, member_with_tuned_values, study_subject
 from competition.config.errors import UserError
-from competition.config.params import Member, Params
+from competition.config.params import ExternalFiles, Params
 from competition.config.params_file import Override
-from competition.config.yaml_text import read_yaml
 from competition.data.prepared import Prepared
 from competition.ensemble.chain import align
-from competition.ensemble.external_check import confidence
-from competition.ensemble.external_predictions import load_external
+from competition.ensemble.external_check import Confidence, confidence
+from competition.ensemble.external_predictions import ExternalPredictions, load_external
 from competition.ensemble.join_check import agreement_notes, guessing_notes
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 
@@ -124,10 +121,9 @@ def load_predictions(
         raise UserError(
             f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more"
         )
-    train, test = prepared.part("train"), prepared.part("test")
+    train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
     train = train[train["fold"].isin(shared)]
-    ids, test_ids = train["id"].to_numpy(str), test["id"].to_numpy(str)
-    labels, kind = prepared.targets(train["label"].to_numpy()), prepared.competition.targets.kind
+    ids, labels = train["id"].to_numpy(str), prepared.targets(train["label"].to_numpy())
 
     def load(run: Run, folds: Iterable[int], part: str) -> list[ViewPredictions]:
         paths = [fold_views_path(run, params, fold).with_name(f"{part}.npz") for fold in folds]
@@ -140,62 +136,68 @@ def load_predictions(
         return load(run, folds_by_run[run.digest], "test")
 
     # Each member is put in order at once, so that only one member is in memory twice.
-    oof_by_member = {name: mean_over_runs([load_oof(run) for run in runs]) for name, runs in runs_by_member.items()}
-    test_by_member = {
+    oof = {name: mean_over_runs([load_oof(run) for run in runs]) for name, runs in runs_by_member.items()}
+    test = {
         name: mean_over_runs([mean_over_folds(load_test(run)) for run in runs]) for name, runs in runs_by_member.items()
     }
-    notes: list[str] = []
-    confidences = []
     external_names = [name for name in blended_external(params) if name in sources]
+    is_single = prepared.competition.targets.kind == "single"
+    own: list[Confidence] = []
     # External predictions are compared with the confidence of our own fold models.
-    if external_names and len(test_ids) and kind == "single":
+    if external_names and len(test_ids) and is_single:
         for runs in runs_by_member.values():
             tests = load_test(runs[0])
-            confidences.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))
+            own.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))
+    notes: list[str] = []
     for name in external_names:
-        external = params.foreign[name]
-        loaded = load_external(
-            Path(external.oof),
-            [Path(file) for file in external.test],
-            prepared.competition.classes,
-            ids,
-            test_ids,
-            folds_digest(prepared),
-            external.folds,
-            labels,
-            confidences,
-            kind,
-        )
-        oof_by_member[name], test_by_member[name] = loaded.oof, loaded.test
-        notes += [f"{name}: {note}" for note in loaded.notes]
-    for name, oof in oof_by_member.items():
-        if oof.views != test_by_member[name].views:
-            raise UserError(
-                f"member {name} has views {list(oof.views)} out of fold and {list(test_by_member[name].views)} on test "
-                "rows; expected the same, `make predict FORCE=1` makes them"
-            )
-    if kind == "single":
-        for name in external_names:
-            both = [*guessing_notes(oof_by_member[name], labels), *agreement_notes(name, oof_by_member, test_by_member)]
-            notes += [f"{name}: {note}" for note in both]
-    tuned_folds = {
-        int(fold)
-        for name in runs_by_member
-        for models in sources[name].values()
-        for model in models.values()
-        for fold in model["tuned_folds"]
-    }
+        external = _load_external(params.foreign[name], prepared, ids, test_ids, labels, own)
+        oof[name], test[name] = external.oof, external.test
+        notes += [f"{name}: {note}" for note in external.notes]
+    _require_equal_views(oof, test)
+    for name in external_names if is_single else ():
+        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels)]
+        notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
     return EnsembleInputs(
         ids,
         labels,
         train["fold"].to_numpy(),
-        align(oof_by_member, ids),
+        align(oof, ids),
         test_ids,
-        align(test_by_member, test_ids),
+        align(test, test_ids),
         tuple(shared),
-        tuple(sorted(tuned_folds)),
+        _tuned_folds(sources, runs_by_member),
         tuple(notes),
     )
+
+
+def _load_external(
+    files: ExternalFiles,
+    prepared: Prepared,
+    ids: np.ndarray,
+    test_ids: np.ndarray,
+    labels: np.ndarray,
+    own: Sequence[Confidence],
+) -> ExternalPredictions:
+    competition, test = prepared.competition, [Path(file) for file in files.test]
+    ours, kind = folds_digest(prepared), competition.targets.kind
+    return load_external(
+        Path(files.oof), test, competition.classes, ids, test_ids, ours, files.folds, labels, own, kind
+    )
+
+
+def _require_equal_views(oof: Members, test: Members) -> None:
+    for name in oof:
+        if oof[name].views != test[name].views:
+            raise UserError(
+                f"member {name} has views {list(oof[name].views)} out of fold and {list(test[name].views)} on test "
+                "rows; expected the same, `make predict FORCE=1` makes them"
+            )
+
+
+def _tuned_folds(sources: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> tuple[int, ...]:
+    """Folds whose held-out rows chose hyperparameters of some fold model of these members, or of its teachers."""
+    models = [model for name in names for by_fold in sources[name].values() for model in by_fold.values()]
+    return tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
 
 
 def mean_over_runs(runs: Sequence[ViewPredictions]) -> ViewPredictions:
@@ -244,40 +246,6 @@ def run_labels(sources: Mapping[str, Mapping[str, Any]], params: Params) -> tupl
     """Names (member@digits) of the runs whose predictions are listed in `sources`."""
     trained_here = [name for name in sources if name not in params.foreign]
     return tuple(f"{name.partition('@')[0]}@{digest[:8]}" for name in trained_here for digest in sources[name])
-
-
-def seed_study_path(work: Path, name: str, digest: str) -> Path:
-    """Path of the result of `make noise` for a member.  digest: of seed_study_digest."""
-    return work / "noise" / name / f"{digest[:DIGITS]}.json"
-
-
-def seed_study_digest(prepared: Prepared, params: Params, member: Member) -> str:
-    """Digest of what a seed study is valid for: the data, the metric, the code, and the member without its seed."""
-    member = replace(member, train=replace(member.train, seed=0))
-    subject = study_subject(prepared.digest, params, member)
-    return digest_of({**subject, "metric": prepared.competition.metric, "code": code_digest()})
-
-
-def seed_spreads(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override]
-) -> tuple[dict[str, float], list[str]]:
-    """Member -> standard deviation of its score over training seeds, if it has a current seed study; and notes.
-
-    The spread of a member that is averaged over n seeds is smaller by the square root of n.
-    """
-    spreads, notes = {}, []
-    for name in params.members:
-        if not any((work / "noise" / name).glob("*.json")):
-            continue
-        member, _ = member_with_tuned_values(work, prepared, params, name, overrides)
-        path = seed_study_path(work, name, seed_study_digest(prepared, params, member))
-        if path.is_file():
-            spreads[name] = float(read_yaml(path)["spread"]) / member.seeds**0.5
-        else:
-            notes.append(
-                f"{name}: its seed study is of other parameters or data; `make noise MEMBER={name}` repeats it"
-            )
-    return spreads, notes
 
 
 def folds_digest(prepared: Prepared) -> str:

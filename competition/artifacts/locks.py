@@ -10,6 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from competition.artifacts.manifest import read_record
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -56,10 +58,7 @@ def exclusive(path: Path, what: str) -> Iterator[Holder | None]:
 
 def last_holder(path: Path) -> Holder | None:
     """The process that holds the lock `path` or died while it held it; None if it was released, or if that is unknown."""
-    try:
-        return Holder(**json.loads(holder_path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
+    return read_record(holder_path(path), Holder)
 
 
 def holder_path(path: Path) -> Path:

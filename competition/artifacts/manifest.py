@@ -7,13 +7,15 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from competition.config.faults import point
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,14 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value of `to_plain` as indented JSON, atomically. NaN is an error."""
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(to_plain(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_record(path: Path, record: Callable[..., T]) -> T | None:
+    """Return `record` called with the fields of a JSON object; None if the file is missing, damaged or of other fields."""
+    try:
+        return record(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def write_manifest(

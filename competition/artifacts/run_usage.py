@@ -1,13 +1,12 @@
 """What uses a run: the current parameters, recipes, and the submissions in the ledger."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.ensemble_inputs import models_digest
-from competition.artifacts.manifest import read_manifest
+from competition.artifacts.manifest import read_manifest, read_record
 from competition.artifacts.runs import Run, blended_runs, runs_of
 from competition.config.params import Params
 from competition.config.params_file import Override
@@ -78,8 +77,4 @@ def _names(label: str, run: Run) -> bool:
 
 
 def _models_of_blend(folder: Path) -> dict[str, Any]:
-    try:
-        models: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8")).get("models", {})
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return models
+    return (read_record(folder / "scores.json", dict[str, Any]) or {}).get("models", {})

@@ -45,17 +45,6 @@ class Run:
         return f"{self.name}@{self.digest[:8]}"
 
 
-def run_of(
-    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = (), seed: int = 0
-) -> Run:
-    """The run of a member with the current parameters, data and code.
-
-    seed: added to train.seed; 0 = the first of the member's seeds.
-    """
-    member, _ = member_with_tuned_values(work, prepared, params, name, overrides)
-    return run_with(work, prepared, params, name, member, overrides, seed)
-
-
 def run_with(
     work: Path,
     prepared: Prepared,
@@ -65,7 +54,10 @@ def run_with(
     overrides: Sequence[Override] = (),
     seed: int = 0,
 ) -> Run:
-    """The run of `member`, whose tuned values are applied already. Other arguments: see run_of."""
+    """The run of `member`, whose tuned values are applied already, with the current data and code.
+
+    seed: added to train.seed; 0 = the first of the member's seeds.
+    """
     several = member.seeds > 1
     train = replace(member.train, seed=member.train.seed + seed)
     member = replace(member, train=train, seeds=1)

@@ -22,13 +22,14 @@ from competition.artifacts.manifest import (
 )
 from competition.config.params import Dimension, Member, Params, stated_keys
 from competition.config.params_file import Override
-from competition.config.plugins import plugin_digest
+from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.data.prepared import Prepared
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
 
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
+WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
 DIGITS = 12  # hexadecimal digits of a digest in the name of a folder
 
 
@@ -53,7 +54,7 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
 
     names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
     """
-    digests = {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+    digests = plugin_digests(**names)
     return {"plugins": digests} if digests else {}
 
 
@@ -62,17 +63,7 @@ def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[s
     tune = params.tune
     return {
         **study_subject(prepared.digest, params, params.members[name]),
-        "search": tune.search,
-        "folds": tune.folds,
-        "trained_on": tune.trained_on,
-        "seed": tune.seed,
-        "trials": tune.trials,
-        "hours": tune.hours,
-        "patience": tune.patience,
-        "confirm_seeds": tune.confirm_seeds,
-        "sampler": tune.sampler,
-        "pruner": tune.pruner,
-        "objectives": tune.objectives,
+        **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
         **_searched_files(tune.search),
         "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
         "metric": prepared.competition.metric,
@@ -139,9 +130,9 @@ def used_study(
     work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()
 ) -> Path | None:
     """Path of best.json of the study whose values are used: that of the block `tune`, else the newest of this data and member."""
-    asked = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
+    current = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
     studies = [s for s in finished_studies(work, name) if not _differences(s, prepared, params, name, overrides)]
-    return asked if asked in studies else studies[-1] if studies else None
+    return current if current in studies else studies[-1] if studies else None
 
 
 def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> Path | None:
@@ -154,10 +145,10 @@ def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> 
     if own.keys() != best["own_values"].keys() or own == best["own_values"]:
         return None
     settings = {"search", "folds", "trained_on", "sampler", "pruner", "objectives", "seed", "trials"}
-    asked = to_plain(tuning_dependencies(prepared, params, name))
+    depends = to_plain(tuning_dependencies(prepared, params, name))
     manifest = read_manifest(study.with_name("manifest.json"))
     recorded = manifest.depends if manifest is not None else {}
-    return study if all(asked[key] == recorded.get(key) for key in settings) else None
+    return study if all(depends[key] == recorded.get(key) for key in settings) else None
 
 
 def study_differences(
@@ -188,8 +179,8 @@ def member_with_tuned_values(
         if key in overridden:
             origins[key] = f"{format_value(value)} (SET)"
         elif key in used:
-            kept = ", the member's own value" if used[key] == own[key] else ""
-            origins[key] = f"{format_value(used[key])} (tuned{kept})"
+            source = "tuned, the member's own value" if used[key] == own[key] else "tuned"
+            origins[key] = f"{format_value(used[key])} ({source})"
     if used:
         folds = tuple(sorted({*member.tuned_folds, *best["folds"]}))
         member = replace(with_values(member, used), tuned_folds=folds)

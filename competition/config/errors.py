@@ -1,10 +1,21 @@
-"""The error class for mistakes that the user can correct, and a helper for its messages."""
+"""The error classes for mistakes that the user can correct, and a helper for their messages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class UserError(ValueError):
     """Error caused by user input, shown as one sentence without a traceback: the problem, what was expected, the remedy."""
+
+
+class InvalidParameter(Exception):
+    """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError.
+
+    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).
+    """
+
+    def __init__(self, keys: Sequence[Any], problem: str) -> None:
+        self.keys, self.problem = tuple(keys), problem
 
 
 def first_few(names: Iterable[object], most: int = 5) -> str:

@@ -9,19 +9,27 @@ LARGEST = 2**31 - 1  # seeds and counts go through 32-bit tensors
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+ImageSize = Annotated[int, Field(ge=8, le=4096)]  # pixels of the side
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
+FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # also the name of a folder
 
 
-def _file_names(value: Any) -> Any:
-    """Convert one file name to a tuple of one, and a list to a tuple."""
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+def _as_tuple(value: Any) -> Any:
+    """Convert one text, number or boolean to a tuple of one, and a list to a tuple."""
+    return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str | int | float) else value
 
 
-FileNames = Annotated[tuple[str, ...], BeforeValidator(_file_names), Field(min_length=1)]
+FileNames = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Choice = bool | int | Finite | str
+Choices = Annotated[tuple[Choice, ...], BeforeValidator(_as_tuple)]
 
 
 class Block:
@@ -98,17 +106,17 @@ class Train(Block):
     warmup: Share
     weight_decay: NonNegative
     clip_norm: NonNegative
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)]
-    dropout: Annotated[float, Field(ge=0, lt=1)]
-    norm_momentum: Annotated[float, Field(ge=0, lt=1)]
+    label_smoothing: BelowOne
+    dropout: BelowOne
+    norm_momentum: BelowOne
     flip: Literal["none", "horizontal", "both"]
     shift: Annotated[float, Field(ge=0, le=0.5)]
-    zoom: Annotated[float, Field(ge=0, lt=1)]
+    zoom: BelowOne
     rotate: Annotated[float, Field(ge=0, le=180)]
-    brightness: Annotated[float, Field(ge=0, le=1)]
-    contrast: Annotated[float, Field(ge=0, lt=1)]
-    saturation: Annotated[float, Field(ge=0, lt=1)]
-    crop: Annotated[float, Field(gt=0, le=1)]
+    brightness: Share
+    contrast: BelowOne
+    saturation: BelowOne
+    crop: ShareAboveZero
     rand_augment: Annotated[int, Field(ge=0, le=10)]
     trivial_augment: bool
     erase: Share
@@ -121,26 +129,18 @@ class Train(Block):
     probe: bool
     freeze_norm: bool
     small_epochs: Share
-    small_size: Annotated[float, Field(gt=0, le=1)]
+    small_size: ShareAboveZero
     precision: Literal["auto", "float32", "bfloat16", "float16"]
     loop: Literal["auto", "custom", "fit"]
     steps_per_call: Positive
     accumulate: Positive
-    ema: Annotated[float, Field(ge=0, lt=1)]
+    ema: BelowOne
     focal_gamma: Annotated[float, Field(ge=0, le=10)]
     clip_value: NonNegative
     epsilon: AboveZero
     freeze_epochs: Count
-    layer_decay: Annotated[float, Field(gt=0, le=1)]
+    layer_decay: ShareAboveZero
     augment: dict[str, Finite]  # name in AUGMENTATIONS -> strength
-
-
-Choice = bool | int | Finite | str
-
-
-def _choices(value: Any) -> Any:
-    """Convert one value to a tuple of one, and a list to a tuple."""
-    return tuple(value) if isinstance(value, list) else (value,)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Dimension(Block):
     step: AboveZero | None = None
     choices: tuple[Choice, ...] = ()
     # Searched parameter with choices -> its values for which this one is searched; otherwise the member's own value is used.
-    when: dict[str, Annotated[tuple[Choice, ...], BeforeValidator(_choices)]] = field(default_factory=dict)
+    when: dict[str, Choices] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Tune(Block):
 @dataclass(frozen=True)
 class Member(Block):
     architecture: str
-    image_size: Annotated[int, Field(ge=8, le=4096)]
+    image_size: ImageSize
     alpha: AboveZero
     weights: str
     train: Train
@@ -190,9 +190,8 @@ class Member(Block):
     teacher_scheme: Literal["same_fold", "nested"] = "same_fold"
     normalise: Literal["auto", "none", "0..1", "-1..1", "imagenet", "bgr"] = "auto"  # of the pixels, before the network
     tuned_folds: tuple[Count, ...] = ()  # folds whose held-out rows chose its hyperparameters, besides tune.folds
-    seeds: Annotated[int, Field(ge=1, le=100)] = (
-        1  # it is trained with train.seed, train.seed + 1, ...; averaged as one member
-    )
+    # It is trained with train.seed, train.seed + 1, ...; the results are averaged as one member.
+    seeds: Annotated[int, Field(ge=1, le=100)] = 1
     train_size: Count = 0  # pixels of its training images, at most image_size, at which it predicts; 0 = image_size
 
     @property
@@ -220,14 +219,14 @@ class ExternalFiles(Block):
 @dataclass(frozen=True)
 class Predict(Block):
     batch: Positive
-    views: Annotated[tuple[str, ...], Field(min_length=1)]
+    views: Names
 
 
 @dataclass(frozen=True)
 class Policy(Block):
     method: Literal["identity", "mean", "greedy"]
     by: Literal["log_likelihood", "metric"]
-    mixing: Literal["mean", "geometric", "rank"]
+    mixing: Mixing
     rounds: Positive
     seconds_limit: NonNegative
     same_below: NonNegative
@@ -237,9 +236,9 @@ class Policy(Block):
 class Blend(Block):
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")]
     members: tuple[str, ...]
-    methods: Annotated[tuple[str, ...], Field(min_length=1)]
-    calibrations: Annotated[tuple[str, ...], Field(min_length=1)]
-    mixing: Literal["mean", "geometric", "rank"]
+    methods: Names
+    calibrations: Names
+    mixing: Mixing
     rounds: Positive
     bags: Positive
     trials: Positive
@@ -249,16 +248,18 @@ class Blend(Block):
 
 @dataclass(frozen=True)
 class Decision(Block):
-    rules: Annotated[tuple[str, ...], Field(min_length=1)]
+    rules: Names
     passes: Positive
     shrink_rows: NonNegative
 
 
 @dataclass(frozen=True)
 class Honest(Block):
-    resamples: Positive
+    """How honest scores are computed."""
+
+    resamples: Positive  # bootstrap
     seed: Count
-    blocks: Annotated[int, Field(ge=2)]
+    blocks: Annotated[int, Field(ge=2)]  # folds are merged into at most this many blocks for cross-fitting
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ class KaggleParams(Block):
     unlisted: Literal["leave_out", "unpack"]
     score_wait: NonNegative
     score_pause: AboveZero
-    public_share: Annotated[float, Field(gt=0, le=1)]
+    public_share: ShareAboveZero
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,7 @@ class StorageParams(Block):
 class ConvertParams(Block):
     source: str
     target: str
-    sizes: Annotated[tuple[Annotated[int, Field(ge=8, le=4096)], ...], Field(min_length=1)]
+    sizes: Annotated[tuple[ImageSize, ...], Field(min_length=1)]
     kind: Literal["jpeg", "png"]
     quality: Annotated[int, Field(ge=1, le=100)]
     fit: Literal["squash", "crop"]

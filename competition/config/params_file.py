@@ -9,30 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import to_plain
-from competition.config.errors import UserError
+from competition.config.errors import InvalidParameter, UserError
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
 from competition.config.suggestions import did_you_mean
-from competition.config.validation import (
-    MISSING,
-    InvalidParameter,
-    ancestors,
-    in_training_order,
-    nested_teachers,
-    validate,
-)
+from competition.config.teachers import ancestors as ancestors
+from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import line_of, parse_yaml, read_text, read_yaml
-
-__all__ = [
-    "Override",
-    "ancestors",
-    "file_tree",
-    "in_training_order",
-    "load_params",
-    "locate",
-    "nested_teachers",
-    "parse_overrides",
-]
 
 
 @dataclass(frozen=True)
@@ -166,8 +149,8 @@ def _drop_tuned_members(base: dict[str, Any], tree: dict[str, Any]) -> None:
     if not isinstance(tune, dict) or not isinstance(members, dict) or not isinstance(tune.get("members"), list):
         return
     if tune["members"]:
-        kept = [name for name in tune["members"] if name in members]
-        base["tune"] = {**tune, "members": kept, **({} if kept else {"trials": 0})}
+        names = [name for name in tune["members"] if name in members]
+        base["tune"] = {**tune, "members": names, **({} if names else {"trials": 0})}
 
 
 def _apply(tree: dict[str, Any], overrides: Sequence[Override]) -> None:

@@ -154,6 +154,11 @@ def plugin_digest(kind: str, names: Iterable[str]) -> dict[str, str]:
     return {name: definition_digest(_active.source, kind, name) for name in sorted({*names}) if name in values}
 
 
+def plugin_digests(**names: Iterable[str]) -> dict[str, str]:
+    """ "KIND.name" -> digest of the source behind it.  names: kind -> names, the project's own among them."""
+    return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
+
+
 def _refuse_heavy_imports(tree: ast.Module, path: Path) -> None:
     """Imports that run with the file: every command loads it, and the backend is selected before Keras is imported."""
     nodes: list[ast.AST] = [tree]

@@ -24,40 +24,12 @@ CHECKED_TOGETHER = ("architecture", "weights", "probe")  # parameters of which n
 
 # Parameters of train that a compiled engine reads at run time. Every other one is compiled in: another value needs another
 # engine, which costs a compilation.
-AT_RUN_TIME = (
-    "seed",
-    "epochs",
-    "learning_rate",
-    "warmup",
-    "weight_decay",
-    "clip_norm",
-    "clip_value",
-    "label_smoothing",
-    "flip",
-    "shift",
-    "zoom",
-    "rotate",
-    "brightness",
-    "contrast",
-    "saturation",
-    "rand_augment",
-    "trivial_augment",
-    "crop",
-    "erase",
-    "mixup",
-    "cutmix",
-    "class_weights",
-    "sampling",
-    "probe",
-    "patience",
-    "patience_share",
-    "small_size",
-    "steps_per_call",
-    "focal_gamma",
-    "epsilon",
-    "freeze_epochs",
-    "layer_decay",
-)
+AT_RUN_TIME = {
+    *("seed", "epochs", "patience", "patience_share", "probe", "small_size", "steps_per_call", "freeze_epochs"),
+    *("learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay"),
+    *("flip", "shift", "zoom", "rotate", "crop", "brightness", "contrast", "saturation", "erase"),
+    *("rand_augment", "trivial_augment", "mixup", "cutmix", "label_smoothing", "class_weights", "sampling"),
+}
 ON_OR_OFF = ("ema", "small_epochs")  # only whether they are above 0 is compiled in
 
 
@@ -194,19 +166,15 @@ def with_values(member: Member, values: Mapping[str, Any]) -> Member:
 
 def compiled_key(member: Member) -> str:
     """Text that is equal for two members if and only if one compiled engine can train both."""
-    train = {key: value for key, value in vars_of(member.train).items() if key not in AT_RUN_TIME}
+    train = {key: value for key, value in vars(member.train).items() if key not in AT_RUN_TIME}
     train |= {key: train[key] > 0 for key in ON_OR_OFF}
-    own = {key: value for key, value in vars_of(member).items() if key not in ("train", "seeds", "tuned_folds")}
+    own = {key: value for key, value in vars(member).items() if key not in ("train", "seeds", "tuned_folds")}
     return repr(sorted({**own, **train}.items()))
 
 
 def compiled_values(member: Member, search: Mapping[str, Dimension]) -> Values:
     """The searched values that are compiled in."""
     return {key: value for key, value in own_values(member, search).items() if key not in AT_RUN_TIME}
-
-
-def vars_of(value: Member | Train) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in type(value).__dataclass_fields__}
 
 
 def points(dimension: Dimension, whole: bool) -> list[Any]:

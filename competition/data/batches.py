@@ -16,11 +16,11 @@ import tensorflow as tf
 from competition.data import device_numbers
 from competition.data.augment import Augmentation, augment, draw
 from competition.data.augmentations import on_host
-from competition.data.cache import Pixels, image_reader
 from competition.data.device_numbers import has_device_part
 from competition.data.draws import epoch_key, occurrences
 from competition.data.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.data.mixing import draw_mix, mix_images, mix_targets
+from competition.data.pixels import Pixels, image_reader
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (device_numbers.py), if any.

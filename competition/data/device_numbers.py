@@ -11,7 +11,7 @@ from competition.data.mixing import Mix
 
 # Columns: added grey levels, factors of contrast and saturation; erased box; share that mixup keeps; box of CutMix.
 # A box is its first y, end y, first x, end x; it is empty where the option is off.
-COLOUR, ERASED, KEPT, CUT, COUNT = slice(0, 3), slice(3, 7), 7, slice(8, 12), 12
+COLOUR, ERASED, OWN_SHARE, CUT, COUNT = slice(0, 3), slice(3, 7), 7, slice(8, 12), 12
 
 
 def has_device_part(options: Augmentation) -> bool:
@@ -25,6 +25,6 @@ def device_numbers(drawn: ImageDraws, mix: Mix | None) -> np.ndarray:
     numbers = np.zeros((len(drawn.rows), COUNT), np.float32)
     numbers[:, COLOUR] = (0, 1, 1) if drawn.colours is None else drawn.colours
     numbers[:, ERASED] = 0 if drawn.erased is None else drawn.erased
-    numbers[:, KEPT] = mix.kept if mix is not None and mix.boxes is None else 1
+    numbers[:, OWN_SHARE] = mix.own_share if mix is not None and mix.boxes is None else 1
     numbers[:, CUT] = 0 if mix is None or mix.boxes is None else mix.boxes
     return numbers

@@ -42,7 +42,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
     return fold
 
 
-def kept_together(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:
+def merge_equal_names(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:
     """Return the groups of the index, (N,) int, with all rows of equal name merged.  names: id -> name; ids may be absent."""
     named = index["id"].map(names)
     rows = np.flatnonzero(named.notna())

@@ -13,7 +13,7 @@ from competition.data.augment import Augmentation, ImageDraws, boxes_around
 class Mix:
     """What B images get from the images before them: a share of each pixel (mixup), or a box (CutMix)."""
 
-    kept: np.ndarray  # (B,) float64, share that an image keeps of itself, and of its targets
+    own_share: np.ndarray  # (B,) float64, share that an image keeps of itself, and of its targets
     boxes: np.ndarray | None  # (B, 4) int: first y, end y, first x, end x; None: mixup
 
 
@@ -47,8 +47,8 @@ def mix_images(images: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray
     for n, place in reversed(pairs):  # downwards, so that the image before is not mixed yet
         other = unmixed[place] if place >= n else images[place]
         if mix.boxes is None:
-            kept = float(mix.kept[n])
-            cv2.addWeighted(images[n], kept, other, 1 - kept, 0, dst=images[n])
+            share = float(mix.own_share[n])
+            cv2.addWeighted(images[n], share, other, 1 - share, 0, dst=images[n])
         else:
             top, bottom, left, right = mix.boxes[n].tolist()
             images[n, top:bottom, left:right] = other[top:bottom, left:right]
@@ -56,5 +56,5 @@ def mix_images(images: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray
 
 def mix_targets(targets: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray) -> np.ndarray:
     """The targets (m, C) of the mixed images.  targets: (n, C) float32.  own, before: as for mix_images."""
-    kept = mix.kept[own].astype(np.float32)[:, None]
-    return kept * targets[own] + (1 - kept) * targets[before]
+    share = mix.own_share[own].astype(np.float32)[:, None]
+    return share * targets[own] + (1 - share) * targets[before]

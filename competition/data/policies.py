@@ -33,6 +33,14 @@ def _unused(strength: float, sign: float) -> float:
     return 0.0
 
 
+def _colours_and_shifts(colour: float, shear: float, shift: float) -> list[Range]:
+    """The operations that both policies have, each up to its limit."""
+    colours = (of.colour, of.contrast, of.brightness, of.sharpness)
+    limits = {of.shear_x: shear, of.shear_y: shear, of.translate_x: shift, of.translate_y: shift}
+    signed = [(operation, _signed(limit)) for operation, limit in limits.items()]
+    return [*((operation, _factor(colour)) for operation in colours), *signed]
+
+
 RAND_AUGMENT: tuple[Range, ...] = (
     (of.autocontrast, _unused),
     (of.equalize, _unused),
@@ -41,14 +49,7 @@ RAND_AUGMENT: tuple[Range, ...] = (
     (of.posterize, lambda strength, _: 4 - int(4 * strength)),
     (of.solarize, lambda strength, _: 256 - int(256 * strength)),
     (of.solarize_add, lambda strength, _: int(110 * strength)),
-    (of.colour, _factor(0.9)),
-    (of.contrast, _factor(0.9)),
-    (of.brightness, _factor(0.9)),
-    (of.sharpness, _factor(0.9)),
-    (of.shear_x, _signed(0.3)),
-    (of.shear_y, _signed(0.3)),
-    (of.translate_x, _signed(0.45)),
-    (of.translate_y, _signed(0.45)),
+    *_colours_and_shifts(0.9, 0.3, 0.45),
 )
 TRIVIAL_AUGMENT: tuple[Range, ...] = (
     (of.identity, _unused),
@@ -57,14 +58,7 @@ TRIVIAL_AUGMENT: tuple[Range, ...] = (
     (of.rotate, _signed(0.75 * pi)),
     (of.posterize, lambda strength, _: 8 - round(6 * strength)),
     (of.solarize, lambda strength, _: 255 * (1 - strength)),
-    (of.colour, _factor(0.99)),
-    (of.contrast, _factor(0.99)),
-    (of.brightness, _factor(0.99)),
-    (of.sharpness, _factor(0.99)),
-    (of.shear_x, _signed(0.99)),
-    (of.shear_y, _signed(0.99)),
-    (of.translate_x, _signed(1 / 7)),
-    (of.translate_y, _signed(1 / 7)),
+    *_colours_and_shifts(0.99, 0.99, 1 / 7),
 )
 
 

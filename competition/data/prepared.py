@@ -1,13 +1,13 @@
 """The result of `make prepare` that later stages read: the competition, its index, and a digest of both."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.manifest import digest_of, sha256
+from competition.artifacts.manifest import digest_of, read_record, sha256
 from competition.data.competition import Competition, with_metric
 from competition.data.index import load
 from competition.storage import bucket
@@ -73,8 +73,5 @@ def data_digest(folder: Path) -> str:
 
 def _remote_records(resolved: Path) -> str:
     """Return the gs:// folder in resolve.json, or "" if there is none."""
-    try:
-        path = str(json.loads(resolved.read_text(encoding="utf-8"))["path"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    path = str((read_record(resolved, dict[str, Any]) or {}).get("path", ""))
     return path if "://" in path else ""

@@ -60,13 +60,13 @@ def find_series(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
 def series_pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (a, b, distance): row numbers a < b of all pairs of rows that look like one series.  labels: (N,) int."""
     other_class = _nearest_of_other_classes(embedding, labels)
-    found_pairs = [(np.zeros(0, int), np.zeros(0, int), np.zeros(0))]
+    pairs = [(np.zeros(0, int), np.zeros(0, int), np.zeros(0))]
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         if len(rows) >= LEAST:
             radius = np.minimum(_radius(embedding[rows]), NEARER * other_class[rows])
-            found_pairs += [(rows[a], rows[b], distance) for a, b, distance in _within(embedding[rows], radius)]
-    a, b, distance = (np.concatenate(column) for column in zip(*found_pairs, strict=True))
+            pairs += [(rows[a], rows[b], distance) for a, b, distance in _within(embedding[rows], radius)]
+    a, b, distance = (np.concatenate(column) for column in zip(*pairs, strict=True))
     return a, b, distance
 
 

@@ -18,9 +18,8 @@ Target = Literal["single", "multi", "ordinal", "regression"]
 METRIC_TARGETS: dict[Target, TargetKind] = {
     "single": "single", "multi": "multi", "ordinal": "single", "regression": "regression",
 }  # fmt: skip
-MULTILABEL_NAMES = {
-    name: f"multilabel_{name}" for name in ("macro_f1", "mean_column_auc", "log_loss")
-}  # name in params.yaml -> metric of the multi-label competition
+# Name in params.yaml -> metric of the multi-label competition.
+MULTILABEL_NAMES = {name: f"multilabel_{name}" for name in ("macro_f1", "mean_column_auc", "log_loss")}
 BINS = 10  # strata of a regression: tenths of the rows by value
 
 

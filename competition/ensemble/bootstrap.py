@@ -41,9 +41,8 @@ def score_with_error(
     """Score and its standard error, which is at least what one wrong row would change and so never 0."""
     value = metric.evaluate(labels, output, classes)
     spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
-    if metric.target == "regression" or (
-        not metric.needs_labels and spread > 1e-12
-    ):  # continuous in every row: only a spread of 0 needs the limit
+    # A metric that is continuous in every row needs the limit for a spread of 0 only.
+    if metric.target == "regression" or (not metric.needs_labels and spread > 1e-12):
         return Score(value, spread)
     return Score(value, max(spread, one_wrong_row(labels, output, metric, classes)))
 

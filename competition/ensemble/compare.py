@@ -17,9 +17,8 @@ class Comparison:
     """Difference of two results, and the rows whose label changed."""
 
     difference: Difference
-    changed: tuple[
-        tuple[str, Any, Any], ...
-    ]  # id, label before, label after: numbers, or (C,) bool; none of a regression
+    # id, label before, label after: numbers, or (C,) bool; none of a regression
+    changed: tuple[tuple[str, Any, Any], ...]
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,10 @@ import numpy as np
 from competition.config.errors import UserError, first_few
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.predictions import (
-    Predictions,
-    ViewPredictions,
-    check_kinds,
-    mean_over_folds,
-    open_npz,
-    read_array,
-    stored_as,
-)
+from competition.ensemble.npz import open_npz, read_array
+from competition.ensemble.predictions import Predictions, ViewPredictions, check_kinds, mean_over_folds, stored_as
 
-GIVEN = "given"  # name of the single view of predictions without views
+SINGLE_VIEW = "given"  # name of the single view of predictions without views
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def _read(path: Path, classes: Sequence[str], ids: np.ndarray, target: TargetKin
 
 def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> ViewPredictions:
     table = Predictions.load_csv(path, classes, target)
-    return ViewPredictions(table.ids, (GIVEN,), table.probs[:, None].astype(stored_as(target)), target)
+    return ViewPredictions(table.ids, (SINGLE_VIEW,), table.probs[:, None].astype(stored_as(target)), target)
 
 
 def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:
@@ -142,7 +135,7 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
         )
     if "classes" in arrays:
         probs = probs[..., _columns(path, arrays["classes"], classes)]
-    views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (GIVEN,)
+    views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (SINGLE_VIEW,)
     ids, dtype = arrays["ids"].astype(str), stored_as(target)
     return [ViewPredictions(ids, views, part.astype(dtype), target) for part in probs]
 

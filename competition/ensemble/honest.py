@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey, Chain, ChainSettings, MemberViews, ViewSeconds
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
-from competition.ensemble.selection import HonestSettings
 from competition.ensemble.significance import Difference
-
-__all__ = ["HonestResult", "HonestSettings", "baselines", "fit_and_score_chain"]
 
 
 def baselines(metric: Metric) -> tuple[CandidateKey, CandidateKey]:
@@ -40,9 +38,7 @@ class HonestResult:
     over_equal: Difference  # against equal weights with argmax, both cross-fitted
     over_best: Difference  # against the member that was best on the other blocks, with argmax, both cross-fitted
     best: Score  # of that baseline
-    best_members: Mapping[
-        str, tuple[int, ...]
-    ]  # member -> the folds whose baseline it is: it was best on the other blocks
+    best_members: Mapping[str, tuple[int, ...]]  # member -> folds whose baseline it is: it was best on the other blocks
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted
     cross_fitted: CrossFitted  # of all N rows
     scored: np.ndarray  # (N,) bool: the rows that all these scores are computed on
@@ -55,7 +51,7 @@ def fit_and_score_chain(
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
-    honest: HonestSettings,
+    honest: Honest,
     seconds: ViewSeconds | None = None,
     progress: Progress | None = None,
     spreads: Mapping[str, float] | None = None,

@@ -14,7 +14,7 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
 from competition.ensemble import target_metrics
-from competition.ensemble.curves import auc
+from competition.ensemble.target_metrics import weighted_mean
 from competition.ensemble.user_metric import Function, score_rows
 
 # What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
@@ -209,15 +209,8 @@ def true_class(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
     return np.clip(own.astype(np.float64), eps, 1.0 - eps)
 
 
-def _mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """values: (N,).  weights: (R, N) or None.  Returns (R,) or a scalar."""
-    if weights is None:
-        return np.asarray(values.mean())
-    return (weights @ values) / weights.sum(1)
-
-
 def _log_loss(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    return _mean(np.log(true_class(labels, probs)), weights)
+    return weighted_mean(np.log(true_class(labels, probs)), weights)
 
 
 def top_k_hits(labels: np.ndarray, probs: np.ndarray, k: int) -> np.ndarray:
@@ -228,7 +221,7 @@ def top_k_hits(labels: np.ndarray, probs: np.ndarray, k: int) -> np.ndarray:
 
 
 def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    return _mean(top_k_hits(labels, probs, 5).astype(np.float64), weights)
+    return weighted_mean(top_k_hits(labels, probs, 5).astype(np.float64), weights)
 
 
 def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -236,15 +229,8 @@ def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray 
 
     A column whose class has no row, or every row, has no AUC and is left out of the mean.
     """
-    resample_weights = np.ones((1, len(labels))) if weights is None else weights
-    columns = [c for c in range(probs.shape[1]) if 0 < np.count_nonzero(labels == c) < len(labels)]
-    if not columns:
-        raise UserError(f"mean_column_auc needs rows of two classes or more, found {len(np.unique(labels))}")
-    with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
-        aucs = np.array([auc(labels == c, probs[:, c], resample_weights) for c in columns])  # (columns, R)
-    defined = np.isfinite(aucs)
-    mean = np.where(defined, aucs, 0).sum(0) / np.maximum(defined.sum(0), 1)
-    return np.asarray(mean[0]) if weights is None else mean
+    one_hot = labels[:, None] == np.arange(probs.shape[1])
+    return target_metrics.multilabel_mean_column_auc(one_hot, probs, weights)
 
 
 METRICS: dict[str, Metric] = {

@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score, paired, score_with_error
 from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
@@ -27,7 +28,7 @@ from competition.ensemble.decision import rules_for
 from competition.ensemble.fitting import Candidate, Fitter
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.outputs import chunks
-from competition.ensemble.selection import HonestSettings, select_candidate
+from competition.ensemble.selection import select_candidate
 from competition.ensemble.significance import Difference
 
 Progress = Callable[[int, int], None]  # (fits done, total number of fits)
@@ -92,7 +93,7 @@ class NestedCrossFit:
         labels: np.ndarray,
         folds: np.ndarray,
         settings: ChainSettings,
-        honest: HonestSettings,
+        honest: Honest,
         *,
         baselines: Sequence[CandidateKey] = (),
         seconds: ViewSeconds | None = None,

@@ -5,13 +5,10 @@ can be fitted later without running a network. Files are .npz without pickle, or
 """
 
 import mmap
-import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 import pandas as pd
@@ -19,9 +16,9 @@ import pandas as pd
 from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.ensemble.metrics import TargetKind
+from competition.ensemble.npz import mapped_array, named_in_errors, open_npz, read_array
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
-LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
 SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3
 
 
@@ -46,7 +43,7 @@ class Predictions:
 
     @staticmethod
     def load(path: Path) -> "Predictions":
-        with open_npz(path) as file, _named(path):
+        with open_npz(path) as file, named_in_errors(path):
             return Predictions(read_array(path, file, "ids"), read_array(path, file, "probs"))
 
     @staticmethod
@@ -116,7 +113,7 @@ class ViewPredictions:
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
-        with open_npz(path) as file, _named(path):
+        with open_npz(path) as file, named_in_errors(path):
             probs = mapped_array(path, "probs") if mapped else read_array(path, file, "probs")
             target: Any = str(read_array(path, file, "target")) if "target" in file.files else "single"
             views = tuple(map(str, read_array(path, file, "views").ravel()))
@@ -143,24 +140,6 @@ def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray, targe
     return predictions
 
 
-def mapped_array(path: Path, name: str) -> np.ndarray:
-    """Memory-map one array of an uncompressed .npz. Raises UserError for a compressed one."""
-    with ZipFile(path) as archive, path.open("rb") as file:
-        info = archive.getinfo(f"{name}.npy")
-        if info.compress_type != ZIP_STORED:
-            raise UserError(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
-        file.seek(info.header_offset)
-        header = file.read(LOCAL_HEADER)
-        name_length, extra_length = struct.unpack("<HH", header[26:30])
-        file.seek(info.header_offset + LOCAL_HEADER + name_length + extra_length)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        if 0 in shape:  # an empty file cannot be mapped
-            return np.zeros(shape, dtype)
-        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
-
-
 def id_column(classes: Sequence[str]) -> str:
     """Name of the id column in a CSV of predictions: id, or row_id if a class is named id."""
     name = "id"
@@ -179,7 +158,7 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
 
 def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Load (ids, scores): as saved, or for `ids` in their order."""
-    with open_npz(path) as file, _named(path):
+    with open_npz(path) as file, named_in_errors(path):
         stored_ids, scores = read_array(path, file, "ids"), read_array(path, file, "scores")
         if stored_ids.ndim != 1 or scores.ndim != 2 or len(stored_ids) != len(scores):
             raise UserError(
@@ -287,35 +266,3 @@ def _same_views(parts: Sequence[ViewPredictions]) -> None:
     for part in parts:
         if part.views != parts[0].views:
             raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Name the file in every error of its content; its folder names the member and the fold."""
-    try:
-        yield
-    except UserError as error:
-        text = str(error)
-        raise UserError(text if str(path) in text else f"{path}: {text}") from None
-
-
-def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-    """One array of an open .npz.  path: of the file, for the message.  Raises UserError if it cannot be read."""
-    try:
-        return np.asarray(file[name])
-    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
-        raise UserError(
-            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects (text: ids.astype(str))"
-        ) from error
-
-
-def open_npz(path: Path) -> np.lib.npyio.NpzFile:
-    if not path.exists():
-        raise UserError(f"{path} does not exist; `make predict` creates it")
-    try:
-        file = np.load(path, allow_pickle=False)
-    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
-        raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise UserError(f"{path} is a single array, an .npz of predictions was expected; create it again")
-    return file

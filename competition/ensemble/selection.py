@@ -5,27 +5,18 @@ decision rule, to `decision.RULES`. `nested` produces the cross-fitted outputs t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from competition.config.params import Honest
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import CandidateKey
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import Difference
 
 
-@dataclass(frozen=True, slots=True)
-class HonestSettings:
-    """The block `honest` of params.yaml: how honest scores are computed."""
-
-    resamples: int  # bootstrap
-    seed: int
-    blocks: int  # folds are merged into at most this many blocks for cross-fitting
-
-
 def select_candidate(
-    outputs: Mapping[CandidateKey, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: HonestSettings
+    outputs: Mapping[CandidateKey, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: Honest
 ) -> CandidateKey:
     """Select the simplest candidate unless another one has a significant gain over it.
 

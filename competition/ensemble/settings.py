@@ -10,7 +10,6 @@ from competition.ensemble.blend import BLENDS, BlendSettings, methods_for
 from competition.ensemble.calibration import CALIBRATIONS
 from competition.ensemble.chain import ChainSettings
 from competition.ensemble.decision import RULES, DecisionSettings
-from competition.ensemble.honest import HonestSettings
 from competition.ensemble.metrics import METRICS, metric_named
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.views import expand_views
@@ -85,8 +84,3 @@ def _independent(key: str, mixing: str, target: str) -> str:
     if target == "regression" and mixing != "mean":
         raise UserError(f"{key}: {mixing!r} was found; a regression averages values, expected 'mean'")
     return {"mean": "average", "geometric": "log_odds"}.get(mixing, mixing)
-
-
-def honest_settings(params: Params) -> HonestSettings:
-    """The block `honest`."""
-    return HonestSettings(**asdict(params.honest))

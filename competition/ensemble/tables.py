@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from competition.config.params import Honest
 from competition.ensemble.blend import methods_for
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import ChainSettings, MemberViews, ViewSeconds
 from competition.ensemble.compare import seed_noise_of_difference
-from competition.ensemble.honest import HonestSettings
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import NestedCrossFit
 from competition.ensemble.significance import Difference
@@ -42,7 +42,7 @@ class _Rows:
     labels: np.ndarray  # (N,) int
     folds: np.ndarray  # (N,) int
     settings: ChainSettings
-    honest: HonestSettings
+    honest: Honest
     seconds: ViewSeconds | None
     tuned_folds: Collection[int]
 
@@ -70,7 +70,7 @@ def blend_table(
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
-    honest: HonestSettings,
+    honest: Honest,
     methods: Sequence[str],
     seconds: ViewSeconds | None = None,
     spreads: Mapping[str, float] | None = None,
@@ -94,7 +94,7 @@ def policy_table(
     labels: np.ndarray,
     folds: np.ndarray,
     settings: ChainSettings,
-    honest: HonestSettings,
+    honest: Honest,
     methods: Sequence[str] = ("identity", "mean", "greedy"),
     seconds: ViewSeconds | None = None,
     tuned_folds: Collection[int] = (),

@@ -27,7 +27,7 @@ def samples_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | N
     Equals f1_score(average="samples", zero_division=0).
     """
     total = targets.sum(1, dtype=np.float64) + decided.sum(1)
-    return _mean(_ratio(2.0 * (targets & decided).sum(1), total), weights)
+    return weighted_mean(_ratio(2.0 * (targets & decided).sum(1), total), weights)
 
 
 def mean_average_precision(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -59,7 +59,7 @@ def multilabel_mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: 
 
 def multilabel_log_loss(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Minus the mean over rows and classes of the binary cross-entropy. Clipped like scikit-learn's log_loss."""
-    return _mean(label_log_likelihoods(targets, probs).mean(1), weights)
+    return weighted_mean(label_log_likelihoods(targets, probs).mean(1), weights)
 
 
 def label_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
@@ -71,12 +71,12 @@ def label_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
 
 def negative_rmse(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Minus the root mean squared error."""
-    return -np.sqrt(_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
+    return -np.sqrt(weighted_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
 
 
 def negative_mae(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Minus the mean absolute error."""
-    return -_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
+    return -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
 
 
 def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
@@ -102,7 +102,8 @@ def _column_sums(cells: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     return cells.sum(0, dtype=np.float64) if weights is None else weights @ cells.astype(np.float64)
 
 
-def _mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+def weighted_mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean of (N,) values, or (R,) means for the weights (R, N) of R resamples."""
     return np.asarray(values.mean()) if weights is None else (weights @ values) / weights.sum(1)
 
 

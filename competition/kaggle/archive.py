@@ -156,9 +156,8 @@ def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
 
 def _members(path: Path, zipped: zipfile.ZipFile, max_ratio: float) -> list[zipfile.ZipInfo]:
     """Files of the archive, without folders; raise ArchiveRefusal if a name, type or size is unsafe."""
-    files = [
-        member for member in zipped.infolist() if not member.filename.endswith("/")
-    ]  # is_dir() fails on an empty name
+    # Not is_dir(), which fails on an empty name.
+    files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
     problems += _collisions([member.filename for member in files])
     if problems:

@@ -14,7 +14,7 @@ from competition.kaggle.errors import retry_time_text
 
 T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.
-NOT_TAKEN = {"rate", "credentials", "rules", "phone", "access", "missing", "notebooks", "upload", "push", "dataset"}
+NO_EFFECT = {"rate", "credentials", "rules", "phone", "access", "missing", "notebooks", "upload", "push", "dataset"}
 LONGEST_PAUSE = 15.0  # seconds between two requests for a list
 
 
@@ -22,9 +22,9 @@ class UnknownOutcome(UserError):
     """It is unknown whether Kaggle accepted a request; the user decides whether it is sent again."""
 
 
-def was_not_taken(error: KaggleError) -> bool:
+def had_no_effect(error: KaggleError) -> bool:
     """Return True if the request certainly had no effect. 408 is excluded: a gateway sends it when a reply is lost."""
-    return error.kind in NOT_TAKEN or (400 <= error.status < 500 and error.status != 408)
+    return error.kind in NO_EFFECT or (400 <= error.status < 500 and error.status != 408)
 
 
 def lost_reason(error: KaggleError) -> str:

@@ -5,7 +5,6 @@ download is resumed in child_download.py (`save`). Decided here (`_download`): a
 downloaded once more.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from competition.artifacts.locks import Held, exclusive
-from competition.artifacts.manifest import sha256, write_json
+from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, Progress, Verified
@@ -167,11 +166,8 @@ def _download(
 
 def _verified_earlier(manifest: Path, archive_path: Path) -> Verified | None:
     """Content of `manifest` if the archive still has the digest in it, else None."""
-    try:
-        verified = Verified(**json.loads(manifest.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-    return verified if archive_path.is_file() and sha256(archive_path) == verified.sha256 else None
+    verified = read_record(manifest, Verified)
+    return verified if verified and archive_path.is_file() and sha256(archive_path) == verified.sha256 else None
 
 
 def require_disk_space(purpose: str, needed: int, folder: Path) -> None:

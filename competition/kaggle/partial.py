@@ -1,13 +1,12 @@
 """Download single files of a large competition, for inspection."""
 
-import json
 import shutil
 import zipfile
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from competition.artifacts.manifest import sha256, write_json
+from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal
@@ -57,7 +56,7 @@ def fetch_some(
         if unsafe := [name for name in selected if name.startswith("/") or ".." in name.split("/") or "\\" in name]:
             raise UserError(f"Kaggle lists {unsafe[0]!r}, a name that leaves the folder: nothing was downloaded.")
         manifest = folder / ".files.json"
-        digests = _digests(manifest)
+        digests: dict[str, str] = read_record(manifest, dict) or {}
         for name, size in selected.items():
             path = folder / name
             if path.is_file() and (path.stat().st_size != size or (name in digests and digests[name] != sha256(path))):
@@ -97,10 +96,3 @@ def _check(path: Path, size: int, max_ratio: float) -> None:
         received = path.stat().st_size
         path.unlink()
         raise KaggleError("damaged", f"{path.name} has {received} of {size} listed bytes: run this again.")
-
-
-def _digests(manifest: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads(manifest.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}

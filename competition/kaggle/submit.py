@@ -3,7 +3,6 @@
 A submission is a local file or, in competitions that accept submissions from notebooks only, an output of a kernel.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import sha256
+from competition.artifacts.manifest import read_record, sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
     UnknownOutcome,
+    had_no_effect,
     lost_reason,
     pause_before_retry,
     poll,
-    was_not_taken,
     with_time_to_return,
 )
 from competition.kaggle.client import SITE, Client, KaggleError, ask
@@ -38,10 +37,7 @@ class KernelSubmission:
 
 def read_kernel_submission(path: Path) -> KernelSubmission | None:
     """Read the record of a kernel's submission; None if it is missing or damaged."""
-    try:
-        return KernelSubmission(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
+    return read_record(path, KernelSubmission)
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,7 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
             error = KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
         except KaggleError as kaggle_error:
             error = kaggle_error
-        if "uploaded" in events and not was_not_taken(error):
+        if "uploaded" in events and not had_no_effect(error):
             return find_lost(client, request, earlier_refs, f" ({lost_reason(error)})")
         pause = pause_before_retry(client.patience, error, attempt)
         if pause is None:

@@ -88,10 +88,10 @@ def remove_replaced_model(target: ImportTarget, unit: str, force: bool) -> None:
 
 def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
     """Show which results were imported, and warn of fold models that do not match the current parameters."""
-    for action, units in (("imported", merged.taken), ("unfinished", merged.partial), ("kept", merged.kept)):
+    for action, units in (("imported", merged.copied), ("unfinished", merged.partial), ("kept", merged.skipped)):
         if units:
             target.say(f"kernel: {action}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
-    for unit in merged.taken:
+    for unit in merged.copied:
         if fold_model := fold_model_of_unit(target, unit):
             run, fold = fold_model
             manifest = read_manifest(target.work.parent.resolve().parent / unit / "manifest.json")

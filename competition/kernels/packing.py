@@ -20,9 +20,8 @@ from typing import Any
 
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
-from competition.config.params import Member, Params
+from competition.config.params import FROM_FILE, Member, Params
 from competition.config.params_file import file_tree
-from competition.config.validation import FROM_FILE
 from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
@@ -158,12 +157,17 @@ def _project_path(path: str, key: str) -> str:
 
 
 def commands(
-    sets: Sequence[str], work: str, like: str, training: Mapping[str, Sequence[int]], tuning: Sequence[str], made: str
+    sets: Sequence[str],
+    work: str,
+    like: str,
+    training: Mapping[str, Sequence[int]],
+    tuning: Sequence[str],
+    submissions: str,
 ) -> tuple[tuple[str, ...], ...]:
     """Stages of one kernel, as arguments of `python`.
 
     sets: overrides KEY=VALUE.  like: index whose groups and folds are copied.  training: member -> folds.
-    tuning: those of its members that are tuned first.  made: folder of submissions; "" = no blend.
+    tuning: those of its members that are tuned first.  submissions: folder of the blend's submission; "" = no blend.
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
@@ -175,7 +179,7 @@ def commands(
         for verb in (("tune", "train") if name in tuning else ("train",))
     ]
     prepare = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
-    blend = [stage("blend", "--submissions", made)] if made else []
+    blend = [stage("blend", "--submissions", submissions)] if submissions else []
     return (*prepare, *train, stage("predict", "--allow-partial"), *blend)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.kaggle.attempts import (
     UnknownOutcome,
+    had_no_effect,
     lost_reason,
     pause_before_retry,
     poll,
-    was_not_taken,
     with_time_to_return,
 )
 from competition.kaggle.client import SITE, Client, KaggleError, ask
@@ -71,7 +71,7 @@ def push_once(
             pushed = kernels.push(client, kernel, text, as_notebook)
             break
         except KaggleError as error:
-            if not was_not_taken(error) and error.kind != "sources":
+            if not had_no_effect(error) and error.kind != "sources":
                 return find_lost_push(client, intent, state, lag, f" ({lost_reason(error)})")
             pause = pause_before_retry(client.patience, error, attempt)
             if pause is None:

@@ -23,7 +23,7 @@ from competition.artifacts.manifest import digest_of, is_current
 from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member, Params
-from competition.config.params_file import ancestors
+from competition.config.teachers import ancestors
 from competition.kernels import packing
 
 AnyFold = TypeVar("AnyFold", bound=ExcludedFolds)

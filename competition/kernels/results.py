@@ -33,9 +33,9 @@ class Output:
 class Merged:
     """Units of a kernel's output, by what was done with them."""
 
-    taken: tuple[str, ...]  # complete results that were copied
+    copied: tuple[str, ...]  # complete results that were copied
     partial: tuple[str, ...]  # unfinished results (checkpoints) that were copied
-    kept: tuple[str, ...]  # skipped, because a complete local result exists
+    skipped: tuple[str, ...]  # because a complete local result exists
 
 
 def pull(client: Client, pushed: KernelVersion, run: str, folder: Path) -> Output:
@@ -93,27 +93,27 @@ def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) 
     allowed: patterns of the accepted folders, relative to `into` (the plan's `collect`).
     """
     values = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
-    taken: list[str] = []
+    copied: list[str] = []
     partial: list[str] = []
-    kept: list[str] = []
+    skipped: list[str] = []
     for unit in values["units"]:
         name = str(unit["unit"])
         if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
         target = into / name
         state = install(output.folder / unit["file"], target, max_ratio)
-        {"taken": taken, "partial": partial, "kept": kept}[state].append(name)
-    return Merged(tuple(taken), tuple(partial), tuple(kept))
+        {"copied": copied, "partial": partial, "skipped": skipped}[state].append(name)
+    return Merged(tuple(copied), tuple(partial), tuple(skipped))
 
 
-def install(pack: Path, target: Path, max_ratio: float) -> Literal["taken", "partial", "kept"]:
-    """Unpack a result folder to `target`, at once or not at all. A complete local result is never replaced: "kept".
+def install(pack: Path, target: Path, max_ratio: float) -> Literal["copied", "partial", "skipped"]:
+    """Unpack a result folder to `target`, at once or not at all. A complete local result is never replaced: "skipped".
 
     Raises UserError if the pack is unsafe or does not match its manifest.
     """
     local_manifest = read_manifest(target / "manifest.json")
     if local_manifest is not None and files_intact(target / "manifest.json", local_manifest):
-        return "kept"
+        return "skipped"
     unpacked = target.with_name(f".{target.name}.merging")
     shutil.rmtree(unpacked, ignore_errors=True)
     archive.extract(pack, unpacked, max_ratio)
@@ -123,7 +123,7 @@ def install(pack: Path, target: Path, max_ratio: float) -> Literal["taken", "par
         raise UserError(f"{'/'.join(target.parts[-4:])} does not match its manifest: compute it again.")
     shutil.rmtree(target, ignore_errors=True)
     unpacked.replace(target)
-    return "taken" if manifest is not None else "partial"
+    return "copied" if manifest is not None else "partial"
 
 
 def _matches(name: str, pattern: str) -> bool:

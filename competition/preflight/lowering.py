@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from competition.config.params import Member
-from competition.config.validation import FROM_FILE
+from competition.config.params import FROM_FILE, Member
 from competition.ensemble.views import get_views
 from competition.preflight.topology import Topology, devices_of
 
@@ -77,7 +76,7 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     def part(function: Callable[..., Any], spec: str, times: int = 1, view: str = "") -> Part:
         return Part(lambda: lowered(function, specs[spec]), times, view)
 
-    network = part(engine._probabilities, "predict", len(shapes.views))
+    network = part(engine.predictor.probabilities, "predict", len(shapes.views))
     return {"train": [part(engine._replica_step, "train")], "predict": [network, *_view_parts(part, shapes.views)]}
 
 
@@ -112,9 +111,8 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     def train() -> Any:
         *batch, row = specs["train"]
-        if has_device_part(
-            augmentation_of(member.train)
-        ):  # a TPU augments in the step; see batch_augmentation.is_on_device
+        # A TPU augments in the step; see batch_augmentation.is_on_device.
+        if has_device_part(augmentation_of(member.train)):
             batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
         return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)

@@ -8,7 +8,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
-from competition.config.params_file import nested_teachers
+from competition.config.teachers import nested_teachers
 from competition.data.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
 from competition.training.device import round_up_batch
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from competition.config.params import Member, Params
-from competition.preflight.answers import PreflightRequest, PreflightResult, cached_results
+from competition.preflight.answers import cached_results
 from competition.preflight.lowering import Shapes
+from competition.preflight.request import PreflightRequest, PreflightResult
 from competition.preflight.topology import GIB, Topology
 from competition.training.device import round_up_batch
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from competition.preflight.answers import result_from_json
 from competition.preflight.planning import duration
+from competition.preflight.request import result_from_json
 from competition.preflight.results import COLUMNS, NOTE, cells
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Section, Table, Text

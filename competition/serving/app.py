@@ -35,9 +35,8 @@ PAGE = {
 }
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
-DISCARDED = (
-    2  # times limits.body_bytes; so much is read of a body that is too large, because a reset would hide the answer
-)
+# Times limits.body_bytes: so much is read of a body that is too large, because a reset would hide the answer.
+DISCARDED = 2
 HEADERS = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

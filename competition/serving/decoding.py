@@ -37,10 +37,10 @@ def resize(images: Any, size: int, fit: Fit) -> Any:
     """
     height, width = tf.shape(images)[-3], tf.shape(images)[-2]
     sides = tf.cast(tf.stack([height, width]), tf.float64)
-    kept = tf.reduce_min(sides) * tf.ones(2, tf.float64) if fit == "crop" else sides
-    starts = (sides - kept) * 0.5
-    across = _filter(width, starts[1], kept[1], size)
-    down = _filter(height, starts[0], kept[0], size)
+    extent = tf.reduce_min(sides) * tf.ones(2, tf.float64) if fit == "crop" else sides
+    starts = (sides - extent) * 0.5
+    across = _filter(width, starts[1], extent[1], size)
+    down = _filter(height, starts[0], extent[0], size)
     values = tf.cast(images, tf.float64)
     if resizes_tall_images_down_first():
         is_tall = (height > size) & (height - size > 2 * (width - size))
@@ -74,12 +74,12 @@ def _resized(values: Any, down: Any, across: Any, across_first: bool) -> Any:
     return values
 
 
-def _filter(length: Any, start: Any, kept: Any, size: int) -> Any:
+def _filter(length: Any, start: Any, extent: Any, size: int) -> Any:
     """(size, length) float64 whole numbers: the weight of each input pixel in each output pixel, times FIXED_POINT.
 
-    start, kept: position and length of the part of the input that is resized, pixels.
+    start, extent: position and length of the part of the input that is resized, pixels.
     """
-    step = tf.cast(kept, tf.float64) / size
+    step = tf.cast(extent, tf.float64) / size
     support = tf.maximum(step, 1.0)  # pixels on each side of the centre; more than one when the image shrinks
     centres = (start + (tf.range(size, dtype=tf.float64) + 0.5) * step)[:, None]
     positions = tf.range(tf.cast(length, tf.float64), dtype=tf.float64)[None, :]

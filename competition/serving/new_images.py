@@ -14,7 +14,8 @@ from competition.data.images import BadImage, Fit, decode, encode_png, normalize
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 
 if TYPE_CHECKING:
-    from competition.training.trainer import Images, Trainer
+    from competition.data.labelled_images import Images
+    from competition.training.trainer import Trainer
 
 NewImage = str | Path | bytes | np.ndarray
 
@@ -54,7 +55,7 @@ def read_new_images(images: NewImage | Sequence[NewImage]) -> EncodedImages:
 
 def decoded(images: EncodedImages, size: int, fit: Fit) -> "Images":
     """The images at the size of a member; the ids are their numbers, because a path may appear twice."""
-    from competition.training.trainer import Images
+    from competition.data.labelled_images import Images
 
     count = len(images.data)
     pixels = np.zeros((count, size, size, 3), np.uint8)

@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from competition.data.cache import Pixels, cached_images
+from competition.data.cache import cached_images
 from competition.data.embedding import describe
 from competition.data.images import Fit, decode
+from competition.data.pixels import Pixels
 from competition.data.prepared import Prepared
 
 THUMB = 16  # pixels per side that the descriptor sees

@@ -58,12 +58,9 @@ def compare_submissions(a: Path, b: Path, competition: Competition) -> Submissio
 
 def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], np.ndarray | None]:
     """(ids, class names or other labels as text, probabilities or values or None)."""
-    header, ids, cells = read_predictions(path)
-    expected = [competition.id_column, *competition.prediction_columns]
-    if header != expected or not ids:
-        raise UserError(f"{path} has the header {','.join(header)} and {len(ids)} rows, expected {','.join(expected)}")
-    if len(set(ids)) != len(ids):
-        raise UserError(f"{path}: {len(ids) - len(set(ids))} ids appear twice")
+    ids, cells = read_predictions(path, competition)
+    if len(set(ids)) != len(ids) or not ids:
+        raise UserError(f"{path} has {len(ids)} rows with {len(set(ids))} ids; expected one or more rows, each id once")
     if competition.target == "multi" and competition.predicts == "label":
         separator = competition.list_separator if competition.is_label_list else " "
         return ids, [separator.join(row) for row in cells], None

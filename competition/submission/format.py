@@ -10,7 +10,7 @@ import hashlib
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
     predictions: (N,) int class numbers when the competition predicts labels ((N, C) bool if multi-label), (N, C)
     probabilities, or (N, 1) values.
     """
-    _, sample = _sample(sample_path, competition)
+    sample = _sample(sample_path, competition)
     cells = _cells(np.asarray(predictions), competition)
     if len(ids) != len(cells):
         raise UserError(f"{len(ids)} ids came with {len(cells)} predictions: expected one prediction for each id.")
@@ -67,7 +67,7 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     Deviations that Kaggle would accept are corrected in the returned content; the file is not changed.
     index_ids: ids of all test images, to detect a stale sample.
     """
-    header, sample = _sample(sample_path, competition)
+    header, sample = _header(competition), _sample(sample_path, competition)
     _not_stale(sample_path, sample, [str(i) for i in index_ids])
     file_header, rows, corrections = _read(path)
     if not rows:
@@ -87,10 +87,13 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     return CheckedSubmission(len(sample), corrections, warnings, content)
 
 
-def read_predictions(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
-    """Header, ids and prediction cells of a submission, as text, in the file's order."""
+def read_predictions(path: Path, competition: Competition) -> tuple[list[str], list[list[str]]]:
+    """Ids and prediction cells of a submission, as text, in the file's order. Raises UserError for other columns."""
     header, rows, _ = _read(path)
-    return header, [row[0] for row in rows], [row[1:] for row in rows]
+    expected = _header(competition)
+    if header != expected:
+        raise UserError(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
+    return [row[0] for row in rows], [row[1:] for row in rows]
 
 
 def _header(competition: Competition) -> list[str]:
@@ -139,22 +142,18 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
     return text.getvalue().encode("utf-8")
 
 
-def _sample(path: Path, competition: Competition) -> tuple[list[str], list[str]]:
-    """(header, ids) of sample_submission.csv."""
+def _sample(path: Path, competition: Competition) -> list[str]:
+    """The ids of sample_submission.csv."""
     if not path.is_file():
         raise UserError(
             f"{path} is missing: expected the sample submission of {competition.name}; run `make download`."
         )
-    header, rows, _ = _read(path)
-    expected = _header(competition)
-    if header != expected:
-        raise UserError(f"{path} has the header {','.join(header)}, the competition expects {','.join(expected)}.")
-    ids = [row[0] for row in rows]
+    ids, _ = read_predictions(path, competition)
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled or not ids:
         problem = f"{_some(doubled)} more than once" if doubled else "0 rows"
         raise UserError(f"{path} holds {problem}: a sample lists every id once; run `make download` again.")
-    return header, ids
+    return ids
 
 
 def _not_stale(sample_path: Path, sample: list[str], index: list[str]) -> None:
@@ -215,56 +214,48 @@ def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
     return header, body, mended
 
 
-def _columns(path: Path, found: list[str], rows: Rows, expected: list[str]) -> tuple[Rows, list[str]]:
-    if found == expected:
+def _columns(path: Path, header: list[str], rows: Rows, expected: list[str]) -> tuple[Rows, list[str]]:
+    if header == expected:
         return rows, []
-    if sorted(found) == sorted(expected):
-        places = [found.index(name) for name in expected]
-        order = f"columns stood as {','.join(found)}; put as {','.join(expected)}"
-        return [[row[place] for place in places] for row in rows], [f"{len(found)} {order}"]
-    message = f"{path} has the header {','.join(found)!r}: expected {','.join(expected)!r}"
-    absent, extra = [n for n in expected if n not in found], [n for n in found if n not in expected]
+    if sorted(header) == sorted(expected):
+        places = [header.index(name) for name in expected]
+        order = f"columns stood as {','.join(header)}; put as {','.join(expected)}"
+        return [[row[place] for place in places] for row in rows], [f"{len(header)} {order}"]
+    message = f"{path} has the header {','.join(header)!r}: expected {','.join(expected)!r}"
+    absent, extra = [n for n in expected if n not in header], [n for n in header if n not in expected]
     if len(extra) == 1 and not absent:
         number = extra[0] == "" or extra[0].startswith("Unnamed")
         hint = "; it looks like row numbers: write it with to_csv(..., index=False)" if number else ""
         raise UserError(f"{message}; 1 column too many: {extra[0]!r}{hint}.")
-    if len(found) == 1 and len(expected) > 1:
+    if len(header) == 1 and len(expected) > 1:
         message += "; its cells are not separated by commas"
     raise UserError(f"{message}; {len(absent)} of its columns are absent, {len(extra)} are unknown.")
 
 
 def _values(path: Path, rows: Rows, competition: Competition) -> tuple[list[list[str]], list[str]]:
-    cells = [row[1:] for row in rows]
     if competition.is_label_list:
         return _label_lists(path, rows, competition), []
-    empty = [row[0] for row in rows if any(not cell.strip() for cell in row[1:])]
-    if empty:
-        raise UserError(f"{path}: empty cells in the rows of {_some(empty)}: expected a prediction in every cell.")
+
+    def ids_with(is_wrong: Callable[[str], bool]) -> str:
+        """A count and the first ids of the rows with a wrong cell; "" if there is none."""
+        ids = [row[0] for row in rows if any(map(is_wrong, row[1:]))]
+        return _some(ids) if ids else ""
+
+    if ids := ids_with(lambda cell: not cell.strip()):
+        raise UserError(f"{path}: empty cells in the rows of {ids}: expected a prediction in every cell.")
     is_label = competition.predicts == "label" and competition.target != "multi"
     known = set(competition.label_values) if is_label else set()
-    missing = [row[0] for row in rows if any(_is_nan(cell) and cell not in known for cell in row[1:])]
-    if missing:
-        raise UserError(
-            f"{path}: NaN or infinity in the rows of {_some(missing)}: expected a prediction in every cell."
-        )
+    if ids := ids_with(lambda cell: _is_nan(cell) and cell not in known):
+        raise UserError(f"{path}: NaN or infinity in the rows of {ids}: expected a prediction in every cell.")
     if is_label:
         return _labels(path, rows, competition)
-    wrong = [row[0] for row in rows if any(_number(cell) is None for cell in row[1:])]
-    if wrong:
-        raise UserError(
-            f"{path}: cells that are no number in the rows of {_some(wrong)}: expected {competition.predicts}."
-        )
-    if competition.predicts == "value":
-        return cells, []
-    if competition.predicts == "label":
-        wrong = [row[0] for row in rows if any(float(cell) not in (0.0, 1.0) for cell in row[1:])]
-        if wrong:
-            raise UserError(f"{path}: numbers other than 0 and 1 in the rows of {_some(wrong)}: expected 0 or 1.")
-        return cells, []
-    outside = [row[0] for row in rows if any(not -1e-6 <= float(cell) <= 1 + 1e-6 for cell in row[1:])]
-    if outside:
-        raise UserError(f"{path}: numbers outside 0..1 in the rows of {_some(outside)}: expected probabilities.")
-    return cells, []
+    if ids := ids_with(lambda cell: _number(cell) is None):
+        raise UserError(f"{path}: cells that are no number in the rows of {ids}: expected {competition.predicts}.")
+    if competition.predicts == "label" and (ids := ids_with(lambda cell: float(cell) not in (0.0, 1.0))):
+        raise UserError(f"{path}: numbers other than 0 and 1 in the rows of {ids}: expected 0 or 1.")
+    if competition.predicts == "probabilities" and (ids := ids_with(lambda cell: not -1e-6 <= float(cell) <= 1 + 1e-6)):
+        raise UserError(f"{path}: numbers outside 0..1 in the rows of {ids}: expected probabilities.")
+    return [row[1:] for row in rows], []
 
 
 def _label_lists(path: Path, rows: Rows, competition: Competition) -> list[list[str]]:
@@ -274,12 +265,7 @@ def _label_lists(path: Path, rows: Rows, competition: Competition) -> list[list[
     if empty and not competition.allows_empty_lists:
         raise UserError(f"{path}: no label in the rows of {_some(empty)}: expected one or more in every row.")
     known = set(competition.label_values)
-    unknown = [label for labels in lists for label in labels if label not in known]
-    if unknown:
-        raise UserError(
-            f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
-            f"({_first(list(competition.label_values), 3)}): {_first(sorted(set(unknown)))}."
-        )
+    _require_no_unknown(path, [label for labels in lists for label in labels if label not in known], competition)
     return [[competition.list_separator.join(labels)] for labels in lists]
 
 
@@ -296,15 +282,21 @@ def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list
             floats += 1
             label = whole
         values.append([label])
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], list(known), n=1)
-        hint = f"; did you mean {near[0]!r}" if near else ""
-        kinds = [f"{label!r}" for label in dict.fromkeys(unknown)]
-        raise UserError(
-            f"{path}: {len(unknown)} labels are none of the {len(known)} of the competition "
-            f"({_first(list(competition.label_values), 3)}): {_first(kinds)}{hint}."
-        )
+    _require_no_unknown(path, unknown, competition)
     return values, [f"{floats} labels were written like '3.0'; now like '3'"] if floats else []
+
+
+def _require_no_unknown(path: Path, unknown: list[str], competition: Competition) -> None:
+    """Raise UserError if there are labels that the competition does not have."""
+    if unknown:
+        values = list(competition.label_values)
+        near = difflib.get_close_matches(unknown[0], values, n=1)
+        hint = f"; did you mean {near[0]!r}" if near else ""
+        labels = [repr(label) for label in dict.fromkeys(unknown)]
+        raise UserError(
+            f"{path}: {len(unknown)} labels are none of the {len(values)} of the competition "
+            f"({_first(values, 3)}): {_first(labels)}{hint}."
+        )
 
 
 def _number(cell: str) -> float | None:

@@ -37,10 +37,7 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
     book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
     """
-    header, ids, cells = read_predictions(submission)
-    expected = [competition.id_column, *competition.prediction_columns]
-    if header != expected:
-        raise UserError(f"{submission} has the header {','.join(header)}, expected {','.join(expected)}")
+    ids, cells = read_predictions(submission, competition)
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(book, ledger.Look(competition.name, submission.name, now))

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,6 +110,13 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     point("ledger.after_line", path)
 
 
+def append_event(
+    path: Path, digest: str, what: What, ref: str, public: float | None, private: float | None, error: str
+) -> None:
+    """Append a step of a submission, at the current time."""
+    append(path, Event(digest, what, ref, public, private, error, datetime.now(UTC).isoformat(timespec="seconds")))
+
+
 def append_entry_once(path: Path, entry: Entry) -> None:
     """Append the entry unless the last entry of its file says the same: a process killed after its line makes it again."""
     earlier = [each for each in read(path).entries if each.file == entry.file]
@@ -118,22 +126,14 @@ def append_entry_once(path: Path, entry: Entry) -> None:
 
 def read(path: Path) -> Ledger:
     """Read all complete lines. A missing file is an empty ledger."""
-    entries: list[Entry] = []
-    events: list[Event] = []
-    looks: list[Look] = []
-    unreadable = 0
     text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
-    for raw in filter(str.strip, text.split("\n")):
-        line = _parse(raw)
-        if isinstance(line, Entry):
-            entries.append(line)
-        elif isinstance(line, Event):
-            events.append(line)
-        elif isinstance(line, Look):
-            looks.append(line)
-        else:
-            unreadable += 1
-    return Ledger(tuple(entries), tuple(events), unreadable, tuple(looks))
+    lines = [_parse(line) for line in text.split("\n") if line.strip()]
+    return Ledger(
+        tuple(line for line in lines if isinstance(line, Entry)),
+        tuple(line for line in lines if isinstance(line, Event)),
+        lines.count(None),
+        tuple(line for line in lines if isinstance(line, Look)),
+    )
 
 
 def rows(ledger: Ledger) -> list[Row]:

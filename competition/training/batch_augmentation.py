@@ -8,7 +8,7 @@ from typing import Any
 from keras import ops
 
 from competition.data.augment import ERASED as ERASED_LEVEL
-from competition.data.device_numbers import COLOUR, CUT, ERASED, KEPT
+from competition.data.device_numbers import COLOUR, CUT, ERASED, OWN_SHARE
 from competition.training.device import Device
 
 
@@ -32,10 +32,10 @@ def augmented(images: Any, targets: Any) -> tuple[Any, Any]:
     size = pixels.shape[1]
     mixed = _coloured(ops.cast(pixels, "float32"), numbers[:, COLOUR])
     mixed = ops.where(_inside(numbers[:, ERASED], size), float(ERASED_LEVEL), mixed)
-    kept, cut = numbers[:, KEPT], numbers[:, CUT]
-    before, share = ops.roll(mixed, 1, axis=0), kept[:, None, None, None]
+    own_share, cut = numbers[:, OWN_SHARE], numbers[:, CUT]
+    before, share = ops.roll(mixed, 1, axis=0), own_share[:, None, None, None]
     mixed = ops.where(_inside(cut, size), before, ops.round(share * mixed + (1.0 - share) * before))
-    own = (kept * (1.0 - (cut[:, 1] - cut[:, 0]) * (cut[:, 3] - cut[:, 2]) / float(size * size)))[:, None]
+    own = (own_share * (1.0 - (cut[:, 1] - cut[:, 0]) * (cut[:, 3] - cut[:, 2]) / float(size * size)))[:, None]
     return ops.cast(mixed, "uint8"), own * targets + (1.0 - own) * ops.roll(targets, 1, axis=0)
 
 

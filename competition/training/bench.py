@@ -28,7 +28,7 @@ class PartTimes:
 def time_parts(trainer: Trainer, fold: int) -> PartTimes:
     """Train for some seconds from the initial weights on every fold but `fold`. The weights are meaningless afterwards."""
     train, engine = trainer.member.train, trainer.engine
-    source, plan = trainer.training_batches(train, trainer.member.training_size), trainer.plan(fold, train)
+    source, plan = trainer.training_batches(train, trainer.member.training_size), trainer.rows.plan(fold, train)
     batches = iter(source.start(plan))
     for _ in islice(batches, WARM_UP):
         pass

@@ -105,8 +105,10 @@ def apply_views(views: Sequence[View]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def output_of_logits(logits: Any, target: TargetKind) -> Any:
-    """(B, C) logits -> probabilities of independent labels, or the values of a regression, which are already there."""
-    return keras.ops.sigmoid(logits) if target == "multi" else logits
+    """(B, C) logits -> probabilities of classes or of independent labels; the values (B, 1) of a regression stay."""
+    if target == "regression":
+        return logits
+    return keras.ops.softmax(logits) if target == "single" else keras.ops.sigmoid(logits)
 
 
 def is_random(variable: Any) -> bool:

@@ -288,7 +288,7 @@ class JaxEngine:
 
     def _probabilities(self, model: Arrays, images: Any) -> Any:
         logits, _ = self._model.stateless_call(*self._arguments(model), images, training=False)
-        return jax.nn.softmax(logits) if self._target == "single" else output_of_logits(logits, self._target)
+        return output_of_logits(logits, self._target)
 
 
 def _put(value: np.ndarray, sharding: NamedSharding) -> Any:

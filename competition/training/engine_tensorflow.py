@@ -7,7 +7,6 @@ optimizer's state was flat, which saves a fifth of the first step: until the end
 all of the first is TensorFlow building and optimizing the graph.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
@@ -25,18 +23,17 @@ from competition.training.engine import (
     CompiledIn,
     State,
     View,
-    apply_views,
     average_name,
     check_state,
     collect_probabilities,
     is_random,
     layer_depths,
-    output_of_logits,
     saved_variables,
     seed_state,
     weights_of,
     with_weights,
 )
+from competition.training.keras_fit import FitModel, without_sharding
 from competition.training.optimizer import (
     FIRST_LOSS_SCALE,
     LOSSES,
@@ -52,12 +49,7 @@ from competition.training.optimizer import (
     unscaled,
     update_average,
 )
-
-# Image-views x pixels from which the weights of a network are frozen to constants on a CPU. At 128 pixels that pays from 600 to
-# 850 image-views for MobileNetV2, 2,500 for ResNet50 and 3,100 for EfficientNetV2B0 (benchmarks/prediction.py); in between,
-# either choice costs a second per fold model. Not measured at run time: which program predicts must not depend on how busy a
-# machine is.
-FREEZE_FROM = 1500 * 128**2
+from competition.training.predictor_tensorflow import FREEZE_FROM, Predictor
 
 
 class TensorFlowEngine:
@@ -68,8 +60,8 @@ class TensorFlowEngine:
     ) -> None:
         self.batch, self.predict_batch = batch, predict_batch
         self.uses_fit, self.keeps_average = compiled_in.use_fit, compiled_in.keep_average
-        self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
-        self._micro_batches, self._replicas, self._strategy = compiled_in.accumulate, device.replicas, device.strategy
+        self._losses = LOSSES[compiled_in.target]
+        self._micro_batches, self._strategy = compiled_in.accumulate, device.strategy
         self._is_single_device = device.replicas == 1 and device.kind != "tpu"
         self._is_cpu = self._is_single_device and device.kind == "cpu"
         with self._strategy.scope():
@@ -83,7 +75,7 @@ class TensorFlowEngine:
             self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._followed))
             self._average = tf.Variable(self._average_layout.flatten(self._followed), trainable=False)
             self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
-            self._fit_model = _FitModel(self._fit_step) if self.uses_fit else None
+            self._fit_model = FitModel(self._fit_step) if self.uses_fit else None
         self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
         self._depths, self._is_head = layer_depths(self.model)
         self._initial_state = self.state()
@@ -92,17 +84,15 @@ class TensorFlowEngine:
         self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
         # GPUs the step exchanges gradients, which XLA cannot compile here.
-        self._use_xla = self._is_single_device and device.kind == "gpu"
-        if self._use_xla:
+        use_xla = self._is_single_device and device.kind == "gpu"
+        if use_xla:
             self._unconverted_step = tf.function(self._replica_step, jit_compile=True, autograph=False)
         self._compiled_steps = tf.function(self._steps)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
-        self._network = tf.function(self._probabilities, autograph=False, jit_compile=self._use_xla or None)
-        self._frozen: Callable[[Any], Any] | None = None  # the network with the current weights as constants
-        self._view_programs: dict[tuple[View, ...], Any] = {}
+        self.predictor = Predictor(self.model, self._strategy, predict_batch, compiled_in.target, use_xla)
 
     def reset(self, seed: int) -> None:
         self.load(self._initial_state)
@@ -114,14 +104,14 @@ class TensorFlowEngine:
             variable.assign(np.asarray(state, variable.dtype.as_numpy_dtype))
 
     def distributed(self, batches: tf.data.Dataset) -> Any:
-        batches = _without_sharding(batches)
+        batches = without_sharding(batches)
         if self.uses_fit:
             return batches  # Keras distributes it
         return iter(batches if self._is_single_device else self._strategy.experimental_distribute_dataset(batches))
 
     def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
         """batches: the result of distributed(); if `uses_fit`, of a dataset that starts at `step`."""
-        self._frozen, table = None, step_table(rates, step, values, self._depths, self._is_head)
+        self.predictor.frozen, table = None, step_table(rates, step, values, self._depths, self._is_head)
         if self._fit_model is not None:
             return self._fit_model.run_steps(batches, table, self.batch)
         self._step_table.assign(table)
@@ -129,24 +119,18 @@ class TensorFlowEngine:
 
     def prepare_prediction(self, image_views: int, size: int) -> None:
         """Freeze the weights to constants, so that TensorFlow folds batch norm into the convolutions: on one CPU alone."""
-        if self._is_cpu and self._frozen is None and image_views * size**2 >= FREEZE_FROM:
-            self._frozen = self._with_averages(partial(self._freeze, size))
+        if self._is_cpu and self.predictor.frozen is None and image_views * size**2 >= FREEZE_FROM:
+            self._with_averages(partial(self.predictor.freeze, size))
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        def collect() -> np.ndarray:
-            return collect_probabilities(batches, rows, partial(self._predict_views, tuple(views)), _numpy)
-
-        return collect() if self._frozen is not None else self._with_averages(collect)
+        dispatch = partial(self.predictor.predict_views, tuple(views))
+        collect = partial(collect_probabilities, batches, rows, dispatch, np.asarray)
+        return collect() if self.predictor.frozen is not None else self._with_averages(collect)
 
     def view_seconds(self, view: View, images: np.ndarray) -> float:
-        distributed, transform = self._distribute_images(images), self._view_program((view,))
-        tf.test.experimental.sync_devices()
-        started = time.perf_counter()
-        transform(args=(distributed,))
-        tf.test.experimental.sync_devices()
-        return time.perf_counter() - started
+        return self.predictor.view_seconds(view, images)
 
     def state(self) -> State:
         state = {name: variable.numpy() for name, variable in self._saved}
@@ -157,7 +141,7 @@ class TensorFlowEngine:
         return state | {average_name(n): value for n, value in zip(self._averaged_names, averages, strict=True)}
 
     def load(self, state: State) -> None:
-        self._frozen = None
+        self.predictor.frozen = None
         check_state(self._state_shapes, state)
         for name, variable in [*self._saved, *zip(MOMENTS, self._moments, strict=True)]:
             variable.assign(state[name])
@@ -279,81 +263,7 @@ class TensorFlowEngine:
 
         self._strategy.extended.update(self._average, exchange, (self._followed,), group=True)
 
-    def _freeze(self, size: int) -> Callable[[Any], Any]:
-        """The network on (B, size, size, 3) float32 with the weights as constants."""
-        shape = (self.predict_batch, size, size, 3)
-        traced = self._network.get_concrete_function(tf.TensorSpec(shape, tf.float32))
-        frozen = convert_variables_to_constants_v2(traced)
-        return lambda images: frozen(images)[0]
-
     def _fit_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, repeated: tf.Tensor) -> tf.Tensor:
         """The replica step as Keras `fit` calls it. repeated: (B, 8 + T), the row of the step table once per image."""
         loss = self._replica_step(images, targets, weights, repeated[0])
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, loss)
-
-    def _distribute_images(self, images: np.ndarray) -> Any:
-        """Give each replica an equal share of (B, H, W, 3) images."""
-        share = len(images) // self._replicas
-        if self._replicas == 1:
-            return tf.constant(images)
-        return self._strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
-        )
-
-    def _view_program(self, views: tuple[View, ...]) -> Any:
-        """One program that transforms a distributed batch by every view; V outputs."""
-        if views not in self._view_programs:
-            program = partial(self._strategy.run, apply_views(views))
-            self._view_programs[views] = tf.function(program, autograph=False)
-        return self._view_programs[views]
-
-    def _predict_views(self, views: tuple[View, ...], images: np.ndarray) -> Any:
-        """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
-        inputs = self._view_program(views)(args=(self._distribute_images(images),))
-        return tf.stack([(self._frozen or self._network)(x) for x in inputs], axis=1)
-
-    def _probabilities(self, images: Any) -> tf.Tensor:
-        def outputs(local: tf.Tensor) -> tf.Tensor:
-            logits = self.model(local, training=False)
-            return tf.nn.softmax(logits) if self._target == "single" else output_of_logits(logits, self._target)
-
-        return self._strategy.gather(self._strategy.run(outputs, (images,)), axis=0)
-
-
-def _numpy(tensor: tf.Tensor) -> np.ndarray:
-    return np.asarray(tensor.numpy())
-
-
-class _FitModel(keras.Model):
-    """Runs our step by Keras `fit`: its data handling, callbacks and distribution, but not its optimizers."""
-
-    def __init__(self, step: Callable[..., tf.Tensor]) -> None:
-        super().__init__()
-        self._step = step
-        self.built = True
-        self.compile(optimizer=None, loss=None, jit_compile=False)
-
-    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        (images, targets, weights), repeated = data
-        return {"loss": self._step(images, targets, weights, repeated)}
-
-    def run_steps(self, batches: tf.data.Dataset, table: np.ndarray, batch: int) -> float:
-        """Take one step per row of the step table. Returns the mean loss.
-
-        Each batch travels with its row of the table, repeated once per image, so that Keras can distribute both.
-        """
-        repeated = tf.data.Dataset.from_tensor_slices(table).map(lambda row: tf.repeat(row[None], batch, axis=0))
-        step_losses: list[float] = []
-        record = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda _, logs: step_losses.append(float(logs["loss"]))
-        )
-        dataset = _without_sharding(tf.data.Dataset.zip((batches, repeated)))
-        self.fit(dataset, steps_per_epoch=len(table), shuffle=False, verbose=0, callbacks=[record])
-        return float(np.mean(step_losses))
-
-
-def _without_sharding(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without automatic sharding: batches are global, and replicas get equal shares of each."""
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return dataset.with_options(options)

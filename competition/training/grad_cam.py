@@ -12,8 +12,7 @@ import keras
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.config.params import Member
-from competition.config.validation import FROM_FILE
+from competition.config.params import FROM_FILE, Member
 from competition.training.engine import State, saved_variables
 from competition.training.model import build
 
@@ -54,5 +53,5 @@ class GradCam:
             features: Any = self._features(pixels[part].astype(np.float32), training=False)
             grid = np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(features, "float32")))
             maps.append(np.maximum(np.einsum("nhwf,fn->nhw", grid, kernel[:, classes[part]]), 0))
-        found = np.concatenate(maps)
-        return found / np.maximum(found.max((1, 2), keepdims=True), 1e-12)
+        raw_maps = np.concatenate(maps)
+        return raw_maps / np.maximum(raw_maps.max((1, 2), keepdims=True), 1e-12)

@@ -50,15 +50,15 @@ def too_large(name: str, member: Member, replicas: int, fits: Callable[[int], bo
     """
     batch, parts = member.train.batch, member.train.accumulate
     largest = largest_that_fits(-(-batch // parts), replicas, fits)
-    asked = f"{name}: a batch of {batch} images of {member.image_size} px"
-    asked += f" in {parts} micro-batches" if parts > 1 else ""
+    subject = f"{name}: a batch of {batch} images of {member.image_size} px"
+    subject += f" in {parts} micro-batches" if parts > 1 else ""
     if not largest:
         return UserError(
-            f"{asked} needs more memory than the device has, and so does the smallest batch; lower the member's image_size, "
+            f"{subject} needs more memory than the device has, and so does the smallest batch; lower the member's image_size, "
             "choose a smaller architecture, or set train.precision: bfloat16"
         )
     accumulate = -(-batch // largest)
     return UserError(
-        f"{asked} needs more memory than the device has; the largest that fits is {largest}: set train.accumulate: "
+        f"{subject} needs more memory than the device has; the largest that fits is {largest}: set train.accumulate: "
         f"{accumulate}, which keeps the batch and takes it in {accumulate} parts, or train.batch: {largest}"
     )

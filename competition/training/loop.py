@@ -33,11 +33,11 @@ class Epoch:
 @dataclass(frozen=True)
 class Trained:
     history: list[Epoch]
-    kept_epoch: int  # from 1; of the weights in the engine: the last epoch, or with patience the best inner score
+    selected_epoch: int  # from 1; of the weights in the engine: the last epoch, or with patience the best inner score
 
     @property
-    def kept(self) -> Epoch:
-        return self.history[self.kept_epoch - 1]
+    def selected(self) -> Epoch:
+        return self.history[self.selected_epoch - 1]
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,7 @@ class FoldRun:
 
     plan: TrainingPlan
     train: Train
-    batches_at: Callable[
-        [int], TrainingBatches
-    ]  # epoch, from 0 -> its batches; the same object while they stay the same
+    batches_at: Callable[[int], TrainingBatches]  # epoch, from 0 -> its batches; the same object while they stay equal
     checkpoints: Checkpoints | None = None  # None: none are read or written
     initial_weights: Callable[[], State] | None = None  # called after the engine is reset; None: the engine's own
 

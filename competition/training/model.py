@@ -11,10 +11,9 @@ from typing import Any
 import keras
 
 from competition.config.errors import UserError
-from competition.config.params import Member
+from competition.config.params import FROM_FILE, Member
 from competition.config.plugins import active, plugin_named
 from competition.config.suggestions import did_you_mean
-from competition.config.validation import FROM_FILE
 from competition.data.augmentations import is_on_device
 from competition.ensemble.metrics import TargetKind
 from competition.storage import bucket

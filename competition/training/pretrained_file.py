@@ -23,11 +23,8 @@ NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pi
 }
 HEADS = ("predictions", "logits", "head", "classifier", "probs")  # names of last layers that give classes
 ALWAYS_CLASS_TOKEN = ("DeiT", "DINO")  # backbones of KerasHub whose first token stands for the image
-PATCHED_KERAS = (
-    3,
-    15,
-    1,
-)  # earlier ones can be made to run code or read files by a hostile model file; see docs/security.md
+# Earlier ones can be made to run code or read files by a hostile model file; see docs/security.md.
+PATCHED_KERAS = (3, 15, 1)
 INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
 
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from competition.data.batches import prediction_batches
-from competition.data.cache import Pixels
+from competition.data.pixels import Pixels
 
 INVERSE_STRENGTH = 0.01  # C of the logistic regression on standardised features
 ITERATIONS = 200

@@ -8,8 +8,7 @@ import pytest
 from builders import ROOT
 
 from competition.artifacts import code_digest as module
-from competition.artifacts.code_digest import DIGESTED, IRRELEVANT, code_digest
-from competition.config.errors import UserError
+from competition.artifacts.code_digest import DIGESTED, IRRELEVANT, code_digest, source_digest
 
 SOURCE = '''
 """A module."""
@@ -29,7 +28,7 @@ def build(images: object, alpha: float = 1.0) -> object:
 def digest_of_source(folder: Path, source: str) -> str:
     file = folder / "plugin.py"
     file.write_text(textwrap.dedent(source))
-    return code_digest([file])
+    return source_digest(file)
 
 
 @pytest.mark.parametrize(
@@ -69,24 +68,7 @@ def test_every_python_gets_the_same_digest(tmp_path: Path) -> None:
     """A Kaggle kernel with another Python must name its runs as this machine does."""
     file = tmp_path / "plugin.py"
     file.write_text(SOURCE)
-    assert module._source_digest(file) == "b39183c3348d7f7e5c6446b5b3a6d60abd7886848b25cae57919394f4cf77161"
-
-
-def test_user_files_are_part_of_the_digest_in_any_order(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.py", tmp_path / "b.py"
-    first.write_text("A = 1\n")
-    second.write_text("B = 1\n")
-    assert code_digest([first, second]) == code_digest([second, first])
-    assert len({code_digest(), code_digest([first]), code_digest([second]), code_digest([first, second])}) == 4
-
-
-def test_a_user_file_that_is_not_python_is_an_error_with_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "plugin.py"
-    file.write_text("A = 1\ndef (:\n")
-    with pytest.raises(UserError, match=r"plugin.py line 2: .* a Python source file was expected"):
-        code_digest([file])
-    with pytest.raises(UserError, match=r"missing.py: cannot be read"):
-        code_digest([tmp_path / "missing.py"])
+    assert source_digest(file) == "b39183c3348d7f7e5c6446b5b3a6d60abd7886848b25cae57919394f4cf77161"
 
 
 def test_every_module_of_data_and_training_is_digested_or_stated_as_irrelevant() -> None:

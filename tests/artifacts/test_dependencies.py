@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import ROOT, params
+from builders import ROOT, params, run_of
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
@@ -15,7 +15,7 @@ from competition.artifacts.dependencies import (
     views_dependencies,
 )
 from competition.artifacts.manifest import digest_of, write_json, write_manifest
-from competition.artifacts.runs import Run, run_of
+from competition.artifacts.runs import Run
 from competition.artifacts.studies import (
     member_with_tuned_values,
     study_differences,

@@ -14,7 +14,7 @@ from competition.artifacts.dependencies import model_path, soft_labels_path
 from competition.artifacts.runs import Run
 from competition.artifacts.soft_labels import load_soft_labels
 from competition.config.params import ExcludedFolds, Params
-from competition.config.params_file import ancestors
+from competition.config.teachers import ancestors
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import ViewPredictions

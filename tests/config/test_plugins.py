@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from builders import ROOT
 
-from competition.config import validation
+from competition.config import rules
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugin_digest import definition_digest
@@ -161,7 +161,7 @@ def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) ->
 
 
 def test_the_parameters_accept_the_names_of_all_adapters() -> None:
-    assert set(validation.ADAPTERS) == set(ADAPTERS)
+    assert set(rules.ADAPTERS) == set(ADAPTERS)
 
 
 def test_an_adapter_may_leave_out_its_solution_and_reports_errors_of_single_rows(tmp_path: Path) -> None:

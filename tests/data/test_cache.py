@@ -14,8 +14,9 @@ from builders import ROOT
 
 from competition.config.errors import UserError
 from competition.data import cache, records
-from competition.data.cache import CacheBudget, ConcatenatedPixels, PixelFile, decode_images, is_streamed
+from competition.data.cache import CacheBudget, decode_images
 from competition.data.images import decode
+from competition.data.pixels import ConcatenatedPixels, PixelFile, is_streamed
 from competition.data.records import Record
 from competition.data.stream import Stream
 
@@ -233,7 +234,7 @@ def test_reading_from_disk_does_not_add_to_the_memory_of_the_process(tmp_path) -
     import resource, sys
     from pathlib import Path
     import numpy as np
-    from competition.data.cache import PixelFile
+    from competition.data.pixels import PixelFile
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     pixels = PixelFile(Path(sys.argv[1]), (100, 512, 512, 3))
     for start in range(0, 100, 10):

@@ -49,7 +49,7 @@ def test_series_that_folds_by_hash_split_are_kept_in_one_fold(planted_series):
     number = index["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     by_hash = folds.assign(index, 5, seed=0)
     assert series.crossing(number, by_hash).sum() > 0.5 * len(members)
-    grouped = index.assign(group=folds.kept_together(index, dict(zip(members["id"], members["series"]))))
+    grouped = index.assign(group=folds.merge_equal_names(index, dict(zip(members["id"], members["series"]))))
     by_series = folds.assign(grouped, 5, seed=0)
     assert series.crossing(number, by_series).sum() == 0
     assert set(by_series) == set(range(5))
@@ -119,7 +119,7 @@ def test_a_descriptor_has_three_bounded_parts_and_ignores_brightness_in_its_layo
 
 def test_rows_of_one_object_are_grouped_with_their_duplicates():
     index = index_of([0] * 6, groups=[0, 0, 2, 3, 4, 5])
-    together = folds.kept_together(index, {"i0001": "red cup", "i0002": "red cup", "i0004": "pot"})
+    together = folds.merge_equal_names(index, {"i0001": "red cup", "i0002": "red cup", "i0004": "pot"})
     assert together.tolist() == [0, 0, 0, 3, 4, 5]
 
 

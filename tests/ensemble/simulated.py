@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from competition.config.params import Honest
 from competition.ensemble.blend import BlendSettings
 from competition.ensemble.chain import Chain, ChainSettings
 from competition.ensemble.decision import DecisionSettings
@@ -9,7 +10,6 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import CrossFitted, NestedCrossFit
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.selection import HonestSettings
 
 SINGLE_LABEL = [name for name, metric in METRICS.items() if metric.target == "single"]
 
@@ -47,11 +47,11 @@ POLICY = PolicySettings(
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 
 
-def fit_chain(members, labels, folds, settings: ChainSettings, honest: HonestSettings) -> Chain:
+def fit_chain(members, labels, folds, settings: ChainSettings, honest: Honest) -> Chain:
     """The chain for test rows, fitted on all rows."""
     return NestedCrossFit(members, labels, folds, settings, honest).chain()
 
 
-def cross_fit(members, labels, folds, settings: ChainSettings, honest: HonestSettings) -> CrossFitted:
+def cross_fit(members, labels, folds, settings: ChainSettings, honest: Honest) -> CrossFitted:
     """Predictions of each row by a chain fitted without its block."""
     return NestedCrossFit(members, labels, folds, settings, honest).cross_fit()

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
+from competition.config.params import Honest
 from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain, align, apply_chain
-from competition.ensemble.honest import HonestSettings, fit_and_score_chain
+from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, blocks_of
 from competition.ensemble.outputs import mix_views
@@ -17,7 +18,7 @@ from competition.ensemble.selection import select_candidate
 from .simulated import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
 
 F1 = METRICS["macro_f1"]
-HONEST = HonestSettings(resamples=300, seed=0, blocks=10)
+HONEST = Honest(resamples=300, seed=0, blocks=10)
 BAGGED = replace(SETTINGS, blend=replace(BLEND, methods=("bagged",)), decision=replace(DECISION, rules=("argmax",)))
 
 

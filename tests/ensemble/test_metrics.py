@@ -77,7 +77,7 @@ def test_a_column_of_one_class_is_left_out_of_the_mean_auc():
     labels = np.array([0, 0, 1, 1])
     probs = np.array([[0.5, 0.1, 0.4], [0.6, 0.2, 0.2], [0.1, 0.5, 0.4], [0.55, 0.4, 0.05]])
     assert METRICS["mean_column_auc"].evaluate(labels, probs) == pytest.approx((0.75 + 1.0) / 2)
-    with pytest.raises(UserError, match="two classes or more, found 1"):
+    with pytest.raises(UserError, match="a class with a positive and a negative row, found none"):
         METRICS["mean_column_auc"].evaluate(np.zeros(4, int), probs)
 
 

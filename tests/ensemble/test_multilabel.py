@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from competition.config.errors import UserError
+from competition.config.params import Honest
 from competition.ensemble.bootstrap import paired, resampled, score_with_error
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.chain import Chain, apply_chain
@@ -18,11 +19,10 @@ from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
-from competition.ensemble.selection import HonestSettings
 from competition.ensemble.settings import chain_settings
 
 MACRO, SAMPLES, RMSE = METRICS["multilabel_macro_f1"], METRICS["samples_f1"], METRICS["rmse"]
-HONEST = HonestSettings(200, 0, 5)
+HONEST = Honest(200, 0, 5)
 
 
 @st.composite

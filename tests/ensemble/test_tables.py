@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from competition.ensemble.honest import HonestSettings
+from competition.config.params import Honest
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.tables import blend_table, policy_table
 
 from .simulated import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw
 
-HONEST = HonestSettings(resamples=200, seed=0, blocks=10)
+HONEST = Honest(resamples=200, seed=0, blocks=10)
 F1 = METRICS["macro_f1"]
 
 

@@ -80,7 +80,7 @@ def test_a_submission_is_read_back_with_the_id_and_label_of_every_row(
     (folder / "own.csv").write_bytes(format.render(*predictions))
     checked = format.check(folder / "own.csv", folder / "sample.csv", ids, FLOWERS)
     assert checked.mended == [] and checked.content == (folder / "own.csv").read_bytes()
-    _, read_ids, cells = format.read_predictions(folder / "own.csv")
+    read_ids, cells = format.read_predictions(folder / "own.csv", FLOWERS)
     assert read_ids == ids and [int(cell) for (cell,) in cells] == labels.tolist()
 
 

@@ -95,7 +95,7 @@ def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, 
     assert (version.owner, version.slug, version.version, outcome.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
     assert [log.count(f"fold {n}: trained") for n in "01"] == [1, 1]  # no line is repeated
     merged = import_results(client, kernel_plan, version, tmp_path / "here", tmp_path / "pulled")
-    assert merged.taken == (
+    assert merged.copied == (
         "work/flowers/members/cnn/0123456789ab/fold0",
         "work/flowers/members/cnn/0123456789ab/fold1",
     )
@@ -114,7 +114,7 @@ def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path)
     merged = import_results(
         client, kernel_plan, push_and_follow(client, kernel_plan)[0], tmp_path / "here", tmp_path / "pulled"
     )
-    assert (merged.taken, merged.kept) == (
+    assert (merged.copied, merged.skipped) == (
         ("work/flowers/members/cnn/0123456789ab/fold2",),
         ("work/flowers/members/cnn/0123456789ab/fold0",),
     )
@@ -127,7 +127,7 @@ def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path)
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
-    assert (merged.taken, merged.partial) == (
+    assert (merged.copied, merged.partial) == (
         ("work/flowers/members/cnn/0123456789ab/fold0",),
         ("work/flowers/members/cnn/0123456789ab/fold9",),
     )
@@ -149,7 +149,7 @@ def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client
     assert "fold 8: broken" in log
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).taken == (
+    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).copied == (
         "work/flowers/members/cnn/0123456789ab/fold0",
     )
 
@@ -320,7 +320,7 @@ def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, damage, mes
     write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
     pack_results(tmp_path / "there", tmp_path / "pulled")
     undamaged = kernel_results.read_output(tmp_path / "pulled", "carried", "it")
-    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200).taken == (
+    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200).copied == (
         "work/flowers/members/cnn/0123456789ab/fold0",
     )
     damage_output(tmp_path / "pulled", damage)

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pandas as pd
-from builders import params
+from builders import params, run_of
 
-from competition.artifacts.runs import run_of
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.kernels.import_results import ImportTarget, fold_model_of_unit

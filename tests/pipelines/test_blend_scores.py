@@ -6,9 +6,10 @@ import numpy as np
 from builders import ROOT
 
 from competition.artifacts.ensemble_inputs import EnsembleInputs
+from competition.config.params import Honest
 from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import score_with_error
-from competition.ensemble.honest import HonestResult, HonestSettings, fit_and_score_chain
+from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
@@ -49,7 +50,7 @@ def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Ho
     settings = chain_settings(params, "macro_f1")
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
     fold_of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
-    result = fit_and_score_chain(oof, LABELS, fold_of_row, settings, HonestSettings(20, 0, blocks), tuned_folds=tuned)
+    result = fit_and_score_chain(oof, LABELS, fold_of_row, settings, Honest(20, 0, blocks), tuned_folds=tuned)
     rows = EnsembleInputs(IDS, LABELS, fold_of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
     return result, rows
 

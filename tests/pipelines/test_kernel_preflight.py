@@ -6,7 +6,8 @@ import pytest
 from builders import params
 
 from competition.config.errors import UserError
-from competition.preflight.answers import PreflightResult, store_result
+from competition.preflight.answers import store_result
+from competition.preflight.request import PreflightResult
 from competition.preflight.results import request_of
 from competition.preflight.topology import GIB, topology_named
 from pipelines.kernel import check_preflight

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, executable
-from builders import ROOT
+from builders import ROOT, run_of
 from PIL import Image
 from stages import Workspace
 
@@ -19,15 +19,15 @@ from competition.artifacts.dependencies import (
     fold_views_path,
     views_dependencies,
 )
-from competition.artifacts.ensemble_inputs import seed_study_digest, seed_study_path
 from competition.artifacts.manifest import write_json, write_manifest
-from competition.artifacts.runs import Run, run_content, run_of
+from competition.artifacts.runs import Run, run_content
+from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.params_file import load_params, parse_overrides
 from competition.data.cache import cache_file
 from competition.data.prepared import load_prepared
 from competition.ensemble.predictions import ViewPredictions
-from competition.preflight.answers import PreflightResult
+from competition.preflight.request import PreflightResult
 from competition.submission import ledger
 
 NAMES = ("<b>rose", 'tulip & "co"', "aster")

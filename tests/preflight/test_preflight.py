@@ -15,10 +15,12 @@ from competition.config.params_file import load_params
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.preflight import answers as preflight
 from competition.preflight import compiling
-from competition.preflight.answers import PreflightRequest, PreflightResult, compiled_in, largest_batch, run_preflight
+from competition.preflight.answers import run_preflight
+from competition.preflight.batch_search import largest_batch
 from competition.preflight.child import step_result
 from competition.preflight.compiling import Compiled
 from competition.preflight.lowering import Part, Shapes, Unsupported
+from competition.preflight.request import PreflightRequest, PreflightResult, compiled_in
 from competition.preflight.topology import topology_named
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +124,7 @@ def test_a_quick_result_near_the_limit_is_replaced_by_a_full_compilation(
         results = {"train": (verdict, share) if question.mode == "quick" else ("fits", 0.7), "predict": ("fits", 0.3)}
         return {s: {"verdict": results[s][0], "memory": results[s][1] * question.topology.memory} for s in steps}
 
-    monkeypatch.setattr(preflight, "_child", child)
+    monkeypatch.setattr(preflight, "results_of_child", child)
     monkeypatch.setattr(preflight, "require_compiler", lambda *_: None)
     quick = preflight_request("v5e-8", "jax", 64, "quick")
     for _ in range(2):  # the second time from stored results

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from builders import member, params
 
-from competition.preflight.answers import PreflightResult, store_result
+from competition.preflight.answers import store_result
+from competition.preflight.request import PreflightResult
 from competition.preflight.results import cells, objections, request_of
 from competition.preflight.topology import GIB, topology_named
 

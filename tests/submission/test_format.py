@@ -63,7 +63,7 @@ def test_float32_probabilities_are_read_back_exactly(tmp_path):
     probs = np.random.default_rng(0).dirichlet(np.ones(4) * 0.05, 5).astype(np.float32)
     path = tmp_path / "out.csv"
     submission.write(np.array(IDS), probs, flowers, sample, path)
-    _, ids, cells = submission.read_predictions(path)
+    ids, cells = submission.read_predictions(path, flowers)
     assert ids == IDS
     assert np.array_equal(np.array(cells, np.float32), probs)
     assert submission.check(path, sample, IDS, flowers).mended == []

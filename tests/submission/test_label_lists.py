@@ -62,7 +62,7 @@ def test_class_numbers_are_no_label_sets(tmp_path):
 @pytest.mark.parametrize(
     ("competition", "header", "cells", "match"),
     [
-        (lists(), "id,labels", "s y", "2 labels are none of the 3 of the competition .s, r, x.: y"),
+        (lists(), "id,labels", "s y", "2 labels are none of the 3 of the competition .s, r, x.: 'y'"),
         (lists(), "id,labels", "", "no label in the rows of 2 ids .a, b.: expected one or more"),
         (ZERO_ONE, "id,scab,rust,rot", "0,0.5,1", "numbers other than 0 and 1 in the rows of 2 ids"),
         (VALUES, "id,age", "old", "no number in the rows of 2 ids .a, b.: expected value"),

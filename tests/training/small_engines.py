@@ -25,6 +25,7 @@ from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.data.augment import Augmentation
 from competition.data.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.data.labelled_images import Images
 from competition.data.loader import Loading
 from competition.ensemble.metrics import TargetKind
 from competition.training import input_stall, loop
@@ -32,10 +33,11 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share, open_device
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
+from competition.training.fold_rows import FoldRows
 from competition.training.input_stall import InputStallDetector
 from competition.training.loop import _resume
 from competition.training.model import build
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 MAX_DEVICES = 8
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
@@ -195,7 +197,7 @@ def decisions(number: int) -> State:
     images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
     train = replace(TRAIN, epochs=50, steps_per_call=1)
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
-    trainer = Trainer(member, images, CLASSES, "accuracy", open_device(PARAMS.device), 8)
+    trainer = Trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
     input_stall.MEASURED_SECONDS = 0.0 if number == 0 else inf
     steps, reports = [0], []
     detector, stop = InputStallDetector(reports.append), lambda: number == 1 and steps[-1] >= 6

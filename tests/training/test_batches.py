@@ -20,8 +20,8 @@ from competition.data.batches import (
     smooth_labels,
     steps_per_epoch,
 )
-from competition.data.cache import ConcatenatedPixels, PixelFile, image_reader
 from competition.data.loader import Loading
+from competition.data.pixels import ConcatenatedPixels, PixelFile, image_reader
 
 N, CLASSES = 23, 3
 UNCHANGED = Augmentation(**STILL)

@@ -14,10 +14,12 @@ import tensorflow as tf
 from builders import CLASSES, ROOT, member, params, pixels_of
 from stages import Workspace
 
+from competition.data.labelled_images import Images
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
-from competition.training.trainer import Images, Trainer
+from competition.training.fold_rows import FoldRows
+from competition.training.trainer import Trainer
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
@@ -118,7 +120,7 @@ def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: P
     recipe = member(batch=4, dropout=0.3, steps_per_call=1)
 
     def train(steps_until_lost: int) -> dict[str, np.ndarray]:
-        trainer = Trainer(recipe, images, CLASSES, "macro_f1", open_device(params().device), 7)
+        trainer = Trainer(FoldRows(recipe, images, CLASSES), "macro_f1", open_device(params().device), 7)
 
         def progress(step: int, *_: object) -> None:
             if step == steps_until_lost:

@@ -7,7 +7,7 @@ import pytest
 from small_engines import SIDE, TRAIN, engine_of, held_out, trained
 
 from competition.training.engine import collect_probabilities
-from competition.training.engine_tensorflow import FREEZE_FROM
+from competition.training.predictor_tensorflow import FREEZE_FROM
 
 MANY = FREEZE_FROM // SIDE**2  # image-views
 
@@ -19,7 +19,7 @@ def test_a_frozen_network_gives_the_same_probabilities_until_its_weights_change(
     trained(engine, train)
     plain, state = held_out(engine), engine.state()
     engine.prepare_prediction(MANY, SIDE)
-    assert engine._frozen is not None
+    assert engine.predictor.frozen is not None
     frozen = held_out(engine)
     np.testing.assert_allclose(frozen, plain, rtol=0, atol=1e-5)
     assert (frozen.argmax(1) == plain.argmax(1)).all() and not np.array_equal(plain, 0 * plain)
@@ -36,10 +36,10 @@ def test_a_frozen_network_gives_the_same_probabilities_until_its_weights_change(
 def test_few_image_views_and_several_devices_use_the_variables() -> None:
     engine = engine_of(TRAIN)
     engine.prepare_prediction(MANY - 1, SIDE)
-    assert engine._frozen is None
+    assert engine.predictor.frozen is None
     several = engine_of(TRAIN, 2)
     several.prepare_prediction(MANY, SIDE)
-    assert several._frozen is None
+    assert several.predictor.frozen is None
 
 
 def test_a_batch_is_dispatched_before_the_one_before_it_is_fetched() -> None:

@@ -9,11 +9,13 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss, root_mean_squared_error
 
 from competition.config.params import Member
+from competition.data.labelled_images import Images
 from competition.data.targets import Targets
 from competition.ensemble.predictions import Predictions
 from competition.training.device import open_device
+from competition.training.fold_rows import FoldRows
 from competition.training.optimizer import label_losses, squared_errors
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 N, FOLDS = 60, 3
 IDS = np.array([f"i{n:02}" for n in range(N)])
@@ -30,7 +32,7 @@ def trainer_of(targets: Targets, metric: str, soft_labels: object = None, **trai
     small: Member = member(batch=10, label_smoothing=0.1, **train)
     device = open_device(params().device)
     classes = CLASSES if targets is SETS else 1
-    return Trainer(small, images, classes, metric, device, 8, soft_labels, targets=targets)  # type: ignore[arg-type]
+    return Trainer(FoldRows(small, images, classes, targets, soft_labels), metric, device, 8)  # type: ignore[arg-type]
 
 
 def test_the_loss_of_independent_labels_is_the_binary_cross_entropy() -> None:
@@ -55,7 +57,7 @@ def test_the_loss_of_a_regression_is_the_squared_error() -> None:
 
 def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() -> None:
     trainer = trainer_of(SETS, "multilabel_macro_f1", epochs=8)
-    plan = trainer.plan(0, trainer.member.train)
+    plan = trainer.rows.plan(0, trainer.member.train)
     row = plan.rows[np.flatnonzero(trainer.images.labels[plan.rows] == 3)[0]]
     np.testing.assert_allclose(plan.targets[row], [0.95, 0.95, 0.05])
     assert set(plan.weights[plan.rows]) == {1.0} and not plan.targets[trainer.images.folds == 0].any()
@@ -63,13 +65,13 @@ def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() ->
     oof = trainer.out_of_fold(0, trained)
     assert oof.target == "multi" and oof.probs.dtype == np.float32
     assert oof.probs.min() > 0 and oof.probs.max() < 1 and np.ptp(oof.probs.sum(-1)) > 0.01
-    assert trainer.kept_score(0, trained) > 0.4
+    assert trainer.selected_score(0, trained) > 0.4
 
 
 def test_soft_labels_of_a_multi_label_teacher_are_mixed_into_the_targets() -> None:
     soft = Predictions(IDS, np.full((N, 3), 0.5, np.float32), "multi")
     trainer = trainer_of(SETS, "samples_f1", lambda fold: soft)
-    plan = trainer.plan(1, trainer.member.train)
+    plan = trainer.rows.plan(1, trainer.member.train)
     row = plan.rows[np.flatnonzero(trainer.images.labels[plan.rows] == 4)[0]]
     np.testing.assert_allclose(plan.targets[row], 0.7 * 0.05 + 0.3 * 0.5, rtol=1e-6)
 
@@ -77,7 +79,7 @@ def test_soft_labels_of_a_multi_label_teacher_are_mixed_into_the_targets() -> No
 @pytest.mark.parametrize("ema", [0.0, 0.5])
 def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predicts_in_its_unit(ema: float) -> None:
     trainer = trainer_of(VALUES, "rmse", epochs=12, learning_rate=0.02, ema=ema)
-    plan, values = trainer.plan(2, trainer.member.train), VALUES.of(trainer.images.labels)
+    plan, values = trainer.rows.plan(2, trainer.member.train), VALUES.of(trainer.images.labels)
     own = values[trainer.images.folds != 2]
     np.testing.assert_allclose(plan.weights[plan.rows], 1 / own.var(), rtol=1e-5)
     trained = trainer.train(2, trainer.member.train, None, lambda *_: None, lambda: False)
@@ -88,7 +90,7 @@ def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predi
     oof = trainer.out_of_fold(2, trained)
     held_out = values[trainer.images.folds == 2]
     error = root_mean_squared_error(held_out, oof.view("identity")[:, 0])
-    assert trainer.kept_score(2, trained) == pytest.approx(error, abs=1e-12)
+    assert trainer.selected_score(2, trained) == pytest.approx(error, abs=1e-12)
     assert error < 0.8 * held_out.std()
     again = trainer.predict(weights, trainer.images, np.flatnonzero(trainer.images.folds == 2), ["identity"])
     np.testing.assert_array_equal(again.probs, oof.probs)  # the unit is part of the weights
@@ -96,5 +98,5 @@ def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predi
 
 def test_early_stopping_holds_out_rows_of_every_common_label_set() -> None:
     trainer = trainer_of(SETS, "samples_f1")
-    rows = trainer.inner_validation_rows(0, replace(trainer.member.train, patience=2, patience_share=0.25))
+    rows = trainer.rows.inner_validation(0, replace(trainer.member.train, patience=2, patience_share=0.25))
     assert set(trainer.images.labels[rows]) == set(range(5)) and len(rows) == pytest.approx(0.25 * 40, abs=2)

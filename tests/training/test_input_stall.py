@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from builders import CLASSES, member, params, pixels_of
 
+from competition.data.labelled_images import Images
 from competition.training import bench, input_stall
 from competition.training.device import open_device
+from competition.training.fold_rows import FoldRows
 from competition.training.input_stall import InputStallDetector, StepTimes
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 LABELS = np.arange(48) % CLASSES
 TRAIN = member().train
@@ -47,7 +49,7 @@ class SlowPixels:
 def trainer_on(pixels: np.ndarray | SlowPixels, **train: object) -> Trainer:
     ids, folds = np.array([f"i{n}" for n in range(48)]), np.arange(48) // CLASSES % 2
     images = Images(ids, pixels, LABELS, folds, np.ones(48, bool))
-    return Trainer(member(**train), images, CLASSES, "accuracy", open_device(params().device), 8)
+    return Trainer(FoldRows(member(**train), images, CLASSES), "accuracy", open_device(params().device), 8)
 
 
 @pytest.mark.parametrize("loop", ["auto", "fit"])

@@ -45,12 +45,12 @@ def test_a_cut_box_is_the_same_place_of_the_other_image() -> None:
     for n in range(B):
         is_other = (mixed[n] == images[BEFORE[n]]).all(2)
         assert (is_other | (mixed[n] == images[n]).all(2)).all()
-        assert is_other.mean() == pytest.approx(1 - mix.kept[n], abs=0.01)
+        assert is_other.mean() == pytest.approx(1 - mix.own_share[n], abs=0.01)
 
 
 @pytest.mark.parametrize(("alpha", "deviation"), [(1.0, 12**-0.5), (0.2, (4 * 1.4) ** -0.5)])
 def test_shares_are_those_of_a_beta_distribution(alpha: float, deviation: float) -> None:
-    kept = mix_of(count=3000, mixup=alpha).kept
+    kept = mix_of(count=3000, mixup=alpha).own_share
     assert kept.mean() == pytest.approx(0.5, abs=0.03) and kept.std() == pytest.approx(deviation, abs=0.02)
 
 
@@ -69,7 +69,7 @@ def test_a_host_mixes_its_share_as_if_it_had_the_whole_batch(kind: str, share: l
     positions = np.union1d(own, before)
     part = FLAT[positions].copy()
     places = np.searchsorted(positions, own), np.searchsorted(positions, before)
-    part_of_mix = Mix(mix.kept[positions], None if mix.boxes is None else mix.boxes[positions])
+    part_of_mix = Mix(mix.own_share[positions], None if mix.boxes is None else mix.boxes[positions])
     mix_images(part, part_of_mix, *places)
     np.testing.assert_array_equal(part[places[0]], whole[own])
     one_hot = np.eye(B, dtype=np.float32)

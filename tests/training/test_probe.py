@@ -8,10 +8,12 @@ import pytest
 from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
+from competition.data.labelled_images import Images
 from competition.training.device import open_device
+from competition.training.fold_rows import FoldRows
 from competition.training.model import build
 from competition.training.probe import INVERSE_STRENGTH, linear_probe, pooled_features, with_head
-from competition.training.trainer import Images, Trainer
+from competition.training.trainer import Trainer
 
 LABELS = np.arange(37) % CLASSES
 
@@ -60,6 +62,6 @@ def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> 
     images = replace(images, ids=np.array([f"i{n}" for n in range(len(LABELS))]))
     recipe = member(probe=True, epochs=1, learning_rate=1e-9, warmup=0.0)
     device = open_device(params(f"device.logical_devices={devices}").device)
-    trainer = Trainer(recipe, images, CLASSES, "accuracy", device, 8)
+    trainer = Trainer(FoldRows(recipe, images, CLASSES), "accuracy", device, 8)
     trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
     assert trainer.score(0) > 0.6

@@ -13,12 +13,14 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss
 
 from competition.config.params import Train
+from competition.data.labelled_images import Images, restricted_to_folds, sample_rows
 from competition.ensemble.predictions import Predictions
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
+from competition.training.fold_rows import FoldRows
 from competition.training.loop import Diverged, Stopped, Trained
-from competition.training.trainer import Images, Trainer, restricted_to_folds, sample_rows
+from competition.training.trainer import Trainer
 
 N, FOLDS = 59, 3  # divides badly by everything
 LABELS = np.arange(N) % CLASSES
@@ -32,7 +34,7 @@ def shared_trainer(replicas: int = 1, random: bool = True) -> Trainer:
     """One trainer per configuration for all tests: what was trained before must not matter."""
     device = open_device(params(f"device.logical_devices={replicas}").device)
     assert device.replicas == replicas
-    return Trainer(member(batch=12, **(RANDOM if random else {})), IMAGES, CLASSES, "macro_f1", device, 7)
+    return Trainer(FoldRows(member(batch=12, **(RANDOM if random else {})), IMAGES, CLASSES), "macro_f1", device, 7)
 
 
 def trained(
@@ -56,10 +58,12 @@ def assert_identical(first: State, second: State) -> None:
 def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: int) -> None:
     folds = np.repeat([0, 1, 2], [10, 20, N - 30])
     device = open_device(params(f"device.logical_devices={replicas}").device)
-    trainer = Trainer(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES, "macro_f1", device, 7)
+    trainer = Trainer(
+        FoldRows(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES), "macro_f1", device, 7
+    )
     for fold in range(3):
         trained(trainer, fold, epochs=1)
-    steps = [len(trainer.plan(fold, trainer.member.train).rows) // trainer.engine.batch for fold in range(3)]
+    steps = [len(trainer.rows.plan(fold, trainer.member.train).rows) // trainer.engine.batch for fold in range(3)]
     assert len(set(steps)) == 3 and any(n % 3 for n in steps)
     assert trainer.engine._compiled_steps.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
@@ -67,13 +71,13 @@ def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: in
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_network_is_compiled_once_for_all_views_and_each_view_keeps_its_column(replicas: int) -> None:
     device = open_device(params(f"device.logical_devices={replicas}").device)
-    trainer = Trainer(member(), IMAGES, CLASSES, "macro_f1", device, 8)
-    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine._network  # type: ignore[attr-defined]
+    trainer = Trainer(FoldRows(member(), IMAGES, CLASSES), "macro_f1", device, 8)
+    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine.predictor.network  # type: ignore[attr-defined]
     alone = [trainer.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
     together = trainer.predict(weights, IMAGES, rows, ["shift_up", "identity", "flip_lr"]).probs
     np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
     assert not np.array_equal(alone[0], alone[1])
-    assert trainer.engine._network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+    assert trainer.engine.predictor.network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("patience", [0, 1])
@@ -81,7 +85,7 @@ def test_out_of_fold_predictions_come_from_the_kept_weights(tmp_path: Path, pati
     trainer = shared_trainer()
     learning = {"epochs": 4, "learning_rate": 0.3 if patience else 0.01, "patience": patience}  # 0.3 soon gets worse
     done, _ = trained(trainer, 1, Checkpoints(tmp_path, "x"), **learning)
-    assert (done.kept_epoch < len(done.history)) == bool(patience)
+    assert (done.selected_epoch < len(done.history)) == bool(patience)
     np.testing.assert_array_equal(trainer.out_of_fold(1, done).probs, trainer.held_out(1).probs)
     resumed, _ = trained(trainer, 1, Checkpoints(tmp_path, "x"), **learning)  # nothing is left to train
     np.testing.assert_array_equal(trainer.out_of_fold(1, resumed).probs, trainer.held_out(1).probs)
@@ -113,7 +117,7 @@ def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
 def test_a_new_trainer_trains_the_same_model() -> None:
     _, state = trained(shared_trainer(), 0)
     keras.layers.Dense(3)  # the numbers Keras gives to layers must not matter
-    fresh = Trainer(shared_trainer().member, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7)
+    fresh = Trainer(FoldRows(shared_trainer().member, IMAGES, CLASSES), "macro_f1", open_device(params().device), 7)
     assert_identical(state, trained(fresh, 0)[1])
 
 
@@ -176,7 +180,7 @@ def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path, chan
             break
         except Stopped:
             trained(trainer, 1, epochs=1)  # something else is trained in between
-    assert resumed.history == uninterrupted.history and resumed.kept_epoch == uninterrupted.kept_epoch
+    assert resumed.history == uninterrupted.history and resumed.selected_epoch == uninterrupted.selected_epoch
     assert_identical(state, after)
 
 
@@ -203,7 +207,7 @@ def test_a_loss_that_is_not_finite_is_an_error_and_leaves_no_checkpoint(tmp_path
 
 def test_the_held_out_fold_is_never_trained_on() -> None:
     for fold in range(FOLDS):
-        rows = shared_trainer().plan(fold, shared_trainer().member.train).rows
+        rows = shared_trainer().rows.plan(fold, shared_trainer().member.train).rows
         assert set(IMAGES.folds[rows]) == set(range(FOLDS)) - {fold}
         assert len(rows) == (IMAGES.folds != fold).sum()
 
@@ -215,7 +219,7 @@ def test_training_learns() -> None:
 
 def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
     recipe = replace(member(batch=12, epochs=4, crop=0.6), train_size=8)
-    trainer = Trainer(recipe, IMAGES, CLASSES, "accuracy", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "accuracy", open_device(params().device), 7)
     assert trainer.first_batch(0, recipe.train)[0].shape == (12, 8, 8, 3)
     result = trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
     assert result.history[-1].loss < result.history[0].loss and {size for _, size in trainer._batches} == {8}
@@ -231,13 +235,15 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     settings = {"patience": 2, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}
     result, _ = trained(trainer, 0, **settings)
     scores = [epoch.inner for epoch in result.history]
-    assert result.kept_epoch == 1 + int(np.argmax(scores)) and len(set(scores)) > 1
+    assert result.selected_epoch == 1 + int(np.argmax(scores)) and len(set(scores)) > 1
     train = replace(trainer.member.train, **settings)  # type: ignore[arg-type]
-    inner_rows, training_rows = trainer.inner_validation_rows(0, train), trainer.plan(0, train).rows
+    inner_rows, training_rows = trainer.rows.inner_validation(0, train), trainer.rows.plan(0, train).rows
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
     best = trainer.engine.probabilities(_batches(inner_rows), inner_rows, _views("identity"))[:, 0]
     assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
-    assert trainer.score(0) == pytest.approx(result.kept.held_out) == pytest.approx(trainer.kept_score(0, result))
+    assert (
+        trainer.score(0) == pytest.approx(result.selected.held_out) == pytest.approx(trainer.selected_score(0, result))
+    )
 
 
 TRAINING_OPTIONS = [
@@ -252,9 +258,9 @@ TRAINING_OPTIONS = [
 def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold: int | tuple) -> None:
     states = []
     held_out, recipe = np.isin(IMAGES.folds, fold), member(batch=12, **changes)
-    trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(held_out, 0, LABELS)):  # other labels, other class counts
-        trainer.images = replace(IMAGES, labels=labels)
+        trainer.rows = replace(trainer.rows, images=replace(IMAGES, labels=labels))
         trainer.train(fold, recipe.train, None, lambda *_: None, lambda: False)
         states.append(trainer.engine.weights())
     assert_identical(*states)
@@ -263,20 +269,22 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
 def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_trial() -> None:
     outcomes = []
     outside, recipe = IMAGES.folds == 2, member(batch=8)
-    trainer = Trainer(recipe, IMAGES, CLASSES, "log_loss", open_device(params().device), 7)
+    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(outside, 0, LABELS)):
-        trainer.images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
+        images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
+        trainer.rows = replace(trainer.rows, images=images)
         outcomes.append(trainer.train(0, recipe.train, None, lambda *_: None, lambda: False).history[-1])
     assert outcomes[0] == outcomes[1]
-    assert set(IMAGES.folds[trainer.plan(0, recipe.train).rows]) == {1}
+    assert set(IMAGES.folds[trainer.rows.plan(0, recipe.train).rows]) == {1}
 
 
 def test_an_unreadable_row_is_not_trained_on_and_gets_the_mean_of_the_others() -> None:
     readable = np.ones(N, bool)
     readable[[4, 50]] = False
     images = replace(IMAGES, readable=readable)
-    trainer = Trainer(member(batch=12), images, CLASSES, "macro_f1", open_device(params().device), 7)
-    assert not {4, 50} & {*trainer.plan(0, trainer.member.train).rows, *trainer.plan(1, trainer.member.train).rows}
+    trainer = Trainer(FoldRows(member(batch=12), images, CLASSES), "macro_f1", open_device(params().device), 7)
+    plans = [trainer.rows.plan(fold, trainer.member.train) for fold in (0, 1)]
+    assert not {4, 50} & {*plans[0].rows, *plans[1].rows}
     predictions = trainer.predict(trainer.engine.weights(), images, np.array([3, 4, 5]), ["identity"])
     probs = predictions.probs[:, 0].astype(np.float32)
     np.testing.assert_allclose(probs[1], (probs[0] + probs[2]) / 2, atol=1e-3)
@@ -290,9 +298,11 @@ def test_teachers_soften_the_targets_of_the_rows_they_predict() -> None:
         return Predictions(IMAGES.ids[learned][::-1].copy(), np.full((learned.sum(), CLASSES), 1 / CLASSES, np.float32))
 
     student = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
-    trainer = Trainer(student, IMAGES, CLASSES, "macro_f1", open_device(params().device), 7, soft_labels)
+    trainer = Trainer(
+        FoldRows(student, IMAGES, CLASSES, soft_labels=soft_labels), "macro_f1", open_device(params().device), 7
+    )
     for fold in range(FOLDS):
-        plan = trainer.plan(fold, student.train)
+        plan = trainer.rows.plan(fold, student.train)
         expected = 0.7 * np.eye(CLASSES)[LABELS] + 0.1
         np.testing.assert_allclose(plan.targets[plan.rows], expected[plan.rows], rtol=1e-5)
         assert not plan.targets[IMAGES.folds == fold].any()
@@ -303,10 +313,10 @@ def test_members_train_on_the_external_images_they_name_in_every_fold() -> None:
     folds = np.array([*IMAGES.folds[:-2], -1, -1])
     recipe = replace(member(batch=12), external=("web",))
     trainer = Trainer(
-        recipe, replace(IMAGES, ids=ids, folds=folds), CLASSES, "macro_f1", open_device(params().device), 7
+        FoldRows(recipe, replace(IMAGES, ids=ids, folds=folds), CLASSES), "macro_f1", open_device(params().device), 7
     )
     for fold in range(FOLDS):
-        rows = trainer.plan(fold, recipe.train).rows
+        rows = trainer.rows.plan(fold, recipe.train).rows
         assert N - 2 in rows and N - 1 not in rows
 
 

@@ -1,5 +1,5 @@
 import pytest
-from small_engines import SIDE, TRAIN, engine_of
+from small_engines import TRAIN, engine_of
 
 from competition.training.view_cost import seconds_per_1000, transform_seconds
 
@@ -20,5 +20,5 @@ def test_transforms_that_take_longer_alone_than_in_total_are_scaled():
 def test_a_view_of_many_steps_takes_longer_than_none_on_every_device():
     many = "+".join(["crop_center", "scale_110"] * 10)
     for devices in (1, 2):
-        seconds = transform_seconds(engine_of(TRAIN, devices), ("identity", many), SIDE)
+        seconds = transform_seconds(engine_of(TRAIN, devices), ("identity", many), 96)
         assert 0 < seconds["identity"] < seconds[many]

@@ -7,6 +7,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, first_few
 from competition.data.adapters.files import ImageFiles
+from competition.data.adapters.target_tables import zeros_and_ones
 
 # A column with one of these names is the label if the values of the table leave several possibilities.
 LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
@@ -68,12 +69,12 @@ def find_labels(
         others = [column for column in _names(table) if column not in (id_column, *targets)]
         return _with_names(table, targets[0], others) if len(targets) == 1 else LabelColumns(list(targets))
     others = [column for column in _names(table) if column != id_column and column not in test]
-    if len(others) == 1 or (others and not targets and _are_indicators(table[others])):
+    if len(others) == 1 or (others and not targets and zeros_and_ones(table, others) is not None):
         return LabelColumns(others)
     if pair := _number_and_name(table, others):
         return _with_names(table, pair[0], [pair[1]])
     named = [column for column in others if column.casefold() in LABEL_NAMES]
-    if len(named) == 1 and not _are_all_different(table[named[0]]):
+    if len(named) == 1 and not table[named[0]].is_unique:
         return LabelColumns(named)
     if is_multi and others:
         return LabelColumns(others)
@@ -109,12 +110,3 @@ def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
     pairs = table[[numbers, names]].drop_duplicates()
     one_to_one = not pairs[numbers].duplicated().any() and not pairs[names].duplicated().any()
     return one_to_one and 2 <= len(pairs) < len(table)
-
-
-def _are_indicators(columns: pd.DataFrame) -> bool:
-    """Return True if every cell is 0 or 1: one column per class."""
-    return bool(columns.isin(["0", "1", "0.0", "1.0"]).all(axis=None))
-
-
-def _are_all_different(values: pd.Series) -> bool:
-    return not values.duplicated().any()

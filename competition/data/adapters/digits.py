@@ -13,6 +13,8 @@ from PIL import Image
 
 from competition.data import records
 from competition.data.adapters import flowers
+from competition.data.adapters.source import sample as sample
+from competition.data.adapters.source import solution as solution
 from competition.data.adapters.tables import write_csv
 from competition.data.competition import Competition, Row, Settings
 from competition.data.records import Record
@@ -58,14 +60,6 @@ def describe(raw: Path, settings: Settings) -> Competition:
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     yield from flowers.record_rows(raw, settings)
-
-
-def sample(raw: Path) -> Path:
-    return raw / "sample_submission.csv"
-
-
-def solution(raw: Path) -> Path | None:
-    return raw / "private" / "solution.csv"
 
 
 def _png(picture: np.ndarray) -> bytes:

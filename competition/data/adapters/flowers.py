@@ -13,6 +13,8 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.data import records
 from competition.data.adapters.source import fetch_source
+from competition.data.adapters.source import sample as sample
+from competition.data.adapters.source import solution as solution
 from competition.data.competition import Competition, Part, Row, Settings, only_predicts
 from competition.data.targets import resolve_metric
 
@@ -73,16 +75,6 @@ def of_converted(competition: Competition, settings: Settings) -> Competition:
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     yield from record_rows(raw, settings)
-
-
-def sample(raw: Path) -> Path:
-    return raw / "sample_submission.csv"
-
-
-def solution(raw: Path) -> Path | None:
-    """Return the solution of a miniature; the real one is not published."""
-    path = raw / "private" / "solution.csv"
-    return path if path.exists() else None
 
 
 def label_competition(settings: Settings, names: Sequence[str]) -> Competition:

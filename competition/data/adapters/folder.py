@@ -16,6 +16,8 @@ from competition.data.adapters.files import SUFFIXES, ImageFiles, image_paths, u
 from competition.data.adapters.labelled_tables import SAMPLE, layout_of_tables, table_of_labels
 from competition.data.adapters.layout import Layout
 from competition.data.adapters.source import fetch_source
+from competition.data.adapters.source import sample as sample
+from competition.data.adapters.source import solution as solution
 from competition.data.adapters.tables import write_csv
 from competition.data.competition import Competition, Row, Settings
 
@@ -46,16 +48,6 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
         apart = settings.validation == "apart" and PurePosixPath(row.shard).parts[0] in VALIDATION_FOLDERS
         yield replace(row, part="val") if apart else row
     yield from files.rows(layout.test, [-1] * len(layout.test), "test")
-
-
-def sample(raw: Path) -> Path:
-    return raw / SAMPLE
-
-
-def solution(raw: Path) -> Path | None:
-    """Return the solution if the source contains one, for local grading."""
-    path = raw / "private" / "solution.csv"
-    return path if path.exists() else None
 
 
 def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:

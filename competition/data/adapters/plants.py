@@ -12,6 +12,8 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.data.adapters.files import ImageFiles
 from competition.data.adapters.source import fetch_source
+from competition.data.adapters.source import sample as sample
+from competition.data.adapters.source import solution as solution
 from competition.data.adapters.tables import one_hot_labels, read_csv
 from competition.data.competition import Competition, Row, Settings, only_predicts
 from competition.data.targets import resolve_metric
@@ -56,13 +58,3 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     train, test = read_csv(raw / "train.csv"), read_csv(raw / "test.csv")
     yield from files.rows(list(train[ID]), one_hot_labels(train, NAMES, ID, "train.csv"), "train")
     yield from files.rows(list(test[ID]), [-1] * len(test), "test")
-
-
-def sample(raw: Path) -> Path:
-    return raw / "sample_submission.csv"
-
-
-def solution(raw: Path) -> Path | None:
-    """Return the solution of a miniature; the real one is not published."""
-    path = raw / "private" / "solution.csv"
-    return path if path.exists() else None
