@@ -53,10 +53,8 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
         for row, p in enumerate(points):
             _score_row(drawing, p, row + (0 if wide else 0.22))
             _score_texts(axes, p, row, wide)
-        kind = "" if wide else " (narrow page)"
-        return drawing.markup(
-            f"{axis_name}: members and blend with standard errors{kind}", "wide" if wide else "narrow"
-        )
+        listed = "; ".join(f"{p.name} {_value_text(p)}{f' ({p.note})' if p.note else ''}" for p in points)
+        return drawing.markup(f"{axis_name} with standard errors: {listed}", "wide" if wide else "narrow")
 
 
 def _score_row(drawing: Chart, p: Point, y: float) -> None:
@@ -74,14 +72,19 @@ def _score_row(drawing: Chart, p: Point, y: float) -> None:
 
 def _score_texts(axes: Any, p: Point, row: int, wide: bool) -> None:
     place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "in_layout": False}
-    value = f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}"
+    value = _value_text(p)
     if wide:
         axes.text(1 + 14 / 530, row, value, size=NORMAL, **place)
         axes.text(1 + 148 / 530, row, p.note, color=PLACEHOLDERS["soft"], **place)
     else:
-        name = p.name if len(p.name) <= 26 else p.name[:25] + "…"
+        name = f"{p.name}, {p.note}" if p.note else p.name
+        name = name if len(name) <= 30 else p.name if len(p.name) <= 26 else p.name[:25] + "…"
         axes.text(0, row - 0.22, name, size=NORMAL, **place)
         axes.text(1, row - 0.22, value, size=NORMAL, ha="right", **place)
+
+
+def _value_text(p: Point) -> str:
+    return f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}"
 
 
 def legend(names: Iterable[str], dashed: bool = False) -> Markup:
@@ -159,4 +162,5 @@ def scatter_chart(
             dot.set(markersize=8, zorder=3, markeredgewidth=0)
             drawing.mark(dot, "dot", f"{name}: {x:.4f} here, {y:.4f} there ({low:.4f} to {high:.4f} expected)")
             axes.annotate(name[:4], (x, y), (6, 5), textcoords="offset points", size=SMALL - 1)
-        return drawing.markup(label)
+        listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
+        return drawing.markup(f"{label}: {listed}")

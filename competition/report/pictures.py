@@ -14,6 +14,9 @@ from competition.data.prepared import Prepared
 
 MAX_SIZE = 224  # pixels per side of a stored picture; shown at 112, and in full when it is opened
 SMALL_SIZE = 112  # of a picture among many
+NO_PICTURES = (
+    "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
+)
 PIXEL_ART = 64  # smaller images are stored without loss and enlarged without smoothing
 
 

@@ -14,9 +14,15 @@ from competition.config.params import Params
 from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.preflight.planning import duration
-from competition.report.page import Section, Table
+from competition.report.page import Section, Table, Text
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
+TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
+NOTE = (
+    "honest: on the rows that chose nothing, where a blend computed it; these are other rows than those of held-out. "
+    "† rows that chose the run's hyperparameters are among them: optimistic."
+)
+TUNED = " †"
 MOST_DIFFERENCES = 3
 NAMES = {"data": "other data", "code": "other code", "teachers": "other teachers", "weights": "other initial weights"}
 
@@ -29,7 +35,10 @@ def run_rows(
     overrides: Sequence[Override],
     runs: Sequence[Run],
 ) -> list[list[str]]:
-    """One row of COLUMNS for each of these stored runs; * marks those that the current parameters use."""
+    """One row of COLUMNS for each of these stored runs.
+
+    * marks those that the current parameters use, † a held-out score with rows that chose the run's hyperparameters.
+    """
     current = runs_in_use(work, prepared, params, overrides)
     folds, competition = params.prepare.folds, params.competition.name
     honest = honest_scores(work, prepared.competition.metric)
@@ -45,7 +54,7 @@ def run_rows(
                 f"{one.label}{' *' if one.digest in current else ''}",
                 difference(work, prepared, params, overrides, one),
                 f"{len(done)}/{folds}",
-                f"{np.mean(scores):.4f}" if scores else "-",
+                f"{np.mean(scores):.4f}{mark(bool(set(done) & set(one.depends['tuned_folds'])))}" if scores else "-",
                 f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
                 duration(seconds_of_training(one, folds)),
                 f"{size_of(one.folder) / 1e6:.1f}",
@@ -65,12 +74,19 @@ def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequen
 
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
-    found: dict[str, None] = {}
+    differences: dict[str, None] = {}
     for change in changed_keys(before.depends, after.depends):
         key = change.partition(":")[0]
-        found[NAMES.get(key.partition(".")[0], change.removeprefix("member.train.").removeprefix("member."))] = None
-    more = f" ... ({len(found)})" if len(found) > MOST_DIFFERENCES else ""
-    return "; ".join([*found][:MOST_DIFFERENCES]) + more
+        differences[NAMES.get(key.partition(".")[0], change.removeprefix("member.train.").removeprefix("member."))] = (
+            None
+        )
+    more = f" ... ({len(differences)})" if len(differences) > MOST_DIFFERENCES else ""
+    return "; ".join([*differences][:MOST_DIFFERENCES]) + more
+
+
+def mark(is_tuned: bool) -> str:
+    """The sign behind a score with rows that chose hyperparameters."""
+    return TUNED if is_tuned else ""
 
 
 def is_complete(one: Run, fold: int) -> bool:
@@ -82,11 +98,15 @@ def is_complete(one: Run, fold: int) -> bool:
 def runs_section(
     work: Path, submissions: Path, prepared: Prepared, params: Params, overrides: Sequence[Override]
 ) -> Section | None:
-    """All runs, the newest first, and what each changed from the run of its member before it; None without runs."""
+    """All runs, the newest first, and what each changed from the run of its member before it.
+
+    One sentence without runs; None if all members are external.
+    """
     runs = stored_runs(work)
     if not runs:
-        return None
-    rows = run_rows(work, submissions, prepared, params, overrides, runs)
+        text = "No run yet: `make train` makes one for each member, and a new one whenever its parameters change."
+        return Section("runs", TITLE, SOURCES, [Text([text])]) if params.members else None
+    rows, competition = run_rows(work, submissions, prepared, params, overrides, runs), prepared.competition
     previous: dict[str, Run] = {}
     table = []
     for one, row in zip(runs, rows, strict=True):
@@ -97,12 +117,7 @@ def runs_section(
         previous[one.name] = one
     columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]
     note = (
-        "* = used with the current parameters. held-out: mean of the fold models' scores. honest: on rows that chose nothing, where a "
-        "blend computed it. Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
+        f"* = used with the current parameters. held-out: mean {competition.metric} of the fold models on all rows of their folds. "
+        f"{NOTE} Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
     )
-    return Section(
-        "runs",
-        "Runs",
-        "members/<member>/<run>/run.json · make train, make runs",
-        [Table(columns, table[::-1], 3, note)],
-    )
+    return Section("runs", TITLE, SOURCES, [Table(columns, table[::-1], 3, note)])

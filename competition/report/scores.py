@@ -54,46 +54,57 @@ def list_of(folds: Sequence[int]) -> str:
 
 def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
-    weights = chain.blend.weights
-    points = [
-        Point(name, member["score"], member["standard_error"], True, f"weight {weights.get(name, 0.0):.2f}")
-        for name, member in scores["members"].items()
-    ]
+    points = score_points(scores, chain, row)
+    has_shift = scores.get("caveats", {}).get("shift", {}).get("differs")  # then no interval can be expected
+    band = None if has_shift else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
+    charts = Charts(score_chart(points, band, scores["metric"]), score_note(scores, points))
+    warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
+    sources = "blend/scores.json, blend/chain.json · make predict"
+    return Section("blend", "Scores", sources, [charts, gains_table(scores, chain), *warnings])
+
+
+def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> list[Point]:
+    """The rows of the score chart: members, baselines, the blend, and Kaggle's scores if there are any."""
+    is_honest, weights = not scores.get("optimistic"), chain.blend.weights
+    notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
+    singles = {**scores["members"]}
     for key, name in (("equal", "equal weights"), ("best", "best on the other folds")):
         if baseline := scores.get(key):  # absent in blends of older versions
-            points.append(Point(name, baseline["score"], baseline["standard_error"], True, "baseline"))
-    points += [
-        Point("blend, chosen on", scores["chosen_on"], None, False),
-        Point(
-            "blend, optimistic" if scores.get("optimistic") else "blend, honest",
-            scores["honest"],
-            scores["standard_error"],
-            True,
-        ),
+            singles[name], notes[name] = baseline, "baseline"
+    points = [
+        Point(name, single["score"], single["standard_error"], is_honest, notes[name])
+        for name, single in singles.items()
     ]
-    if row is not None:
-        actual = {"public leaderboard": row.public_score, "private leaderboard": row.private_score}
-        points += [
-            Point(name, score, None, True, "other rows: test", test=True)
-            for name, score in actual.items()
-            if score is not None
-        ]
-    band = scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
-    return Section(
-        "blend",
-        "Scores",
-        "blend/scores.json, blend/chain.json · make predict",
-        [
-            Charts(
-                score_chart(points, band, scores["metric"]),
-                f"Circles: the same {scores['honest_rows']:,} out-of-fold rows. Diamonds: test rows, not comparable row by row. "
-                "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen. The "
-                "hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it.",
-            ),
-            gains_table(scores, chain),
-            *([Text(list(scores["small_classes"]))] if scores.get("small_classes") else []),
-        ],
+    points.append(Point("blend, chosen on", scores["chosen_on"], None, False))
+    blend_name = "blend, honest" if is_honest else "blend, optimistic"
+    points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest))
+    kaggle = {} if row is None else {"public": row.public_score, "private": row.private_score}
+    points += [
+        Point(f"{name} leaderboard", score, None, True, "other rows: test", test=True)
+        for name, score in kaggle.items()
+        if score is not None
+    ]
+    return points
+
+
+def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
+    """What the marks of the score chart mean: those that it has, and no others."""
+    rows, folds = f"{scores['honest_rows']:,} out-of-fold rows", list_of(scores.get("tuned_folds") or [])
+    if scores.get("optimistic"):
+        sentences = [f"Circles: the same {rows}. All are hollow, because every row chose hyperparameters: optimistic."]
+    else:
+        without = f"; those of folds {folds} chose hyperparameters and are left out" if folds else ""
+        sentences = [f"Circles: the same {rows}{without}."]
+    if any(point.test for point in points):
+        sentences.append("Diamonds: test rows, not comparable row by row.")
+    sentences.append(
+        "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen."
     )
+    if not scores.get("optimistic"):
+        sentences.append(
+            "The hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it."
+        )
+    return " ".join(sentences)
 
 
 def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
@@ -130,24 +141,8 @@ def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
 
 
 def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
-    effects = scores.get("views", {})
-    rows = []
-    for name, policy in chain.policies.items():
-        choice = effects.get(name, {})
-        excluded = choice.get("left_out", {})
-        reasons = {why: [view for view, reason in excluded.items() if reason == why] for why in excluded.values()}
-        effect = Difference(**choice["effect"]) if choice.get("effect") else None
-        rows.append(
-            [
-                name,
-                ", ".join(f"{view} {share:.2f}" for view, share in policy.items()),
-                "; ".join(f"{why}: {', '.join(views)}" for why, views in reasons.items()) or "none",
-                gain(effect) if effect else "unknown",
-                f"{effect.corrected:,}" if effect else "?",
-                f"{effect.corrupted:,}" if effect else "?",
-                f"{chain.temperatures[name]:.2f}",
-            ]
-        )
+    """The TTA policy of each member, and its gain over the member's identity view."""
+    rows = [views_row(name, chain, scores.get("views", {}).get(name, {})) for name in chain.policies]
     columns = [
         "member",
         "views and their shares",
@@ -158,12 +153,27 @@ def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
         "temperature",
     ]
     note = (
-        "The gain is measured on rows that took no part in choosing the views. A temperature below 1 means that the member was "
-        "underconfident, above 1 that it was overconfident."
+        f"The gain is over the member's identity view, on the same {scores['honest_rows']:,} rows, which took no part in choosing the "
+        "views. A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
     )
-    return Section(
-        "views", "Views", "blend/chain.json, blend/scores.json · make predict", [Table(columns, rows, 3, note)]
-    )
+    sources = "blend/chain.json, blend/scores.json · make predict"
+    return Section("views", "Views", sources, [Table(columns, rows, 3, note)])
+
+
+def views_row(name: str, chain: Chain, choice: Mapping[str, Any]) -> list[str]:
+    """choice: of this member in scores.json; {} in blends of older versions."""
+    excluded = choice.get("left_out", {})
+    reasons = {why: [view for view, reason in excluded.items() if reason == why] for why in excluded.values()}
+    effect = Difference(**choice["effect"]) if choice.get("effect") else None
+    return [
+        name,
+        ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items()),
+        "; ".join(f"{why}: {', '.join(views)}" for why, views in reasons.items()) or "none",
+        gain(effect) if effect else "unknown",
+        f"{effect.corrected:,}" if effect else "?",
+        f"{effect.corrupted:,}" if effect else "?",
+        f"{chain.temperatures[name]:.2f}",
+    ]
 
 
 def worth_section(diversity: Mapping[str, Any]) -> Section | None:
@@ -228,13 +238,22 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) 
             3,
             "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
             "rows. gap: public minus honest. noise: 95 % interval of the gap by "
-            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).",
+            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}",
         )
     ]
     if looks:
         opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
         blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
     return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)
+
+
+def honest_rows_text(rows: Sequence[ledger.Row]) -> str:
+    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
+    names: dict[int, list[str]] = {}
+    for row in rows:
+        names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
+    parts = [f"{', '.join(digests)} on {size:,} rows" for size, digests in names.items()]
+    return f" Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""
 
 
 def _or_dash(value: float | None, form: str) -> str:

@@ -180,11 +180,26 @@ def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
         assert f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>' in workspace.page
 
 
-def test_the_page_has_exactly_the_sections_that_have_data(blended) -> None:
+def section_of(page: str, key: str) -> str:
+    (section,) = re.findall(f'<section id="{key}">.*?</section>', page, re.DOTALL)
+    return section
+
+
+def test_sections_without_data_say_why_in_one_sentence(blended) -> None:
     workspace, _ = blended
     keys = re.findall(r'<section id="(\w+)">', workspace.page)
-    blend_sections = ["blend", "views", "worth", "next", "members", "classes", "calibration", "errors"]
-    assert keys == [*blend_sections, "samples", "data", "caveats", "runs", "leaderboard", "ledger", "costs", "made"]
+    blend_sections = ["blend", "views", "worth", "next", "members", "tuning", "classes", "calibration", "errors"]
+    others = ["gradcam", "samples", "data", "caveats", "runs", "leaderboard", "ledger", "costs", "made"]
+    assert keys == [*blend_sections, *others]
+    reasons = {
+        "tuning": "No study of this data and these members",
+        "gradcam": "<code>make grad-cam report</code> shows what the network looks at",
+        "samples": "No augmented batch",
+        "leaderboard": "No submission has a public score",
+        "caveats": "test rows were not compared with training rows, because there are too few",
+    }
+    for key, reason in reasons.items():
+        assert reason in section_of(workspace.page, key)
 
 
 def test_names_from_users_are_escaped(blended) -> None:
@@ -228,8 +243,8 @@ def test_training_curves_leave_out_unscored_epochs(blended) -> None:
     points = [len(re.findall("[ML]", line)) for line in lines]
     assert sorted(set(points)) == [2, 3]  # held-out: not scored in the first epoch; loss: all three
     assert "0.8125 to 0.8125" in page and "123 s" in page  # three fold models of 41 s
-    (costs,) = re.findall(r'<section id="costs">.*?</section>', page, re.DOTALL)
-    assert re.search(r"prepare</th><td>1</td><td>\d+ s</td><td>\d\.\d\d GB", costs)
+    costs, _, _ = section_of(page, "costs").partition("<p")
+    assert re.search(r"prepare</th><td>1</td><td>\d+ s</td><td>\d\.\d\d GB", costs) and "tune" not in costs
 
 
 def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None:
@@ -243,7 +258,10 @@ def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None
 def test_before_training_the_page_describes_the_data(prepared_workspace: ReportWorkspace, tmp_path: Path) -> None:
     workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
     assert "report.html" in workspace.do("report")
-    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["next", "data", "caveats", "costs", "made"]
+    keys = ["next", "tuning", "gradcam", "samples", "data", "caveats", "runs", "leaderboard", "costs", "made"]
+    assert re.findall(r'<section id="(\w+)">', workspace.page) == keys
+    assert "No run yet" in section_of(workspace.page, "runs")
+    assert "No submission yet" in section_of(workspace.page, "leaderboard")
     assert "none yet" in workspace.page
 
 
@@ -312,8 +330,9 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
     best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
-    write_manifest(best.with_name("manifest.json"), depends, [best], {}, {})
+    write_manifest(best.with_name("manifest.json"), depends, [best], {"seconds": 75.0, "peak_memory": 2e9}, {})
     workspace.do("report")
+    assert '<th scope="row" class="word">tune slim</th><td>1</td><td>75 s</td><td>2.00 GB</td>' in workspace.page
     for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.00123"):
         assert text in workspace.page
     assert (
