@@ -101,7 +101,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         next_steps.next_steps_section(steps_of(job, results)),
         members.members_section(runs, results.models_of, params, prepared, results.spreads),
         tuning.tuning_section(job.work, prepared, params, job.overrides),
-        *error_sections(prepared, results.rows, pixels),
+        *error_sections(prepared, results.rows, pixels, bool(runs)),
         *optional_sections(job, prepared, blend, pixels),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
@@ -205,7 +205,7 @@ def score_sections(
 
 
 def error_sections(
-    prepared: Prepared, rows: next_steps.HonestRows | None, pixels: Pixels | None
+    prepared: Prepared, rows: next_steps.HonestRows | None, pixels: Pixels | None, has_networks: bool
 ) -> list[Section | None]:
     """Sections on classes, calibration and most confident errors.  rows: of `rows_of_blend`.  pixels: or None."""
     if rows is None:
@@ -219,7 +219,7 @@ def error_sections(
     return [
         classes.classes_section(rows, prepared, pixels),
         classes.calibration_section(labels, probs),
-        classes.errors_section(rows, prepared, pixels),
+        classes.errors_section(rows, prepared, pixels, has_networks),
     ]
 
 

@@ -145,15 +145,15 @@ def scatter_chart(
 
     points: (name, x, standard error of x, y, low and high end of the 95 % interval of y).
     """
-    values = [v for _, x, error, y, low, high in points for v in (x - error, x + error, y, low, high)]
-    margin = (max(values) - min(values)) * 0.08 or 0.01
-    ends = (min(values) - margin, max(values) + margin)
     with chart(372, 330, (56, 14, 22, 44)) as drawing:
         axes = drawing.axes
-        axes.set(xlim=ends, ylim=ends, title=y_name, xlabel=x_name)
+        x_ends = _ends([v for _, x, error, _, _, _ in points for v in (x - error, x + error)])
+        y_ends = _ends([v for _, _, _, y, low, high in points for v in (y, low, high)])
+        axes.set(xlim=x_ends, ylim=y_ends, title=y_name, xlabel=x_name)
         drawing.ticks("x", 5)
         drawing.ticks("y", 5)
-        axes.plot(ends, ends, color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
+        equal = (min(x_ends[0], y_ends[0]), max(x_ends[1], y_ends[1]))
+        axes.plot(equal, equal, color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
         for name, x, error, y, low, high in points:
             axes.plot([x - error, x + error], [y, y], color=PLACEHOLDERS["soft"], linewidth=1.2)
             axes.plot([x, x], [low, high], color=PLACEHOLDERS["band"], linewidth=7, zorder=1, solid_capstyle="butt")
@@ -161,6 +161,33 @@ def scatter_chart(
             (dot,) = axes.plot(x, y, "o" if inside else "X", color=PLACEHOLDERS["right" if inside else "wrong"])
             dot.set(markersize=8, zorder=3, markeredgewidth=0)
             drawing.mark(dot, "dot", f"{name}: {x:.4f} here, {y:.4f} there ({low:.4f} to {high:.4f} expected)")
-            axes.annotate(name[:4], (x, y), (6, 5), textcoords="offset points", size=SMALL - 1)
+        places = axes.transData.transform([(x, y) for _, x, _, y, _, _ in points]) * 72 / drawing.figure.dpi
+        for (name, x, _, y, _, _), offset in zip(points, label_offsets(places), strict=True):
+            if offset is not None:
+                axes.annotate(name[:4], (x, y), offset, textcoords="offset points", size=SMALL - 1)
         listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
         return drawing.markup(f"{label}: {listed}")
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    margin = (max(values) - min(values)) * 0.08 or 0.01
+    return min(values) - margin, max(values) + margin
+
+
+def label_offsets(places: np.ndarray) -> list[tuple[float, float] | None]:
+    """Where the name of each point fits without touching another name or point, from the point; None where nowhere.
+
+    places: (n, 2) pixels, up and to the right.
+    """
+    width, height, radius = 30.0, 14.0, 5.0
+    taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in places]
+    offsets: list[tuple[float, float] | None] = []
+    for x, y in places:
+        offsets.append(None)
+        for dx, dy in ((6.0, 5.0), (6.0, -16.0), (-6.0 - width, 5.0), (-6.0 - width, -16.0)):
+            box = (x + dx, y + dy, x + dx + width, y + dy + height)
+            if not any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken):
+                offsets[-1] = (dx, dy)
+                taken.append(box)
+                break
+    return offsets

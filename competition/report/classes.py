@@ -23,7 +23,7 @@ from competition.report.mistakes import (
     reliability,
 )
 from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
-from competition.report.pictures import NO_PICTURES, data_uri
+from competition.report.pictures import data_uri, no_pictures
 from competition.report.stored_blends import label_sets_of
 
 WORST, PAIRS, TILES = 15, 12, 32
@@ -127,11 +127,15 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
 
 
 def errors_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    prepared: Prepared,
+    pixels: Pixels | None,
+    has_networks: bool = True,
 ) -> Section | None:
     """The misclassified rows with the highest scores, as pictures.
 
     rows: of `honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves the pictures out.
+    has_networks: some member is trained here.
     """
     ids, labels, predicted, scores = rows
     confident = most_confident_errors(labels, predicted, scores, TILES)
@@ -156,7 +160,7 @@ def errors_section(
         "Some of them are wrong labels (make issues-in-labels)."
     )
     if pixels is None:
-        note += f" {NO_PICTURES}"
+        note += f" {no_pictures(has_networks)}"
     return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 

@@ -11,7 +11,7 @@ from competition.data.prepared import Prepared
 from competition.ensemble.predictions import positions
 from competition.report.mistakes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile
-from competition.report.pictures import NO_PICTURES, data_uri
+from competition.report.pictures import data_uri, no_pictures
 
 FILE, MANIFEST = "grad_cam.npz", "grad_cam.json"
 WRONG, RIGHT = 12, 12
@@ -51,7 +51,7 @@ def grad_cam_section(
     elif manifest.depends.get("blend") != blend.digest:
         blocks = [Text(["`make grad-cam` was run for an earlier blend; run it again."], True)]
     elif pixels is None:
-        blocks = [Text([NO_PICTURES])]
+        blocks = [Text([no_pictures(has_networks)])]
     else:
         blocks = map_blocks(work / FILE, manifest.result["run"], prepared, pixels)
     return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)

@@ -82,7 +82,8 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         text += f" Their honest scores are on {' or '.join(f'{size:,}' for size in sizes)} training rows, so not all compare."
     note = (
         "Across: the honest score with its standard error, on training rows. Up: the public score, on test rows. Shaded: where chance "
-        "puts it in 95 % of cases; ● inside, ✕ outside. The dashed line is equality."
+        f"puts it in 95 % of cases{'; ● inside, ✕ outside' if outside else ''}. The dashed line is equality. Names are cut, and left out "
+        "where they do not fit."
     )
     chart = scatter_chart(points, "honest score", "public score", "honest against public scores")
     return [Text([text]), Charts([chart], note)]

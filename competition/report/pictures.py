@@ -14,9 +14,6 @@ from competition.data.prepared import Prepared
 
 MAX_SIZE = 224  # pixels per side of a stored picture; shown at 112, and in full when it is opened
 SMALL_SIZE = 112  # of a picture among many
-NO_PICTURES = (
-    "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
-)
 PIXEL_ART = 64  # smaller images are stored without loss and enlarged without smoothing
 
 
@@ -28,6 +25,13 @@ def cached_pixels(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Pa
     ids = prepared.part("train")["id"].to_numpy(str)
     candidates = (cached_images(folder, prepared.digest, ids, size, fit) for size in sorted(set(sizes)))
     return next((pixels for pixels in candidates if pixels is not None), None)
+
+
+def no_pictures(has_networks: bool) -> str:
+    """Why `cached_pixels` has none.  has_networks: some member is trained here."""
+    if not has_networks:
+        return "No pictures: only training writes decoded images, and no member is trained here."
+    return "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
 
 
 def data_uri(pixels: np.ndarray, most: int = MAX_SIZE) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ from competition.artifacts.runs import Run
 from competition.data.cache import Pixels
 from competition.data.prepared import Prepared
 from competition.report.page import Block, Image, Section, Sheet, Text, Tile
-from competition.report.pictures import NO_PICTURES, SMALL_SIZE, data_uri, sheet_uri
+from competition.report.pictures import SMALL_SIZE, data_uri, no_pictures, sheet_uri
 
 PICTURES, PER_CLASS, MOST_CLASSES = 60, 6, 120
 AUGMENTED = "augmented.png"  # in the folder of a run, written by make train
@@ -27,7 +27,7 @@ def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str
     sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
     blocks += [augmented_batch(title, file) for title, file in list(sheets.items())[:2]]
     if pixels is None:
-        blocks.insert(0, Text([NO_PICTURES]))
+        blocks.insert(0, Text([no_pictures(bool(runs))]))
     elif prepared.competition.targets.kind != "single":
         blocks.insert(0, Text(["Samples of each class are shown for single labels only."]))
     if not sheets:
