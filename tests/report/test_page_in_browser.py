@@ -255,6 +255,18 @@ def test_the_confusion_matrix_zooms_and_its_names_can_be_read(browser, file) -> 
     assert page.evaluate("document.querySelector('#classes svg').getBoundingClientRect().width") > 1.3 * before
 
 
+def test_a_cell_of_the_matrix_says_what_it_is_where_there_is_no_pointer_to_hover(browser, file) -> None:
+    page = opened(browser, file, 420)
+    place = """(t => { t.scrollIntoView({block: 'center', inline: 'center'}); const b = t.getBoundingClientRect();
+      return [b.x + b.width / 2, b.y + b.height / 2]; })(document.querySelector('#classes g.wrong path'))"""
+    x, y = page.evaluate(place)
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    page.wait_for(
+        "/^class \\d+ predicted as class \\d+: 20 of 70 wrong$/.test(document.querySelector('#classes [role=status]').textContent)"
+    )
+
+
 def test_a_script_in_the_page_is_blocked(browser, file, tmp_path) -> None:
     attacked = tmp_path / "attacked.html"
     attacked.write_text(
