@@ -165,20 +165,17 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
     start = overfitting(held_out)
     mark_at = start.best if start is not None and start.is_clear else None
-    losses, drawings = [Line("training loss", by_epoch(histories, "loss"), 0)], []
+    losses = [Line("training loss", by_epoch(histories, "loss"), 0)]
     if is_curve(held_out):
         losses.append(Line("held-out loss", held_out, 1, dashed=True))
+    title = "loss: training and held-out" if len(losses) > 1 else "training loss"
+    drawings = [epoch_chart(losses, title, None, mark_at, name)]
     if is_curve(scores):
         line, lower_limit = Line(f"held-out {metric}", scores, 1, dashed=True), lower_limit_of(scores, metric)
         clipped = "; the lowest fifth is below" if lower_limit is not None else ""
-        drawings.append(epoch_chart([line], f"held-out {metric}{clipped}", lower_limit, mark_at))
+        drawings.append(epoch_chart([line], f"held-out {metric}{clipped}", lower_limit, mark_at, name))
     rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
-    title = "loss: training and held-out" if len(losses) > 1 else "training loss"
-    drawings = [
-        epoch_chart(losses, title, mark=mark_at),
-        *drawings,
-        epoch_chart(rates, "learning rate at the epoch's end"),
-    ]
+    drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
     key = [legend(["training", "held-out"], dashed=True)] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
     return [Charts([*key, *shown], curves_text(scores, held_out, start), name)]

@@ -54,10 +54,13 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
     return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(len(rises))), len(complete))
 
 
-def epoch_chart(lines: Sequence[Line], title: str, lower_limit: float | None = None, mark: int | None = None) -> Markup:
+def epoch_chart(
+    lines: Sequence[Line], title: str, lower_limit: float | None = None, mark: int | None = None, name: str = ""
+) -> Markup:
     """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
 
-    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  Empty without finite values.
+    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  name: of the member, for screen
+    readers.  Empty without finite values.
     """
     lines = [line for line in lines if np.isfinite(line.values).any()]
     if not lines:

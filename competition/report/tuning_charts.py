@@ -4,7 +4,7 @@ They show what optuna.visualization shows, in the colours of the page and with t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10, nan
 from typing import Any
 
@@ -165,33 +165,39 @@ def curves_chart(trials: Sequence[Any], axis: ScoreAxis) -> Markup:
 
     trials: Optuna's, complete or pruned.
     """
-    reported = [trial for trial in trials if trial.intermediate_values]
+    reported = [trial for trial in trials if any(map(isfinite, trial.intermediate_values.values()))]
     if not reported:
         return Markup("")
     complete = scored_trials(reported, axis.sign)
     best = complete[axis.best([trial.score for trial in complete])].number if complete else -1
-    curves = {trial.number: np.array(sorted(trial.intermediate_values.items()), float) for trial in reported}
-    scores = np.concatenate([axis.sign * curve[:, 1] for curve in curves.values()])
+    scores = np.array([value for trial in reported for value in trial.intermediate_values.values() if isfinite(value)])
     # The low scores at the start of training would compress the rest of the chart.
-    low, high = np.quantile(axis.sign * scores, 0.1 if len(scores) > 10 else 0), (axis.sign * scores).max()
+    is_clipped = len(scores) > 10
+    low, high = np.quantile(scores, 0.2 if is_clipped else 0), scores.max()
     ends, margin = sorted((axis.sign * low, axis.sign * high)), (high - low) * 0.06 or 0.01
+    limits = replace(axis, low=ends[0] - margin, high=ends[1] + margin)
     with chart(*SIZE, MARGINS) as drawing:
-        axes = drawing.axes
-        axes.set(title=f"{axis.metric} in training", xlabel="percent of the trial", xlim=(0, 102))
-        axes.set_ylim(ends[0] - margin, ends[1] + margin)
+        below = f"; the worst fifth is {'below' if axis.sign > 0 else 'above'}" if is_clipped else ""
+        title = f"{axis.metric} in training{below}"
+        drawing.axes.set(title=title, xlabel="percent of the trial", xlim=(0, 102), ylim=(limits.low, limits.high))
         drawing.ticks("y", 4)
         for trial in reported:
-            steps, values = curves[trial.number].T
-            is_best, pruned = trial.number == best, trial.state.name == "PRUNED"
-            (line,) = axes.plot(steps, axis.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
-            line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.5, zorder=3 if is_best else 2)
-            drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
-            if pruned:
-                (cross,) = axes.plot(steps[-1], axis.sign * values[-1], "X", color=PLACEHOLDERS["wrong"], markersize=8)
-                cross.set(markeredgewidth=0, clip_on=False, zorder=4)
-                drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
+            _draw_curve(drawing, trial, trial.number == best, limits)
         ended = sum(trial.state.name == "PRUNED" for trial in reported)
         return drawing.markup(f"{axis.metric} of {len(reported)} trials while they were trained; {ended} were pruned")
+
+
+def _draw_curve(drawing: Chart, trial: Any, is_best: bool, axis: ScoreAxis) -> None:
+    finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
+    steps, values = np.array(finite, float).T
+    (line,) = drawing.axes.plot(steps, axis.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
+    line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.5, zorder=3 if is_best else 2)
+    drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
+    if trial.state.name == "PRUNED":
+        end = axis.clipped(axis.sign * values[-1])
+        (cross,) = drawing.axes.plot(steps[-1], end, "X", color=PLACEHOLDERS["wrong"], markersize=8)
+        cross.set(markeredgewidth=0, clip_on=False, zorder=4)
+        drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
 
 
 def front_chart(trials: Sequence[ScoredTrial], front: Sequence[int], axis: ScoreAxis) -> Markup:
@@ -215,9 +221,12 @@ def _draw_trials(drawing: Chart, places: Sequence[float], trials: Sequence[Score
     drawing.ticks("y", 4)
     best = axis.best([trial.score for trial in trials])
     for n, (place, trial) in enumerate(zip(places, trials, strict=True)):
-        edge = axis.clipped(trial.score)
-        shape = "D" if trial.is_own else "o" if edge == trial.score else "v" if axis.sign > 0 else "^"
-        (dot,) = drawing.axes.plot(place, edge, shape, color=PLACEHOLDERS["gold" if n == best else "c0"], markersize=8)
+        is_inside, inset = axis.clipped(trial.score) == trial.score, 0.03 * (axis.high - axis.low)
+        shape = "D" if trial.is_own else "o" if is_inside else "v" if axis.sign > 0 else "^"
+        height = trial.score if is_inside else float(np.clip(trial.score, axis.low + inset, axis.high - inset))
+        (dot,) = drawing.axes.plot(
+            place, height, shape, color=PLACEHOLDERS["gold" if n == best else "c0"], markersize=8
+        )
         dot.set(markeredgewidth=0, clip_on=False, zorder=4 if n == best else 3, alpha=1 if n == best else 0.75)
         names = [name for name, holds in (("the best", n == best), ("the member's own values", trial.is_own)) if holds]
         notes = f" ({', '.join(names)})" if names else ""
