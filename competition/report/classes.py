@@ -157,7 +157,7 @@ def errors_section(
     ]
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
-        "Some of them are wrong labels (make issues-in-labels)."
+        "Some may be wrong labels (`make issues-in-labels` looks for them)."
     )
     if pixels is None:
         note += f" {no_pictures(has_networks)}"

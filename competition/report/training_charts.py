@@ -79,9 +79,9 @@ def epoch_chart(
         if mark is not None:
             axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
         ends = [f"{line.name} {_draw(drawing, line):.4g}" for line in lines]
-        return drawing.markup(
-            f"{title} by epoch; at the end, mean of {lines[0].values.shape[1]} folds: {', '.join(ends)}"
-        )
+        folds = lines[0].values.shape[1]
+        what = f"{name}: {title}" if name else title
+        return drawing.markup(f"{what} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")
 
 
 def _draw(drawing: Chart, line: Line) -> float:

@@ -39,4 +39,5 @@ def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     assert "`device.score_epochs: true` scores them after every epoch" in once.note
     (each,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}, every_epoch=True), "accuracy")
     assert len(each.drawings) == 4 and "score_epochs" not in each.note
+    assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
     assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
