@@ -99,13 +99,13 @@ def legend(names: Iterable[str], dashed: bool = False) -> Markup:
 
 def reliability_chart(bins: Sequence[Bin]) -> Markup:
     """Accuracy against confidence with standard errors and the diagonal of perfect calibration; below, rows per bin."""
-    with chart(300, 336, (46, 8, 22, 84)) as drawing:
+    with chart(304, 336, (46, 12, 22, 84)) as drawing:
         axes = drawing.axes
         axes.set(xlim=(0, 1), ylim=(0, 1), title="accuracy")
         drawing.ticks("y", 6)
         axes.set_xticks([])
         axes.plot([0, 1], [0, 1], color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
-        strip = drawing.figure.add_axes((46 / 300, 34 / 336, 246 / 300, 36 / 336), facecolor="none", sharex=None)
+        strip = drawing.figure.add_axes((46 / 304, 34 / 336, 246 / 304, 36 / 336), facecolor="none", sharex=None)
         strip.set(xlim=(0, 1), yticks=[], xlabel="confidence (bars: rows)", xticks=np.arange(6) / 5)
         for one in bins:
             tooltip = (

@@ -114,9 +114,12 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
         start, scored = overfitting(losses), f"{name}'s held-out mean, all its rows"
         if start is not None and start.is_clear:
             gain = float(np.nanmean(scores[start.best - 1]) - scores[-1].mean())
-            how = f"train.epochs={start.best}, more augmentation or dropout"
-            what, basis = f"{name} overfits after epoch {start.best}", "score at that epoch, over the last"
-            steps.append(Step(what, how, gain, basis, score=scored))
+            what, regularise = f"{name} overfits after epoch {start.best}", "more augmentation or dropout"
+            if gain > 0:
+                how, basis = f"train.epochs={start.best}, {regularise}", "score at that epoch, over the last"
+                steps.append(Step(what, how, gain, basis, score=scored))
+            else:
+                steps.append(Step(what, regularise, None, "by the held-out loss; the score does not fall with it"))
         elif last.mean() > 2 * error > 0:
             basis = f"its last epoch still gained {last.mean():+.4f} ± {error:.4f} (over folds)"
             how = f"train.epochs={round(len(scores) * 1.5)}"

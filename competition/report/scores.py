@@ -125,7 +125,8 @@ def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
         rows.append([name, of_baseline, honest, gain(Difference(**difference)), *counts])
     note = (
         f'All on the same {scores["honest_rows"]:,} rows. The baseline "best member" is, in each fold, the member that is best on '
-        "the other folds, so it can differ from fold to fold and score less than the member that is best over all rows. Gain or loss: "
+        "the other folds, so it can differ from fold to fold and score less than the member that is best over all rows. Baselines use "
+        "the views of their members, the members in the chart their identity view only. Gain or loss: "
         "two equally good classifiers differ this much in at most 5 % of cases. Everything else is noise."
     )
     columns = [

@@ -69,6 +69,9 @@ def test_curves_that_still_rise_and_curves_that_overfit_are_told_apart() -> None
     worse = [model([0.5, 0.7, 0.65], [1.0, 0.6, 0.8 + n / 100], n) for n in range(4)]
     (overfits,) = training_steps({"cnn": worse}, METRICS["accuracy"])
     assert overfits.what == "cnn overfits after epoch 2" and np.isclose(overfits.gain, 0.05)
+    by_loss = [model([0.5, 0.7, 0.72], [1.0, 0.6, 0.8 + n / 100], n) for n in range(4)]
+    (regularise,) = training_steps({"cnn": by_loss}, METRICS["accuracy"])
+    assert regularise.gain is None and "epochs" not in regularise.command  # fewer epochs would lose
     flat = [model([0.5, 0.7, 0.7 + 0.01 * (-1) ** n], [1.0, 0.6, 0.6], n) for n in range(4)]
     assert training_steps({"cnn": flat}, METRICS["accuracy"]) == []
 
