@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.report.mistakes import Bin
-from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, chart
+from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, chart, shortened
 from competition.report.terminal import plus_minus
 
 
@@ -35,7 +35,7 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
 def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_name: str, wide: bool) -> Markup:
     limits = [p.value + sign * (p.error or 0) for p in points for sign in (-1, 1)] + list(band or ())
     margin = (max(limits) - min(limits)) * 0.06 or 0.01
-    left, right, row_height = (190, 240, 26) if wide else (8, 8, 46)
+    left, right, row_height = (190, 240, 26) if wide else (20, 20, 46)
     height = row_height * len(points)
     with chart(960 if wide else 372, height + 66, (left, right, 22, 44)) as drawing:
         axes = drawing.axes
@@ -43,7 +43,7 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
         axes.set_ylim(len(points) - 0.5, -0.5)
         drawing.ticks("x", 7 if wide else 4)
         axes.set_xlabel(axis_name)
-        axes.set_yticks(range(len(points)), [p.name for p in points] if wide else [], size=NORMAL)
+        axes.set_yticks(range(len(points)), [shortened(p.name, 24) for p in points] if wide else [], size=NORMAL)
         axes.tick_params(axis="y", pad=10, labelcolor=PLACEHOLDERS["ink"])
         if band:
             axes.axvspan(*band, color=PLACEHOLDERS["band"], linewidth=0)
@@ -78,8 +78,7 @@ def _score_texts(axes: Any, p: Point, row: int, wide: bool) -> None:
         axes.text(1 + 148 / 530, row, p.note, color=PLACEHOLDERS["soft"], **place)
     else:
         name = f"{p.name}, {p.note}" if p.note else p.name
-        name = name if len(name) <= 30 else p.name if len(p.name) <= 26 else p.name[:25] + "…"
-        axes.text(0, row - 0.22, name, size=NORMAL, **place)
+        axes.text(0, row - 0.22, name if len(name) <= 30 else shortened(p.name, 26), size=NORMAL, **place)
         axes.text(1, row - 0.22, value, size=NORMAL, ha="right", **place)
 
 

@@ -134,6 +134,11 @@ def _style_attributes(style: str) -> dict[str, str]:
     return attributes
 
 
+def shortened(text: str, longest: int) -> str:
+    """The text, or its start with … if it has more than `longest` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 @contextmanager
 def chart(width: float, height: float, margins: tuple[float, float, float, float]) -> Iterator[Chart]:
     import matplotlib as mpl

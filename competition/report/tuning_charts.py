@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, chart
+from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, chart, shortened
 from competition.tuning.choice import format_value
 
 SIZE, MARGINS = (320, 220), (56, 14, 22, 34)  # pixels
@@ -115,7 +115,7 @@ def _value_axis(axes: Any, values: Sequence[Any], is_log: bool) -> list[float]:
         names = list(dict.fromkeys(map(format_value, values)))
         axes.set_xlim(-0.5, len(names) - 0.5)
         shown = range(0, len(names), ceil(len(names) / MOST_TICKS))
-        axes.set_xticks(shown, [_short(names[n]) for n in shown])
+        axes.set_xticks(shown, [shortened(names[n], 10) for n in shown])
         return [float(names.index(format_value(value))) for value in values]
     places = [log10(value) if is_log else float(value) for value in values]
     low, high = min(places), max(places)
@@ -154,7 +154,7 @@ def importance_chart(importances: Mapping[str, float]) -> Markup:
         for row, name in enumerate(names):
             (bar,) = axes.barh(row + 0.18, importances[name], 0.3, color=PLACEHOLDERS["c0"], alpha=0.8)
             drawing.mark(bar, "bar", f"{name}: {importances[name]:.0%}")
-            axes.text(0, row - 0.2, _short(name, 30), va="center", size=NORMAL)
+            axes.text(0, row - 0.2, shortened(name, 30), va="center", size=NORMAL)
             axes.text(1, row - 0.2, f"{importances[name]:.0%}", va="center", ha="right", size=NORMAL)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in importances.items())
         return drawing.markup(f"importance of each parameter: {shares}")
@@ -235,7 +235,3 @@ def _draw_trials(drawing: Chart, places: Sequence[float], trials: Sequence[Score
 
 def has_outlier(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> bool:
     return any(axis.clipped(trial.score) != trial.score for trial in trials)
-
-
-def _short(text: str, longest: int = 10) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"

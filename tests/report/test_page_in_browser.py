@@ -42,7 +42,13 @@ def crowded_charts() -> list[Markup]:
     ]
     axis = score_axis(trials, "macro_f1", 1)
     points = [(f"{n}abc", 0.9 + n / 2000, 0.01, 0.9 + n % 2 / 999, 0.88, 0.92) for n in range(9)]
+    # A tick at the very end of the axis.
+    ends = [
+        Point("second", 0.76, 0.006, True, "weight 0.12"),
+        Point("first, which has a long name", 0.8182, 0.005, True),
+    ]
     return [
+        *score_chart(ends, (0.7879, 0.8319), "macro_f1"),
         history_chart(trials, axis),
         *slice_charts(trials, ["rate", "name"], {"rate"}, axis),
         importance_chart({"a parameter with a very long name": 0.7, "rate": 0.3}),
