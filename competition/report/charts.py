@@ -106,17 +106,15 @@ def reliability_chart(bins: Sequence[Bin]) -> Markup:
         axes.plot([0, 1], [0, 1], color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
         strip = drawing.figure.add_axes((46 / 304, 34 / 336, 246 / 304, 36 / 336), facecolor="none", sharex=None)
         strip.set(xlim=(0, 1), yticks=[], xlabel="confidence (bars: rows)", xticks=np.arange(6) / 5)
-        for one in bins:
-            tooltip = (
-                f"{one.rows:,} rows: confidence {one.confidence:.3f}, accuracy {one.accuracy:.3f} ± {one.error:.3f}"
-            )
-            interval = np.clip([one.accuracy - one.error, one.accuracy + one.error], 0, 1)
-            (whisker,) = axes.plot([one.confidence] * 2, interval, color=PLACEHOLDERS["ink"], linewidth=2, alpha=0.75)
+        for group in bins:
+            tooltip = f"{group.rows:,} rows: confidence {group.confidence:.3f}, accuracy {group.accuracy:.3f} ± {group.error:.3f}"
+            interval = np.clip([group.accuracy - group.error, group.accuracy + group.error], 0, 1)
+            (whisker,) = axes.plot([group.confidence] * 2, interval, color=PLACEHOLDERS["ink"], linewidth=2, alpha=0.75)
             drawing.mark(whisker, "whisker")
-            (dot,) = axes.plot(one.confidence, one.accuracy, "o", color=PLACEHOLDERS["gold"], markersize=8)
+            (dot,) = axes.plot(group.confidence, group.accuracy, "o", color=PLACEHOLDERS["gold"], markersize=8)
             dot.set(markeredgewidth=0, clip_on=False, zorder=3)
             drawing.mark(dot, "dot", tooltip)
-            (bar,) = strip.bar(one.confidence, one.rows, 16 / 246, color=PLACEHOLDERS["c0"], alpha=0.75)
+            (bar,) = strip.bar(group.confidence, group.rows, 16 / 246, color=PLACEHOLDERS["c0"], alpha=0.75)
             bar.set_clip_on(False)
             drawing.mark(bar, "bar", tooltip)
         return drawing.markup("accuracy by confidence, with standard errors")

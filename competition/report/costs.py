@@ -44,12 +44,12 @@ def costs_section(
     ]
     rows, total = [], 0.0
     for name, manifests in stages:
-        known = [manifest for manifest in manifests if manifest is not None]
-        if not known:
+        existing = [manifest for manifest in manifests if manifest is not None]
+        if not existing:
             continue
-        seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in known)
+        seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in existing)
         total += seconds
-        rows.append([name, f"{len(known)}", duration(seconds), peak_text(known)])
+        rows.append([name, f"{len(existing)}", duration(seconds), peak_text(existing)])
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])

@@ -44,32 +44,34 @@ def run_rows(
     honest = honest_scores(work, prepared.competition.metric)
     used = submissions_by_run(work, submissions, competition, runs, folds)
     rows = []
-    for one in runs:
-        done = [fold for fold in range(folds) if is_complete(one, fold)]
-        scores = [held_out_score(prepared, one, fold) for fold in done]
-        score = honest.get(one.digest)
-        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[one.digest]]
+    for run in runs:
+        complete = [fold for fold in range(folds) if is_complete(run, fold)]
+        scores = [held_out_score(prepared, run, fold) for fold in complete]
+        score = honest.get(run.digest)
+        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
         rows.append(
             [
-                f"{one.label}{' *' if one.digest in current else ''}",
-                difference(work, prepared, params, overrides, one),
-                f"{len(done)}/{folds}",
-                f"{np.mean(scores):.4f}{mark(bool(set(done) & set(one.depends['tuned_folds'])))}" if scores else "-",
+                f"{run.label}{' *' if run.digest in current else ''}",
+                difference(work, prepared, params, overrides, run),
+                f"{len(complete)}/{folds}",
+                f"{np.mean(scores):.4f}{mark(bool(set(complete) & set(run.depends['tuned_folds'])))}"
+                if scores
+                else "-",
                 f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
-                duration(seconds_of_training(one, folds)),
-                f"{size_of(one.folder) / 1e6:.1f}",
+                duration(seconds_of_training(run, folds)),
+                f"{size_of(run.folder) / 1e6:.1f}",
                 ", ".join(dict.fromkeys(files)) or "-",
             ]
         )
     return rows
 
 
-def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override], one: Run) -> str:
+def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override], run: Run) -> str:
     """What a run's parameters, data and code differ in from the current ones of its member."""
-    if one.name not in params.members:
+    if run.name not in params.members:
         return "its member is not in the parameters"
-    runs = runs_of(work, prepared, params, one.name, overrides)
-    return "-" if one.digest in {each.digest for each in runs} else changes(runs[0], one)
+    runs = runs_of(work, prepared, params, run.name, overrides)
+    return "-" if run.digest in {each.digest for each in runs} else changes(runs[0], run)
 
 
 def changes(before: Run, after: Run) -> str:
@@ -89,8 +91,8 @@ def mark(is_tuned: bool) -> str:
     return TUNED if is_tuned else ""
 
 
-def is_complete(one: Run, fold: int) -> bool:
-    path = fold_model_path(one, fold)
+def is_complete(run: Run, fold: int) -> bool:
+    path = fold_model_path(run, fold)
     manifest = read_manifest(path)
     return manifest is not None and files_intact(path, manifest)
 
@@ -109,12 +111,12 @@ def runs_section(
     rows, competition = run_rows(work, submissions, prepared, params, overrides, runs), prepared.competition
     previous: dict[str, Run] = {}
     table = []
-    for one, row in zip(runs, rows, strict=True):
-        before = previous.get(one.name)
+    for run, row in zip(runs, rows, strict=True):
+        before = previous.get(run.name)
         table.append(
-            [row[0], created(one)[:16].replace("T", " ") or "-", changes(before, one) if before else "first", *row[2:]]
+            [row[0], created(run)[:16].replace("T", " ") or "-", changes(before, run) if before else "first", *row[2:]]
         )
-        previous[one.name] = one
+        previous[run.name] = run
     columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]
     note = (
         f"* = used with the current parameters. held-out: mean {competition.metric} of the fold models on all rows of their folds. "
