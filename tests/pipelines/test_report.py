@@ -360,6 +360,10 @@ def test_the_page_of_a_competition_opens_in_a_browser_at_both_widths(blended, tm
             browser.call("Page.navigate", url=(workspace.work / "report.html").as_uri())
             browser.wait_for("document.documentElement?.dataset?.ready === 'yes'")
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            sections = "[...document.querySelectorAll('section')].filter(s => s.getBoundingClientRect().height > 40).map(s => s.id)"
+            assert browser.evaluate(sections) == re.findall(r'<section id="(\w+)">', workspace.page)
+            linked = "[...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))"
+            assert browser.evaluate(linked) == browser.evaluate(sections)
             broken = "[...document.images].filter(i => i.src && !(i.complete && i.naturalWidth)).length"
             browser.wait_for(f"{broken} === 0")
         assert browser.problems() == []
