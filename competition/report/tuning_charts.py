@@ -191,7 +191,7 @@ def _draw_curve(drawing: Chart, trial: Any, is_best: bool, axis: ScoreAxis) -> N
     finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
     steps, values = np.array(finite, float).T
     (line,) = drawing.axes.plot(steps, axis.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
-    line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.5, zorder=3 if is_best else 2)
+    line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.65, zorder=3 if is_best else 2)
     drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
     if trial.state.name == "PRUNED":
         end = axis.clipped(axis.sign * values[-1])

@@ -63,6 +63,12 @@ def report_page() -> str:
     confusion = np.diag(np.full(102, 50))
     confusion[3, 90] = confusion[90, 3] = 20
     points = [Point("cnn", 0.9, 0.01, True, "weight 1.00"), Point("blend, honest", 0.91, 0.01, True)]
+    long = (
+        "more images of both, check their labels",
+        "2 rows of this pair are confused",
+        "the blend's honest score, 539 rows",
+    )
+    steps = [["tell a and b apart", *long, "at most +0.0037"]]
     columns = ["member", "score", "time", *(f"a long name of column {n}" for n in range(6))]
     rows = [
         [f"m{n}", f"{n % 5 / 10:.2f}", f"{n + 1} min" if n % 2 else f"{50 + n} s", *["1,234.5"] * 6] for n in range(12)
@@ -72,7 +78,11 @@ def report_page() -> str:
             "blend",
             "Scores",
             "f",
-            [Charts(score_chart(points, (0.88, 0.95), "m")), Table(columns, rows, title="Members")],
+            [
+                Charts(score_chart(points, (0.88, 0.95), "m")),
+                Table(columns, rows, title="Members"),
+                Table(["step", "how", "basis", "score", "gain"], steps, 4),
+            ],
         ),
         Section("charts", "Charts", "f", [Charts(crowded_charts())]),
         Section("classes", "Classes", "f", [Charts([confusion_chart(confusion, names)], zoom=True, name="Confusion")]),
@@ -163,6 +173,14 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
         "[...document.querySelectorAll('#blend svg text')].map(t => t.getBoundingClientRect().height).filter(h => h)"
     )
     assert min(page.evaluate(texts)) > 9  # pixels: readable without zooming
+
+
+def test_sentences_in_a_table_are_not_squeezed_into_one_word_per_line_on_a_phone(browser, file) -> None:
+    page = opened(browser, file, 420)
+    widths = page.evaluate(
+        "[...document.querySelectorAll('#blend td.long')].map(cell => cell.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 3 and min(widths) > 140
 
 
 def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:
