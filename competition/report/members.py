@@ -15,7 +15,7 @@ from competition.config.params import Params
 from competition.data.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import TUNED, mark
+from competition.report.runs import TUNED, folds_text, mark
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
@@ -101,7 +101,7 @@ def scores_table(
         rows.append([name, *means, f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
     columns = ["member", f"mean of the folds' {metric}"]
     if tuned and honest:
-        columns.append(f"mean of folds {', '.join(map(str, honest))}")
+        columns.append(f"mean of {folds_text(honest)}")
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
         "The spread over folds is not a standard error: folds share training rows."

@@ -12,6 +12,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
 from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
+from competition.report.runs import folds_text
 from competition.report.terminal import best_member_text, gain, how, plus_minus
 from competition.submission import ledger
 
@@ -29,7 +30,7 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
                 if scores.get("optimistic")
                 else "took no part in the choice"
                 + (
-                    f"; those of folds {list_of(scores['tuned_folds'])} chose hyperparameters"
+                    f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
                     if scores.get("tuned_folds")
                     else ""
                 )
@@ -46,10 +47,6 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     if row is not None and row.private_score is not None:
         result.append(Figure("private", f"{row.private_score:.5f}", "Kaggle's score, on test rows"))
     return result
-
-
-def list_of(folds: Sequence[int]) -> str:
-    return ", ".join(map(str, folds))
 
 
 def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
@@ -89,11 +86,11 @@ def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None
 
 def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
     """What the marks of the score chart mean: those that it has, and no others."""
-    rows, folds = f"{scores['honest_rows']:,} out-of-fold rows", list_of(scores.get("tuned_folds") or [])
+    rows, tuned = f"{scores['honest_rows']:,} out-of-fold rows", scores.get("tuned_folds")
     if scores.get("optimistic"):
         sentences = [f"Circles: the same {rows}. All are hollow, because every row chose hyperparameters: optimistic."]
     else:
-        without = f"; those of folds {folds} chose hyperparameters and are left out" if folds else ""
+        without = f"; those of {folds_text(tuned)} chose hyperparameters and are left out" if tuned else ""
         sentences = [f"Circles: the same {rows}{without}."]
     if any(point.test for point in points):
         sentences.append("Diamonds: test rows, not comparable row by row.")

@@ -14,6 +14,7 @@ from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.runs import folds_text
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
@@ -104,11 +105,8 @@ def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
             f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} +- "
             f"{comparison['error']:.4f} on {comparison['rows']} rows that chose neither (training seeds: {comparison['seeds']})."
         )
-    folds = ", ".join(map(str, best["folds"]))
-    rows = (
-        f"Scores of trials are {metric} on rows of folds {folds}, so they compare trials and nothing else on this page."
-    )
-    return [line, rows]
+    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
+    return [line, f"{rows}, so they compare trials and nothing else on this page."]
 
 
 def _importances(study: Any) -> dict[str, float]:

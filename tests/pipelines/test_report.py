@@ -94,7 +94,7 @@ def write_fold_models(workspace: ReportWorkspace) -> None:
             oof = random_predictions(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
             test_predictions = random_predictions(rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test)))
             manifest = fold_model_path(run, fold)
-            manifest.parent.mkdir(parents=True)
+            manifest.parent.mkdir(parents=True, exist_ok=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
                 "epoch,loss,learning_rate,held_out\n1,1.5,0.004,nan\n2,0.9,0.002,0.61\n3,0.7,0.0,0.8125\n"
@@ -393,3 +393,19 @@ def test_the_runs_are_listed_with_what_changed_between_them(workspace: ReportWor
     workspace.do("report")
     (runs,) = re.findall(r'<section id="runs">.*?</section>', workspace.page, re.DOTALL)
     assert runs.index("2026-02-01") < runs.index("2026-01-01") and "epochs: 1 -&gt; 3" in runs
+
+
+def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(
+    workspace: ReportWorkspace,
+) -> None:
+    own = "alpha: 0.25, weights: none"
+    workspace.params.write_text(workspace.params.read_text().replace(own, f"{own}, tuned_folds: [0]"))
+    write_fold_models(workspace)
+    workspace.do("blend")
+    workspace.do("report")
+    members, runs = section_of(workspace.page, "members"), section_of(workspace.page, "runs")
+    assert '<th scope="col">mean of folds 1, 2</th>' in members
+    assert ">slim</th><td>0.8125 †</td><td>0.8125</td>" in members and ">wide</th><td>0.8125</td>" in members
+    assert runs.count("<td>0.8125 †</td>") == 1 and runs.count("<td>0.8125</td>") == 2  # of earlier runs
+    assert "those of fold 0 chose hyperparameters and are left out" in section_of(workspace.page, "blend")
+    assert "0.8125 †" in workspace.do("runs") and "† rows that chose the run's hyperparameters" in workspace.do("runs")
