@@ -108,7 +108,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         caveats_section(job, prepared, blend),
         runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
         leaderboard.leaderboard_section(submitted, public_share, changed_share(job, prepared), has_test),
-        scores.ledger_section(submitted, public_share, solution_looks(job)),
+        leaderboard.ledger_section(submitted, public_share, solution_looks(job)),
         costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
         provenance_section(job, prepared, blend),
     ]

@@ -1,4 +1,4 @@
-"""The report's section on cross-validation against the leaderboard, and which two submissions to select."""
+"""The report's sections on submissions: cross-validation against the leaderboard, which two to select, the ledger."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -179,3 +179,33 @@ def honest_text(entry: ledger.Entry) -> str:
 
 def _score(value: float | None) -> str:
     return f"{value:.5f}" if value is not None else "–"
+
+
+def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:
+    """All submissions.  looks: how often `make grade` opened the private solution."""
+    if not rows:
+        return None
+    table = ledger.table(rows, public_share)
+    blocks: list[Table | Text] = [
+        Table(
+            list(table[0]),
+            [list(line.values()) for line in reversed(table)],
+            3,
+            "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
+            "rows. gap: public minus honest. noise: 95 % interval of the gap by "
+            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}",
+        )
+    ]
+    if looks:
+        opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
+        blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
+    return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)
+
+
+def honest_rows_text(rows: Sequence[ledger.Row]) -> str:
+    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
+    names: dict[int, list[str]] = {}
+    for row in rows:
+        names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
+    parts = [f"{', '.join(digests)} on {size:,} rows" for size, digests in names.items()]
+    return f" Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""

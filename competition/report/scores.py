@@ -1,4 +1,4 @@
-"""The report's sections on scores, views, the worth of each member, `make table` and the ledger."""
+"""The report's sections on scores, views, the worth of each member and `make table`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -222,36 +222,6 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         )
     lines = ["State of the last `make table`; later training is not included, so its rows can differ from those above."]
     return Section("ways", "All blend methods", "table.json · make table", [*blocks, Text(lines)])
-
-
-def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:
-    """All submissions.  looks: how often `make grade` opened the private solution."""
-    if not rows:
-        return None
-    table = ledger.table(rows, public_share)
-    blocks: list[Table | Text] = [
-        Table(
-            list(table[0]),
-            [list(line.values()) for line in reversed(table)],
-            3,
-            "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
-            "rows. gap: public minus honest. noise: 95 % interval of the gap by "
-            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}",
-        )
-    ]
-    if looks:
-        opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
-        blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
-    return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)
-
-
-def honest_rows_text(rows: Sequence[ledger.Row]) -> str:
-    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
-    names: dict[int, list[str]] = {}
-    for row in rows:
-        names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
-    parts = [f"{', '.join(digests)} on {size:,} rows" for size, digests in names.items()]
-    return f" Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""
 
 
 def _or_dash(value: float | None, form: str) -> str:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
-from competition.report.scores import blend_section, honest_rows_text
+from competition.report.leaderboard import honest_rows_text
+from competition.report.scores import blend_section
 from competition.submission.ledger import Entry, Row
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
