@@ -189,7 +189,7 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) 
     blocks: list[Table | Text] = [
         Table(
             list(table[0]),
-            [list(line.values()) for line in reversed(table)],
+            [[text.replace("+-", "±") for text in line.values()] for line in reversed(table)],
             3,
             "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
             "rows. gap: public minus honest. noise: 95 % interval of the gap by "

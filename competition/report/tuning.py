@@ -15,6 +15,7 @@ from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import folds_text
+from competition.report.terminal import plus_minus
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
@@ -102,8 +103,9 @@ def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
     line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
     if comparison := best["comparison"]:
         line += (
-            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} +- "
-            f"{comparison['error']:.4f} on {comparison['rows']} rows that chose neither (training seeds: {comparison['seeds']})."
+            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
+            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
+            f"{comparison['seeds']})."
         )
     rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
     return [line, f"{rows}, so they compare trials and nothing else on this page."]
