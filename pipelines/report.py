@@ -1,6 +1,7 @@
 """Write one HTML page with all results of this competition, from the files of the other stages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from competition.artifacts.dependencies import blend_blocks, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_digests
 from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest
-from competition.artifacts.runs import blended_runs
+from competition.artifacts.runs import Run, blended_runs
 from competition.artifacts.seed_studies import seed_spreads
 from competition.config.errors import UserError
 from competition.data.cache import Pixels
@@ -42,47 +43,88 @@ from pipelines.runner import Job, display_path, image_cache
 from pipelines.versions import git_commit, versions
 
 
+@dataclass(frozen=True)
+class Results:
+    """What the page is made from.  folder, blend: of the newest blend; None without one."""
+
+    prepared: Prepared
+    folder: Path | None
+    blend: Manifest | None
+    rows: next_steps.HonestRows | None  # of `rows_of_blend`
+    runs: Mapping[str, Run]  # by title, those of the current parameters
+    models_of: Mapping[str, Sequence[members.FoldModel]]  # by title, the finished fold models
+    spreads: Mapping[str, float]
+    notes: Sequence[str]
+    submitted: Sequence[ledger.Row]
+    pixels: Pixels | None
+
+
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
+    results = load_results(job)
+    prepared, blend = results.prepared, results.blend
+    head = head_of(job, prepared, blend, results.submitted, [*stale_warnings(job, prepared, blend), *results.notes])
+    page = job.path("report.html")
+    with atomic_write(page) as temporary:
+        temporary.write_text(render(head, sections_of(job, results)), encoding="utf-8")
+    for warning in head.warnings:
+        job.echo(f"report: {warning}")
+    job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+
+
+def load_results(job: Job) -> Results:
     prepared, folder = job.prepared(), newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    ledger_rows = ledger.rows(ledger.read(job.submissions / "ledger.jsonl"))
-    submitted = [row for row in ledger_rows if row.entry.competition == job.params.competition.name]
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
     runs = {run.title: run for name in job.params.members for run in job.runs_of(prepared, name)}
-    models_of = {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()}
     sizes = [member.image_size for member in job.params.members.values()]
-    pixels = cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder)
-    rows = rows_of_blend(prepared, folder, blend)
-    steps = [
-        *(label_steps(job, prepared, rows) if rows is not None else []),
-        *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
-        *next_steps.open_steps(job.params, job.work, prepared, models_of, submitted, spreads),
-    ]
-    public_share = job.params.kaggle.public_share
+    return Results(
+        prepared,
+        folder,
+        blend,
+        rows_of_blend(prepared, folder, blend),
+        runs,
+        {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
+        spreads,
+        notes,
+        ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name),
+        cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+    )
+
+
+def sections_of(job: Job, results: Results) -> list[Section]:
+    """All sections that have something to show, in the order of the page."""
+    prepared, blend, submitted, pixels = results.prepared, results.blend, results.submitted, results.pixels
+    params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
+    has_test = len(prepared.part("test")) > 0
     sections = [
-        *score_sections(folder, blend, submitted),
-        next_steps.next_steps_section(steps),
-        members.members_section(runs, models_of, job.params, job.work, prepared, spreads),
-        tuning.tuning_section(job.work, prepared, job.params, job.overrides),
-        *error_sections(prepared, rows, pixels),
+        *score_sections(results.folder, blend, submitted),
+        next_steps.next_steps_section(steps_of(job, results)),
+        members.members_section(runs, results.models_of, params, prepared, results.spreads),
+        tuning.tuning_section(job.work, prepared, params, job.overrides),
+        *error_sections(prepared, results.rows, pixels, bool(runs)),
         *optional_sections(job, prepared, blend, pixels),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats_section(job, prepared, blend),
-        runs_report.runs_section(job.work, job.submissions, prepared, job.params, job.overrides),
-        leaderboard.leaderboard_section(submitted, public_share, changed_share(job, prepared)),
-        scores.ledger_section(submitted, public_share, solution_looks(job)),
-        costs.costs_section(job.work, job.params, runs, blend),
+        runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
+        leaderboard.leaderboard_section(submitted, public_share, changed_share(job, prepared), has_test),
+        leaderboard.ledger_section(submitted, public_share, solution_looks(job)),
+        costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
         provenance_section(job, prepared, blend),
     ]
-    head = head_of(job, prepared, blend, submitted, [*stale_warnings(job, prepared, blend), *notes])
-    page = job.path("report.html")
-    with atomic_write(page) as temporary:
-        temporary.write_text(render(head, [section for section in sections if section is not None]), encoding="utf-8")
-    for warning in head.warnings:
-        job.echo(f"report: {warning}")
-    job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+    return [section for section in sections if section is not None]
+
+
+def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
+    prepared, models_of = results.prepared, results.models_of
+    return [
+        *(label_steps(job, prepared, results.rows) if results.rows is not None else []),
+        *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
+        *next_steps.open_steps(
+            job.params, job.work, prepared, models_of, results.submitted, results.spreads, job.overrides
+        ),
+    ]
 
 
 def optional_sections(
@@ -93,7 +135,7 @@ def optional_sections(
     A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
     """
     return [
-        grad_cam.grad_cam_section(job.work, prepared, blend, pixels),
+        grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(job.params.members)),
         scores.ways_section(job.path("table.json"), metric_named(prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
         tpu.tpu_section(job.work),
@@ -111,7 +153,8 @@ def label_steps(job: Job, prepared: Prepared, rows: next_steps.HonestRows) -> li
     metric = metric_named(prepared.competition.metric)
     if prepared.competition.targets.kind != "single":
         return []
-    return next_steps.label_steps(rows, metric, prepared.competition.classes, job.path("label_issues.csv"))
+    larger = next_steps.larger_images(job.params, prepared)
+    return next_steps.label_steps(rows, metric, prepared.competition.classes, job.path("label_issues.csv"), larger)
 
 
 def changed_share(job: Job, prepared: Prepared) -> leaderboard.Changed:
@@ -163,7 +206,7 @@ def score_sections(
 
 
 def error_sections(
-    prepared: Prepared, rows: next_steps.HonestRows | None, pixels: Pixels | None
+    prepared: Prepared, rows: next_steps.HonestRows | None, pixels: Pixels | None, has_networks: bool
 ) -> list[Section | None]:
     """Sections on classes, calibration and most confident errors.  rows: of `rows_of_blend`.  pixels: or None."""
     if rows is None:
@@ -177,11 +220,11 @@ def error_sections(
     return [
         classes.classes_section(rows, prepared, pixels),
         classes.calibration_section(labels, probs),
-        classes.errors_section(rows, prepared, pixels),
+        classes.errors_section(rows, prepared, pixels, has_networks),
     ]
 
 
-def caveats_section(job: Job, prepared: Prepared, blend: Manifest | None) -> Section | None:
+def caveats_section(job: Job, prepared: Prepared, blend: Manifest | None) -> Section:
     """Section on series and shift, with their effect on the blend if it is of the current data."""
     current = blend is not None and blend.depends.get("data") == prepared.digest
     result = blend.result if blend is not None and current else {}

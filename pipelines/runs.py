@@ -2,7 +2,7 @@
 
 from competition.artifacts.runs import stored_runs
 from competition.report.console_table import table_lines
-from competition.report.runs import COLUMNS, run_rows
+from competition.report.runs import COLUMNS, NOTE, run_rows
 from pipelines.cli import main
 from pipelines.runner import Job
 
@@ -18,8 +18,8 @@ def run(job: Job) -> None:
     for line in table_lines(COLUMNS, rows, indent=0):
         job.echo(line)
     job.echo(
-        f"runs: * = used with the current parameters; held-out: mean {prepared.competition.metric} of the fold models; honest: on "
-        "rows that chose nothing, where a blend computed it; `make adopt RUN=...` writes a run's parameters into the file"
+        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
+        "`make adopt RUN=...` writes a run's parameters into the file."
     )
 
 

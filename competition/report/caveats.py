@@ -150,29 +150,47 @@ def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
     return f"{sentence}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"
 
 
-def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Section | None:
-    """None in work folders of older versions.
+def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Section:
+    """Series and adversarial validation, or one sentence if an earlier version has prepared the data.
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
     """
     if not (folder / "series.csv").is_file():
-        return None
+        text = "Not looked for: an earlier version has prepared the data; `make prepare FORCE=1` looks for both."
+        return Section("caveats", TITLE, SOURCES, [Text([text])])
+    blocks: list[Block] = [series_text(caveats, train, scores), *shift_blocks(caveats.shift, scores)]
+    for name, caption in (
+        ("shift.png", "The test rows least like training rows."),
+        ("series.png", "The largest series."),
+    ):
+        if (folder / name).is_file():
+            blocks.append(Image(sheet_uri(folder / name), caption))
+    return Section("caveats", TITLE, SOURCES, blocks)
+
+
+def series_text(caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Text:
+    """How many training photos are of series, and what those across folds do to the score."""
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
-    blocks: list[Block] = []
     text = (
         f"{members:,} of {len(train):,} training photos look like series of {objects:,} objects; "
         f"{int(has_mate.sum()):,} have a photo of their series in another fold."
     )
-    blocks.append(Text([text, *series_sentences(scores)], bool(has_mate.sum() >= NOTED * max(len(train), 1))))
-    shift = caveats.shift
+    if not members:
+        text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
+    sentences = [text, *map(_sentence, series_sentences(scores))]
+    return Text(sentences, bool(has_mate.sum() >= NOTED * max(len(train), 1)))
+
+
+def shift_blocks(shift: Shift | None, scores: Mapping[str, Any]) -> list[Block]:
+    """Adversarial validation: what it says, and its figures."""
     if shift is None:
-        blocks.append(Text(["Training and test rows were not compared: too few rows."]))
-        return Section("caveats", TITLE, SOURCES, blocks)
+        return [
+            Text(["Adversarial validation: test rows were not compared with training rows, because there are too few."])
+        ]
     sentences = (
-        shift_sentences(scores) or shift_line(shift) or [f"Test rows look like training rows: {_auc(asdict(shift))}."]
+        shift_sentences(scores) or shift_line(shift) or [f"test rows look like training rows: {_auc(asdict(shift))}"]
     )
-    blocks.append(Text(sentences, shift.differs))
     row = [f"{shift.auc:.3f}", f"{shift.low:.3f} to {shift.high:.3f}", f"{shift.train_rows:,}", f"{shift.test_rows:,}"]
     columns = [
         "classifier of test against training rows",
@@ -184,14 +202,13 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
     ]
     note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
     cells = [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]]
-    blocks.append(Table(columns, cells, note=note, title="Adversarial validation"))
-    for name, caption in (
-        ("shift.png", "The test rows least like training rows."),
-        ("series.png", "The largest series."),
-    ):
-        if (folder / name).is_file():
-            blocks.append(Image(sheet_uri(folder / name), caption))
-    return Section("caveats", TITLE, SOURCES, blocks)
+    table = Table(columns, cells, note=note, title="Adversarial validation")
+    return [Text([_sentence(text) for text in sentences], shift.differs), table]
+
+
+def _sentence(text: str) -> str:
+    """A line of the terminal as a sentence of the page."""
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _auc(shift: Mapping[str, Any]) -> str:

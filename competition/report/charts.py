@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.report.mistakes import Bin
-from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, chart
+from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, chart, shortened
 from competition.report.terminal import plus_minus
 
 
@@ -35,7 +35,7 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
 def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_name: str, wide: bool) -> Markup:
     limits = [p.value + sign * (p.error or 0) for p in points for sign in (-1, 1)] + list(band or ())
     margin = (max(limits) - min(limits)) * 0.06 or 0.01
-    left, right, row_height = (190, 240, 26) if wide else (8, 8, 46)
+    left, right, row_height = (190, 240, 26) if wide else (20, 20, 46)
     height = row_height * len(points)
     with chart(960 if wide else 372, height + 66, (left, right, 22, 44)) as drawing:
         axes = drawing.axes
@@ -43,7 +43,7 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
         axes.set_ylim(len(points) - 0.5, -0.5)
         drawing.ticks("x", 7 if wide else 4)
         axes.set_xlabel(axis_name)
-        axes.set_yticks(range(len(points)), [p.name for p in points] if wide else [], size=NORMAL)
+        axes.set_yticks(range(len(points)), [shortened(p.name, 24) for p in points] if wide else [], size=NORMAL)
         axes.tick_params(axis="y", pad=10, labelcolor=PLACEHOLDERS["ink"])
         if band:
             axes.axvspan(*band, color=PLACEHOLDERS["band"], linewidth=0)
@@ -53,10 +53,8 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
         for row, p in enumerate(points):
             _score_row(drawing, p, row + (0 if wide else 0.22))
             _score_texts(axes, p, row, wide)
-        kind = "" if wide else " (narrow page)"
-        return drawing.markup(
-            f"{axis_name}: members and blend with standard errors{kind}", "wide" if wide else "narrow"
-        )
+        listed = "; ".join(f"{p.name} {_value_text(p)}{f' ({p.note})' if p.note else ''}" for p in points)
+        return drawing.markup(f"{axis_name} with standard errors: {listed}", "wide" if wide else "narrow")
 
 
 def _score_row(drawing: Chart, p: Point, y: float) -> None:
@@ -74,14 +72,18 @@ def _score_row(drawing: Chart, p: Point, y: float) -> None:
 
 def _score_texts(axes: Any, p: Point, row: int, wide: bool) -> None:
     place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "in_layout": False}
-    value = f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}"
+    value = _value_text(p)
     if wide:
         axes.text(1 + 14 / 530, row, value, size=NORMAL, **place)
         axes.text(1 + 148 / 530, row, p.note, color=PLACEHOLDERS["soft"], **place)
     else:
-        name = p.name if len(p.name) <= 26 else p.name[:25] + "…"
-        axes.text(0, row - 0.22, name, size=NORMAL, **place)
+        name = f"{p.name}, {p.note}" if p.note else p.name
+        axes.text(0, row - 0.22, name if len(name) <= 30 else shortened(p.name, 26), size=NORMAL, **place)
         axes.text(1, row - 0.22, value, size=NORMAL, ha="right", **place)
+
+
+def _value_text(p: Point) -> str:
+    return f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}"
 
 
 def legend(names: Iterable[str], dashed: bool = False) -> Markup:
@@ -96,25 +98,23 @@ def legend(names: Iterable[str], dashed: bool = False) -> Markup:
 
 def reliability_chart(bins: Sequence[Bin]) -> Markup:
     """Accuracy against confidence with standard errors and the diagonal of perfect calibration; below, rows per bin."""
-    with chart(300, 336, (46, 8, 22, 84)) as drawing:
+    with chart(304, 336, (46, 12, 22, 84)) as drawing:
         axes = drawing.axes
         axes.set(xlim=(0, 1), ylim=(0, 1), title="accuracy")
         drawing.ticks("y", 6)
         axes.set_xticks([])
         axes.plot([0, 1], [0, 1], color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
-        strip = drawing.figure.add_axes((46 / 300, 34 / 336, 246 / 300, 36 / 336), facecolor="none", sharex=None)
+        strip = drawing.figure.add_axes((46 / 304, 34 / 336, 246 / 304, 36 / 336), facecolor="none", sharex=None)
         strip.set(xlim=(0, 1), yticks=[], xlabel="confidence (bars: rows)", xticks=np.arange(6) / 5)
-        for one in bins:
-            tooltip = (
-                f"{one.rows:,} rows: confidence {one.confidence:.3f}, accuracy {one.accuracy:.3f} ± {one.error:.3f}"
-            )
-            interval = np.clip([one.accuracy - one.error, one.accuracy + one.error], 0, 1)
-            (whisker,) = axes.plot([one.confidence] * 2, interval, color=PLACEHOLDERS["ink"], linewidth=2, alpha=0.75)
+        for group in bins:
+            tooltip = f"{group.rows:,} rows: confidence {group.confidence:.3f}, accuracy {group.accuracy:.3f} ± {group.error:.3f}"
+            interval = np.clip([group.accuracy - group.error, group.accuracy + group.error], 0, 1)
+            (whisker,) = axes.plot([group.confidence] * 2, interval, color=PLACEHOLDERS["ink"], linewidth=2, alpha=0.75)
             drawing.mark(whisker, "whisker")
-            (dot,) = axes.plot(one.confidence, one.accuracy, "o", color=PLACEHOLDERS["gold"], markersize=8)
+            (dot,) = axes.plot(group.confidence, group.accuracy, "o", color=PLACEHOLDERS["gold"], markersize=8)
             dot.set(markeredgewidth=0, clip_on=False, zorder=3)
             drawing.mark(dot, "dot", tooltip)
-            (bar,) = strip.bar(one.confidence, one.rows, 16 / 246, color=PLACEHOLDERS["c0"], alpha=0.75)
+            (bar,) = strip.bar(group.confidence, group.rows, 16 / 246, color=PLACEHOLDERS["c0"], alpha=0.75)
             bar.set_clip_on(False)
             drawing.mark(bar, "bar", tooltip)
         return drawing.markup("accuracy by confidence, with standard errors")
@@ -142,15 +142,15 @@ def scatter_chart(
 
     points: (name, x, standard error of x, y, low and high end of the 95 % interval of y).
     """
-    values = [v for _, x, error, y, low, high in points for v in (x - error, x + error, y, low, high)]
-    margin = (max(values) - min(values)) * 0.08 or 0.01
-    ends = (min(values) - margin, max(values) + margin)
     with chart(372, 330, (56, 14, 22, 44)) as drawing:
         axes = drawing.axes
-        axes.set(xlim=ends, ylim=ends, title=y_name, xlabel=x_name)
+        x_ends = _ends([v for _, x, error, _, _, _ in points for v in (x - error, x + error)])
+        y_ends = _ends([v for _, _, _, y, low, high in points for v in (y, low, high)])
+        axes.set(xlim=x_ends, ylim=y_ends, title=y_name, xlabel=x_name)
         drawing.ticks("x", 5)
         drawing.ticks("y", 5)
-        axes.plot(ends, ends, color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
+        equal = (min(x_ends[0], y_ends[0]), max(x_ends[1], y_ends[1]))
+        axes.plot(equal, equal, color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
         for name, x, error, y, low, high in points:
             axes.plot([x - error, x + error], [y, y], color=PLACEHOLDERS["soft"], linewidth=1.2)
             axes.plot([x, x], [low, high], color=PLACEHOLDERS["band"], linewidth=7, zorder=1, solid_capstyle="butt")
@@ -158,5 +158,33 @@ def scatter_chart(
             (dot,) = axes.plot(x, y, "o" if inside else "X", color=PLACEHOLDERS["right" if inside else "wrong"])
             dot.set(markersize=8, zorder=3, markeredgewidth=0)
             drawing.mark(dot, "dot", f"{name}: {x:.4f} here, {y:.4f} there ({low:.4f} to {high:.4f} expected)")
-            axes.annotate(name[:4], (x, y), (6, 5), textcoords="offset points", size=SMALL - 1)
-        return drawing.markup(label)
+        places = axes.transData.transform([(x, y) for _, x, _, y, _, _ in points]) * 72 / drawing.figure.dpi
+        for (name, x, _, y, _, _), offset in zip(points, label_offsets(places), strict=True):
+            if offset is not None:
+                axes.annotate(name[:4], (x, y), offset, textcoords="offset points", size=SMALL - 1)
+        listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
+        return drawing.markup(f"{label}: {listed}")
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    margin = (max(values) - min(values)) * 0.08 or 0.01
+    return min(values) - margin, max(values) + margin
+
+
+def label_offsets(places: np.ndarray) -> list[tuple[float, float] | None]:
+    """Where the name of each point fits without touching another name or point, from the point; None where nowhere.
+
+    places: (n, 2) pixels, up and to the right.
+    """
+    width, height, radius = 30.0, 14.0, 5.0
+    taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in places]
+    offsets: list[tuple[float, float] | None] = []
+    for x, y in places:
+        offsets.append(None)
+        for dx, dy in ((6.0, 5.0), (6.0, -16.0), (-6.0 - width, 5.0), (-6.0 - width, -16.0)):
+            box = (x + dx, y + dy, x + dx + width, y + dy + height)
+            if not any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken):
+                offsets[-1] = (dx, dy)
+                taken.append(box)
+                break
+    return offsets

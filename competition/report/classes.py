@@ -23,7 +23,7 @@ from competition.report.mistakes import (
     reliability,
 )
 from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
-from competition.report.pictures import data_uri
+from competition.report.pictures import data_uri, no_pictures
 from competition.report.stored_blends import label_sets_of
 
 WORST, PAIRS, TILES = 15, 12, 32
@@ -61,37 +61,45 @@ def classes_section(
 ) -> Section:
     """Scores of the classes and their confusions.  rows: of `honest_rows`.  pixels: as in `errors_section`."""
     ids, labels, predicted, _ = rows
-    names = prepared.competition.classes
+    names, wrong = prepared.competition.classes, int((labels != predicted).sum())
     table = confusion(labels, predicted, len(names))
-    scores = class_scores(table)
-    columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
-    wrong = int((labels != predicted).sum())
-    worst = [score for score in scores if score.f1 < 1][:WORST]
+    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
     blocks: list[Block] = [
-        Text([f"{wrong:,} of {len(labels):,} rows are misclassified by chains fitted without their fold."])
+        Text([f"{wrong:,} of {len(labels):,} rows are misclassified by chains fitted without their fold."]),
+        *class_tables(table, names),
+        *pair_blocks(table, rows, names, pixels, train_rows),
     ]
+    return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
+
+
+def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
+    """The worst classes, the most frequent confusions, the matrix, all classes.  table: (C, C), of mistakes.confusion."""
+    scores, blocks = class_scores(table), []
+    columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
+    worst = [score for score in scores if score.f1 < 1][:WORST]
     if worst:
         title = "The classes with the lowest F1 (rows: of the class)"
         blocks.append(Table(columns, [class_cells(score, names) for score in worst], 2, title=title))
-    pairs = confused_pairs(table, PAIRS)
-    if pairs:
+    if pairs := confused_pairs(table, PAIRS):
         cells = [[names[p.actual], names[p.predicted], f"{p.rows:,}", f"{p.share:.1%}"] for p in pairs]
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
-    if len(names) <= MAX_CHART_CLASSES:
-        ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-        note = (
-            "Down: the class; across: what it is taken for. Blue on the diagonal: right; orange with a number: wrong rows; the "
-            f"darker, the larger the share of the class.{ordered} The tables hold the same numbers."
-        )
-        blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
+    matrix = [matrix_chart(table, names)] if len(names) <= MAX_CHART_CLASSES else []
+    rest = []
     if len(scores) > len(worst):
-        blocks.append(
-            Table(columns, [class_cells(score, names) for score in scores], 2, folded=f"all {len(scores)} classes")
-        )
-    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
-    blocks += pair_blocks(table, rows, names, pixels, train_rows)
-    return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
+        cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
+        rest.append(Table(columns, cells, 2, folded=folded))
+    return [*blocks, *matrix, *rest]
+
+
+def matrix_chart(table: np.ndarray, names: Sequence[str]) -> Charts:
+    ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
+    wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
+    note = (
+        f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
+        f"the class.{ordered} The tables hold the same numbers."
+    )
+    return Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True)
 
 
 def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
@@ -119,11 +127,15 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
 
 
 def errors_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    prepared: Prepared,
+    pixels: Pixels | None,
+    has_networks: bool = True,
 ) -> Section | None:
     """The misclassified rows with the highest scores, as pictures.
 
     rows: of `honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves the pictures out.
+    has_networks: some member is trained here.
     """
     ids, labels, predicted, scores = rows
     confident = most_confident_errors(labels, predicted, scores, TILES)
@@ -145,10 +157,10 @@ def errors_section(
     ]
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
-        "Some of them are wrong labels (make issues-in-labels)."
+        "Some may be wrong labels (`make issues-in-labels` looks for them)."
     )
     if pixels is None:
-        note += " No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
+        note += f" {no_pictures(has_networks)}"
     return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 

@@ -34,26 +34,32 @@ def pair_blocks(
     """
     if pixels_of is None:
         return []
-    ids, labels, predicted, scores = rows
+    _, labels, predicted, scores = rows
     blocks: list[Block] = []
-
-    def tiles(actual: int, decided: int) -> list[Tile]:
-        chosen = np.flatnonzero((labels == actual) & (predicted == decided))
-        chosen = chosen[np.argsort(-scores[chosen, decided], kind="stable")][: RIGHT if actual == decided else WRONG]
-        if not len(chosen):
-            return []
-        images = pixels_of[train_rows[chosen]]
-        return [
-            Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, decided]:.2f}", f"{names[actual]}, id {ids[n]}"])
-            for n, image in zip(chosen, images, strict=True)
-        ]
-
     for a, b in worst_pairs(confusion):
-        groups = [
-            (f"{names[a]}, right", tiles(a, a)),
-            (f"{names[a]} ✕ taken for {names[b]}: {confusion[a, b]:,} of {confusion[a].sum():,}", tiles(a, b)),
-            (f"{names[b]} ✕ taken for {names[a]}: {confusion[b, a]:,} of {confusion[b].sum():,}", tiles(b, a)),
-            (f"{names[b]}, right", tiles(b, b)),
-        ]
-        blocks.append(SideBySide(f"{names[a]} and {names[b]}", [group for group in groups if group[1]]))
+        groups = []
+        for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
+            chosen = np.flatnonzero((labels == actual) & (predicted == decided))
+            best_first = chosen[np.argsort(-scores[chosen, decided], kind="stable")]
+            shown = best_first[: RIGHT if actual == decided else WRONG]
+            title = f"{names[actual]}, right"
+            if actual != decided:
+                title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {confusion[actual].sum():,}"
+            if len(shown):
+                groups.append((title, tiles(rows, shown, pixels_of[train_rows[shown]], names)))
+        blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
     return blocks
+
+
+def tiles(
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    shown: np.ndarray,
+    images: np.ndarray,
+    names: Sequence[str],
+) -> list[Tile]:
+    """shown: (n,) row numbers.  images: (n, H, W, 3) uint8 of these rows."""
+    ids, labels, predicted, scores = rows
+    return [
+        Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, predicted[n]]:.2f}", f"{names[labels[n]]}, id {ids[n]}"])
+        for n, image in zip(shown, images, strict=True)
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from competition.report.svg import PLACEHOLDERS, Chart, chart
+from competition.report.svg import PLACEHOLDERS, Chart, chart, shortened
 
 ORDERED = 24  # up to this many classes keep their order; more are ordered by similarity
 SMALL_CELL, LARGE_CELL = 11.0, 34.0  # pixels
@@ -41,7 +41,7 @@ def confusion_chart(confusion: np.ndarray, names: Sequence[str]) -> Markup:
     classes = len(confusion)
     cell = LARGE_CELL if classes <= 12 else max(420 / classes, 17.5) if classes <= ORDERED else SMALL_CELL
     font = min(cell * 0.9, 11.5)
-    short = [name if len(name) <= 20 else name[:19] + "…" for name in names]
+    short = [shortened(name, 20) for name in names]
     longest = max(len(name) for name in short) * font * 0.6
     margins = (longest + 14, 20 + longest * 0.45, longest * 0.9 + 12, 24.0)
     side = cell * classes

@@ -1,28 +1,40 @@
 """The report's section on time, memory and cost of each stage."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from competition.artifacts.dependencies import fold_model_path, views_manifest
 from competition.artifacts.manifest import Manifest, read_manifest
 from competition.artifacts.runs import Run
+from competition.artifacts.studies import used_study
 from competition.config.params import Params
+from competition.config.params_file import Override
+from competition.data.prepared import Prepared
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table
 
 NOTE = (
-    "Time: of the results that are used now, as measured when each was made, without the start of Python and TensorFlow. Memory: the "
-    "largest peak of a process that made one of them; – for results of older versions and of other systems than Linux and macOS."
+    "Time: of the results that are used now, as measured when each was made, without the start of Python and TensorFlow; of a study, "
+    "its last `make tune`. Memory: the largest peak of a process that made one of them; – for results of older versions and of other "
+    "systems than Linux and macOS."
 )
 
 
-def costs_section(work: Path, params: Params, runs: Mapping[str, Run], blend: Manifest | None) -> Section | None:
+def costs_section(
+    work: Path,
+    prepared: Prepared,
+    params: Params,
+    overrides: Sequence[Override],
+    runs: Mapping[str, Run],
+    blend: Manifest | None,
+) -> Section | None:
     """None before anything was made.  runs: by title, those of the current parameters."""
     folds = range(params.prepare.folds)
     stages: list[tuple[str, list[Manifest | None]]] = [
         ("download", [read_manifest(work / "raw.json")]),
         ("prepare", [read_manifest(work / "data" / "manifest.json")]),
+        *((f"tune {name}", study_manifests(work, prepared, params, name, overrides)) for name in params.members),
         *(
             (f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds])
             for title, run in runs.items()
@@ -32,12 +44,12 @@ def costs_section(work: Path, params: Params, runs: Mapping[str, Run], blend: Ma
     ]
     rows, total = [], 0.0
     for name, manifests in stages:
-        known = [manifest for manifest in manifests if manifest is not None]
-        if not known:
+        existing = [manifest for manifest in manifests if manifest is not None]
+        if not existing:
             continue
-        seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in known)
+        seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in existing)
         total += seconds
-        rows.append([name, f"{len(known)}", duration(seconds), peak_text(known)])
+        rows.append([name, f"{len(existing)}", duration(seconds), peak_text(existing)])
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])
@@ -45,6 +57,14 @@ def costs_section(work: Path, params: Params, runs: Mapping[str, Run], blend: Ma
     return Section(
         "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
     )
+
+
+def study_manifests(
+    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override]
+) -> list[Manifest | None]:
+    """Manifest of the study whose values the member uses; empty without one."""
+    study = used_study(work, prepared, params, name, overrides)
+    return [read_manifest(study.with_name("manifest.json"))] if study is not None else []
 
 
 def peak_text(manifests: Iterable[Manifest]) -> str:

@@ -52,7 +52,7 @@ def folds_blocks(support: pd.DataFrame, names: Sequence[str]) -> list[Block]:
     share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(support))]
     note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
     blocks: list[Block] = [
-        Table(["", *folds], [["training rows", *(f"{rows:,}" for rows in counts.sum(0))], share], note=note)
+        Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in counts.sum(0))], share], note=note)
     ]
     is_long = len(names) > MAX_OPEN_CLASSES
     if is_long:
@@ -69,55 +69,76 @@ def folds_blocks(support: pd.DataFrame, names: Sequence[str]) -> list[Block]:
 
 
 def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
+    """What was found in the data, and one sentence on what was not."""
     pairs, conflicts, leaks, unreadable, removed = (
         read(folder / f"{name}.csv") for name in ("duplicates", "conflicts", "leaks", "unreadable", "external_removed")
     )
-    label_text = prepared.competition.label_text
-    blocks: list[Block] = []
-    if absent := [
-        name
-        for name, table in (
-            ("duplicate photos", pairs),
-            ("photos with several labels", conflicts),
-            ("test images among the labelled ones", leaks),
-            ("unreadable images", unreadable),
-        )
-        if not len(table)
-    ]:
-        blocks.append(Text([f"Not found: {', '.join(absent)}."]))
-    if len(leaks):
-        bound = inflation(prepared.index, leaks, prepared.competition.label_count)
-        if bound.touched:
-            blocks.append(Text([f"LEAK: {bound.sentence(prepared.competition.targets.kind)}."], True))
-        rows = [
-            [r["kind"], r["id"], r["match"], label_text(r["label"]), _match(r["exact"])]
-            for r in leaks.head(MAX_ROWS).to_dict("records")
-        ]
-        blocks.append(Table(["leak", "id", "same photo as", "its label", "match"], rows, 5, _truncation(leaks)))
-    if len(conflicts):
-        photos = conflicts["group"].nunique()
-        text = f"{photos:,} {'photo has' if photos == 1 else 'photos have'} two labels or more."
-        rows = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in conflicts.head(MAX_ROWS).to_dict("records")]
-        blocks += [Text([text]), Table(["photo", "id", "label"], rows, 3, _truncation(conflicts))]
-    if len(pairs):
-        text = f"{len(pairs):,} pairs of the same photo, {int(pairs['exact'].sum()):,} of them byte for byte; none crosses a fold."
-        rows = [
-            [r["a"], r["b"], _match(r["exact"]), f"{r['bits']:.0f}", f"{r['pixels']:.2f}"]
-            for r in pairs.head(MAX_ROWS).to_dict("records")
-        ]
-        columns = ["photo", "same as", "match", "hash distance, of 64 bits", "pixel distance, of 255"]
-        blocks += [Text([text]), Table(columns, rows, 3, _truncation(pairs))]
-    if len(unreadable):
-        rows = [[r["id"], r["part"], r["shard"], r["problem"]] for r in unreadable.head(MAX_ROWS).to_dict("records")]
-        blocks += [
-            Text(
-                [f"{len(unreadable):,} images cannot be decoded; test images among them get the mean prediction."], True
-            ),
-            Table(["id", "part", "file", "problem"], rows, 4, _truncation(unreadable)),
-        ]
-    if len(removed):
-        blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
-    return blocks
+    tables = {
+        "duplicate photos": pairs,
+        "photos with several labels": conflicts,
+        "test images among the labelled ones": leaks,
+        "unreadable images": unreadable,
+    }
+    absent = [name for name, table in tables.items() if not len(table)]
+    return [
+        *([Text([f"Not found: {', '.join(absent)}."])] if absent else []),
+        *leak_blocks(leaks, prepared),
+        *conflict_blocks(conflicts, prepared),
+        *duplicate_blocks(pairs),
+        *unreadable_blocks(unreadable),
+        *removed_blocks(removed),
+    ]
+
+
+def leak_blocks(leaks: pd.DataFrame, prepared: Prepared) -> list[Block]:
+    if not len(leaks):
+        return []
+    competition = prepared.competition
+    bound = inflation(prepared.index, leaks, competition.label_count)
+    warning: list[Block] = [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
+    rows = [
+        [r["kind"], r["id"], r["match"], competition.label_text(r["label"]), _match(r["exact"])]
+        for r in leaks.head(MAX_ROWS).to_dict("records")
+    ]
+    columns = ["leak", "id", "same photo as", "its label", "match"]
+    return [*warning, Table(columns, rows, 5, _truncation(leaks), title="Test images among the labelled ones")]
+
+
+def conflict_blocks(conflicts: pd.DataFrame, prepared: Prepared) -> list[Block]:
+    if not len(conflicts):
+        return []
+    photos, label_text = conflicts["group"].nunique(), prepared.competition.label_text
+    text = f"{photos:,} {'photo has' if photos == 1 else 'photos have'} two labels or more."
+    rows = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in conflicts.head(MAX_ROWS).to_dict("records")]
+    return [Text([text]), Table(["photo", "id", "label"], rows, 3, _truncation(conflicts), title="Conflicting labels")]
+
+
+def duplicate_blocks(pairs: pd.DataFrame) -> list[Block]:
+    if not len(pairs):
+        return []
+    exact = int(pairs["exact"].sum())
+    text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
+    rows = [
+        [r["a"], r["b"], _match(r["exact"]), f"{r['bits']:.0f}", f"{r['pixels']:.2f}"]
+        for r in pairs.head(MAX_ROWS).to_dict("records")
+    ]
+    columns = ["photo", "same as", "match", "hash distance, of 64 bits", "pixel distance, of 255"]
+    return [Text([text]), Table(columns, rows, 3, _truncation(pairs), title="Duplicate photos")]
+
+
+def unreadable_blocks(unreadable: pd.DataFrame) -> list[Block]:
+    if not len(unreadable):
+        return []
+    text = f"{len(unreadable):,} images cannot be decoded; test images among them get the mean prediction."
+    rows = [[r["id"], r["part"], r["shard"], r["problem"]] for r in unreadable.head(MAX_ROWS).to_dict("records")]
+    table = Table(["id", "part", "file", "problem"], rows, 4, _truncation(unreadable), title="Unreadable images")
+    return [Text([text], True), table]
+
+
+def removed_blocks(removed: pd.DataFrame) -> list[Block]:
+    if not len(removed):
+        return []
+    return [Text([f"{len(removed):,} external images are also in the competition and were removed."])]
 
 
 def _match(exact: bool) -> str:

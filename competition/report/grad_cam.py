@@ -11,7 +11,7 @@ from competition.data.prepared import Prepared
 from competition.ensemble.predictions import positions
 from competition.report.mistakes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile
-from competition.report.pictures import data_uri
+from competition.report.pictures import data_uri, no_pictures
 
 FILE, MANIFEST = "grad_cam.npz", "grad_cam.json"
 WRONG, RIGHT = 12, 12
@@ -32,41 +32,50 @@ def chosen_rows(labels: np.ndarray, predicted: np.ndarray, scores: np.ndarray) -
     return np.concatenate([wrong, *firsts]).astype(int)
 
 
-def grad_cam_section(work: Path, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None) -> Section | None:
-    """None without the files of `make grad-cam` or without pictures.
+def grad_cam_section(
+    work: Path, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None, has_networks: bool
+) -> Section:
+    """The maps of `make grad-cam`, or one sentence on why there are none.
 
-    pixels: (N, H, W, 3) uint8 of the training rows in index order.
+    pixels: (N, H, W, 3) uint8 of the training rows in index order.  has_networks: some member is trained here.
     """
-    manifest = read_manifest(work / MANIFEST)
-    if manifest is None or pixels is None or blend is None or not (work / FILE).is_file():
-        return None
-    if manifest.depends.get("blend") != blend.digest:
-        text = "`make grad-cam` was run for an earlier blend; run it again."
-        return Section("gradcam", "What the network looks at", FILE, [Text([text], True)])
-    with np.load(work / FILE) as file:
-        ids, classes, maps = file["ids"], file["classes"], file["maps"].astype(np.float32)
+    manifest, kind = read_manifest(work / MANIFEST), prepared.competition.targets.kind
+    blocks: list[Block]
+    if kind != "single":
+        blocks = [Text([f"Grad-CAM shows what speaks for one class of an image; the target here is {kind}."])]
+    elif not has_networks:
+        blocks = [Text(["Grad-CAM needs a network that was trained here; all members have external predictions."])]
+    elif manifest is None or blend is None or not (work / FILE).is_file():
+        command = "make grad-cam report" if blend is not None else "make train predict grad-cam report"
+        blocks = [Text([f"`{command}` shows what the network looks at in wrong and in right rows."])]
+    elif manifest.depends.get("blend") != blend.digest:
+        blocks = [Text(["`make grad-cam` was run for an earlier blend; run it again."], True)]
+    elif pixels is None:
+        blocks = [Text([no_pictures(has_networks)])]
+    else:
+        blocks = map_blocks(work / FILE, manifest.result["run"], prepared, pixels)
+    return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
+
+
+def map_blocks(file: Path, run: str, prepared: Prepared, pixels: Pixels) -> list[Block]:
+    """Pictures with their maps: wrong rows, each for two classes, and right rows.  run: name of the run that drew them."""
+    with np.load(file) as arrays:
+        ids, classes, maps = arrays["ids"], arrays["classes"], arrays["maps"].astype(np.float32)
     train, names = prepared.part("train"), prepared.competition.classes
     rows = positions(train["id"].to_numpy(str), ids)
     labels = train["label"].to_numpy(int)[rows]
+    first_place = {name: n for n, name in reversed(list(enumerate(ids)))}
     tiles: dict[bool, list[Tile]] = {True: [], False: []}
-    repeated = {name for name in ids if (ids == name).sum() > 1}
-    order = sorted(range(len(ids)), key=lambda n: (list(ids).index(ids[n]), n))
-    for n in order:
-        right, wrong_row = classes[n] == labels[n], ids[n] in repeated
+    for n in sorted(range(len(ids)), key=lambda n: (first_place[ids[n]], n)):
+        is_label, is_wrong_row = classes[n] == labels[n], (ids == ids[n]).sum() > 1
         picture = overlay(pixels[rows[n : n + 1]][0], maps[n])
-        first = f"for {names[classes[n]]}{'' if right else ' ✕'}"
-        tiles[wrong_row].append(Tile(data_uri(picture, SIZE)[0], False, [first, f"is {names[labels[n]]}", str(ids[n])]))
-    note = (
-        f"Grad-CAM by the fold models of {manifest.result['run']} that did not train on the row. Bright: speaks for the class. A wrong "
-        "row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
-    )
-    blocks: list[Block] = [Text([note])]
-    blocks += [
-        Sheet(tiles[wrong], name=name)
-        for wrong, name in ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))
-        if tiles[wrong]
-    ]
-    return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
+        lines = [f"for {names[classes[n]]}{'' if is_label else ' ✕'}", f"is {names[labels[n]]}", str(ids[n])]
+        tiles[is_wrong_row].append(Tile(data_uri(picture, SIZE)[0], False, lines))
+    note = f"Grad-CAM by the fold models of {run} that did not train on the row. Bright: speaks for the class."
+    if tiles[True]:
+        note += " A wrong row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
+    titles = ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))
+    return [Text([note]), *(Sheet(tiles[is_wrong], name=title) for is_wrong, title in titles if tiles[is_wrong])]
 
 
 def overlay(pixels: np.ndarray, one_map: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The report's section on cross-validation against the leaderboard, and which two submissions to select."""
+"""The report's sections on submissions: cross-validation against the leaderboard, which two to select, the ledger."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ import numpy as np
 from competition.ensemble.metrics import metric_named
 from competition.report.charts import scatter_chart
 from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.repeated_choices import on_same_rows
 from competition.report.terminal import plus_minus
 from competition.submission import ledger
 
 ENOUGH = 4  # submissions with both scores from which a rank correlation is given
 RESAMPLES = 2000
+TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
 Changed = Callable[[str, str], float | None]  # names of two files -> share of rows that differ; None if unknown
 
 
@@ -22,33 +24,40 @@ class Choice:
     why: str
 
 
-def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed: Changed) -> Section | None:
-    """None without a submission file.  rows: of this competition."""
+def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed: Changed, has_test: bool) -> Section:
+    """Honest against public scores, and the choice of two submissions; one sentence without a submission file.
+
+    rows: of this competition.  has_test: it has test images.
+    """
     rows = [row for row in rows if row.entry.test_rows and row.entry.honest_score is not None]
     if not rows:
-        return None
+        text = (
+            "No submission yet; `make predict` writes one." if has_test else "No test images, so nothing is submitted."
+        )
+        return Section("leaderboard", TITLE, SOURCES, [Text([text])])
     blocks: list[Block] = []
     scored = [row for row in rows if row.public_score is not None]
     if scored:
         blocks += correlation_blocks(scored, public_share)
     else:
-        blocks.append(Text(["No submission has a public score yet; `make submit` sends the newest and waits for it."]))
-    choices = choose_two(rows, changed)
+        text = "No submission has a public score, so nothing is compared with the leaderboard."
+        blocks.append(Text([f"{text} `make submit` sends the newest submission and waits for its score."]))
+    return Section("leaderboard", TITLE, SOURCES, [*blocks, choice_table(rows, choose_two(rows, changed))])
+
+
+def choice_table(rows: Sequence[ledger.Row], choices: Sequence[Choice]) -> Table:
     cells = [
-        [row.entry.file, choice.why, honest_text(row.entry), _score(row.public_score)]
+        [choice.row.entry.file, choice.why, honest_text(choice.row.entry), _score(choice.row.public_score)]
         for choice in choices
-        for row in [choice.row]
     ]
-    blocks.append(
-        Table(
-            ["select", "why", "honest (training rows)", "public (other rows: test)"],
-            cells,
-            2,
-            "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen.",
-            title="Which two submissions to select",
-        )
-    )
-    return Section("leaderboard", "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions", blocks)
+    note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
+    if len(choices) < 2:
+        note += " A second one needs another submission: other members, or another seed."
+    if elsewhere := len(rows) - len(on_rows_of_newest(rows)):
+        verb = "has its honest score" if elsewhere == 1 else "have their honest scores"
+        note += f" {elsewhere} of {len(rows)} submissions {verb} on other rows or by another metric than the newest."
+    columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]
+    return Table(columns, cells, 2, note, title="Which two submissions to select")
 
 
 def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[Block]:
@@ -64,13 +73,17 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         points.append((row.entry.digest[:8], honest, row.entry.standard_error or 0.0, public, low, high))
     if not points:
         return []
+    sizes = sorted({row.entry.oof_rows for row in rows})
     text = (
         f"{len(points)} submissions have a public score; {outside} of them {'is' if outside == 1 else 'are'} outside the interval "
         f"expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation_text(points)}"
     )
+    if len(sizes) > 1:
+        text += f" Their honest scores are on {' or '.join(f'{size:,}' for size in sizes)} training rows, so not all compare."
     note = (
         "Across: the honest score with its standard error, on training rows. Up: the public score, on test rows. Shaded: where chance "
-        "puts it in 95 % of cases; ● inside, ✕ outside. The dashed line is equality."
+        f"puts it in 95 % of cases{'; ● inside, ✕ outside' if outside else ''}. The dashed line is equality. Names are cut, and left out "
+        "where they do not fit."
     )
     chart = scatter_chart(points, "honest score", "public score", "honest against public scores")
     return [Text([text]), Charts([chart], note)]
@@ -100,15 +113,29 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+def on_rows_of_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
+    """Submissions whose honest score is by the metric and on the rows of the newest one that is not optimistic.
+
+    Others are not comparable with it.
+    """
+    newest = ([row for row in rows if not row.entry.optimistic] or list(rows))[-1].entry
+
+    def is_comparable(entry: ledger.Entry) -> bool:
+        same_part = (entry.oof_rows, entry.optimistic) == (newest.oof_rows, newest.optimistic)
+        return same_part and on_same_rows(entry, newest)
+
+    return [row for row in rows if is_comparable(row.entry)]
+
+
 def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     """The submission with the best honest score, and a second one that is as good within noise.
 
     The second is the best public score among those within one standard error of the first; without public scores, the one
-    that differs from the first in most rows, which hedges. Scores of tuned rows (optimistic) are not compared with others.
+    that differs from the first in most rows, which hedges. Scores of tuned rows (optimistic) and of other rows than those of
+    the newest submission are not compared with others.
     """
-    sign = metric_named(rows[-1].entry.metric).sign
-    same = [row for row in rows if row.entry.metric == rows[-1].entry.metric]
-    same = [row for row in same if not row.entry.optimistic] or same
+    same = on_rows_of_newest(rows)
+    sign = metric_named(same[-1].entry.metric).sign
 
     def honest(row: ledger.Row) -> float:
         return sign * (row.entry.honest_score if row.entry.honest_score is not None else -np.inf)
@@ -117,28 +144,68 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     error = first.entry.standard_error or 0.0
     others = [row for row in same if row is not first]
     near = [row for row in others if honest(row) >= honest(first) - error]
-    choices = [Choice(first, f"the best honest score; {len(near)} others are within its standard error")]
     if not others:
-        return choices
+        elsewhere = [row for row in rows if row is not first]
+        last = [Choice(row, "the newest that is scored on other rows: not comparable") for row in elsewhere[-1:]]
+        return [Choice(first, "the only submission on these rows" if last else "the only submission"), *last]
+    within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
+    second = second_choice(first, near, others, sign, changed)
+    return [Choice(first, f"the best honest score; {within} within its standard error"), second]
+
+
+def second_choice(
+    first: ledger.Row, near: Sequence[ledger.Row], others: Sequence[ledger.Row], sign: int, changed: Changed
+) -> Choice:
+    """near: submissions within one standard error of the first.  others: all that are comparable with it."""
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
     if public:
         best = max(public, key=lambda pair: pair[0])[1]
-        return [*choices, Choice(best, "the best public score among those within one standard error of the first")]
+        return Choice(best, "the best public score among those within one standard error of the first")
     shares = [(share, row) for row in near if (share := changed(first.entry.file, row.entry.file)) is not None]
     if shares:
         share, row = max(shares, key=lambda pair: pair[0])
-        return [
-            *choices,
-            Choice(row, f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"),
-        ]
-    row = max(reversed(others), key=honest)
-    return [*choices, Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))]
+        why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
+        return Choice(row, why)
+    row = max(reversed(others), key=lambda row: sign * (row.entry.honest_score or 0.0))
+    return Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))
 
 
 def honest_text(entry: ledger.Entry) -> str:
     error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
-    return f"{_score(entry.honest_score)}{error}{' (optimistic)' if entry.optimistic else ''}"
+    return (
+        f"{_score(entry.honest_score)}{error} on {entry.oof_rows:,} rows{' (optimistic)' if entry.optimistic else ''}"
+    )
 
 
 def _score(value: float | None) -> str:
     return f"{value:.5f}" if value is not None else "–"
+
+
+def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:
+    """All submissions.  looks: how often `make grade` opened the private solution."""
+    if not rows:
+        return None
+    table = ledger.table(rows, public_share)
+    blocks: list[Table | Text] = [
+        Table(
+            list(table[0]),
+            [[text.replace("+-", "±") for text in line.values()] for line in reversed(table)],
+            3,
+            "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
+            "rows. gap: public minus honest. noise: 95 % interval of the gap by "
+            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}",
+        )
+    ]
+    if looks:
+        opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
+        blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
+    return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)
+
+
+def honest_rows_text(rows: Sequence[ledger.Row]) -> str:
+    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
+    names: dict[int, list[str]] = {}
+    for row in rows:
+        names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
+    parts = [f"{', '.join(digests)} on {size:,} rows" for size, digests in names.items()]
+    return f" Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""

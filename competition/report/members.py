@@ -1,9 +1,7 @@
 """The report's section on training: scores, learning curves and training times of the fold models."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +11,18 @@ from competition.artifacts.dependencies import fold_model_path, views_manifest
 from competition.artifacts.manifest import Manifest, read_manifest
 from competition.artifacts.runs import Run
 from competition.artifacts.scores import held_out_score
-from competition.artifacts.studies import used_study
 from competition.config.params import Params
 from competition.data.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.runs import TUNED, folds_text, mark
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
-from competition.tuning.choice import format_values
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
+CURVES_NOTE = (
+    "Thick: mean of the folds; thin: each of them. The training loss is of smoothed and augmented targets, a held-out loss of "
+    "plain ones, so compare their course and not their level."
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,6 @@ def members_section(
     runs: Mapping[str, Run],
     models_of: Mapping[str, Sequence[FoldModel]],
     params: Params,
-    work: Path,
     prepared: Prepared,
     spreads: Mapping[str, float],
 ) -> Section | None:
@@ -65,12 +65,16 @@ def members_section(
     models_of = {title: models for title, models in models_of.items() if models}
     if not models_of:
         return None
-    blocks: list[Block] = [scores_table(models_of, folds, metric), effort_table(runs, models_of, params, spreads)]
+    tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
+    blocks: list[Block] = [
+        scores_table(models_of, tuned_folds, folds, metric),
+        effort_table(runs, models_of, params, spreads),
+    ]
     if incomplete := [
         f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
     ]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    blocks += tuned_tables(work, prepared, params)
+    blocks.append(Text([CURVES_NOTE], name="Learning curves"))
     for name, models in list(models_of.items())[:MAX_CURVES]:
         blocks += curve_charts(name, models, metric)
     return Section(
@@ -78,19 +82,45 @@ def members_section(
     )
 
 
-def scores_table(models_of: Mapping[str, Sequence[FoldModel]], folds: int, metric: str) -> Table:
+def scores_table(
+    models_of: Mapping[str, Sequence[FoldModel]], tuned_folds: Mapping[str, Sequence[int]], folds: int, metric: str
+) -> Table:
+    """Held-out scores of all fold models; those of folds that chose the member's hyperparameters are marked.
+
+    tuned_folds: title -> these folds.
+    """
+    tuned = {fold for chosen in tuned_folds.values() for fold in chosen}
+    honest = [fold for fold in range(folds) if fold not in tuned]
     rows = []
     for name, models in models_of.items():
-        scores = {model.fold: model.held_out for model in models}
-        mean = float(np.mean(list(scores.values())))
-        each = [f"{scores[fold]:.4f}" if fold in scores else "–" for fold in range(folds)]
-        rows.append([name, f"{mean:.4f}", f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
+        scores, chosen = {model.fold: model.held_out for model in models}, set(tuned_folds[name])
+        each = [f"{scores[n]:.4f}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
+        means = [mean_text(scores, range(folds), chosen)]
+        if tuned and honest:
+            means.append(mean_text(scores, honest, chosen))
+        rows.append([name, *means, f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
+    columns = ["member", f"mean of the folds' {metric}"]
+    if tuned and honest:
+        columns.append(f"mean of {folds_text(honest)}")
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
         "The spread over folds is not a standard error: folds share training rows."
     )
-    columns = ["member", f"mean of the folds' {metric}", "range", *(f"fold {n}" for n in range(folds))]
+    if tuned:
+        note += (
+            f"{TUNED} The rows of that fold, or some rows of the mean, chose hyperparameters of the member: optimistic."
+        )
+    columns += ["range", *(f"fold {n}" for n in range(folds))]
     return Table(columns, rows, note=note, title="Held-out scores of the fold models")
+
+
+def mean_text(scores: Mapping[int, float], folds: Sequence[int], tuned: Collection[int]) -> str:
+    """The mean over these folds, marked if some have no score or chose hyperparameters.  scores: fold -> score."""
+    known = [fold for fold in folds if fold in scores]
+    if not known:
+        return "–"
+    part = "" if len(known) == len(folds) else f" ({len(known)} of {len(folds)} folds)"
+    return f"{np.mean([scores[fold] for fold in known]):.4f}{mark(bool(set(known) & set(tuned)))}{part}"
 
 
 def effort_table(
@@ -129,48 +159,47 @@ def effort_table(
     return Table(columns, rows, 2, note)
 
 
-def tuned_tables(work: Path, prepared: Prepared, params: Params) -> list[Block]:
-    """The tuned hyperparameters; empty if no member was tuned."""
-    rows = []
-    for name in params.members:
-        study = used_study(work, prepared, params, name)
-        if study is None:
-            continue
-        values = json.loads(study.read_text(encoding="utf-8"))["values"]
-        rows.append([name, format_values(values)])
-    return [Table(["member", "tuned values (tune/<member>/<study>/best.json)"], rows, 2)] if rows else []
-
-
 def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Block]:
     """Training of a member over the epochs: losses in one picture, metric, learning rate; all folds together."""
     histories = [model.history for model in models]
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
     start = overfitting(held_out)
-    mark = start.best if start is not None and start.is_clear else None
-    finite = np.sort(scores[np.isfinite(scores)])
-    # The low scores of the first epochs would compress the rest of the chart.
-    lower_limit = float(np.quantile(finite, 0.2)) if len(finite) > 10 and metric != "log_loss" else None
-    clipped = "; the lowest fifth is below" if lower_limit is not None else ""
-    losses = [
-        Line("training loss", by_epoch(histories, "loss"), 0),
-        Line("held-out loss", held_out, 1, dashed=True),
-    ]
-    drawings = [
-        epoch_chart(losses, "loss: training and held-out", mark=mark),
-        epoch_chart(
-            [Line(f"held-out {metric}", scores, 1, dashed=True)], f"held-out {metric}{clipped}", lower_limit, mark
-        ),
-        epoch_chart(
-            [Line("learning rate", by_epoch(histories, "learning_rate"), 6)], "learning rate at the epoch's end"
-        ),
-    ]
-    key = legend(["training", "held-out"], dashed=True)
-    note = (
-        f"Thick: mean of {len(models)} {'fold' if len(models) == 1 else 'folds'}; thin: each of them. The training loss is of "
-        "smoothed and augmented targets, the held-out loss of plain ones, so compare their course and not their level. "
-        + overfitting_text(start)
-    )
-    return [Charts([key, *(drawing for drawing in drawings if drawing)], note, name)]
+    mark_at = start.best if start is not None and start.is_clear else None
+    losses = [Line("training loss", by_epoch(histories, "loss"), 0)]
+    if is_curve(held_out):
+        losses.append(Line("held-out loss", held_out, 1, dashed=True))
+    title = "loss: training and held-out" if len(losses) > 1 else "training loss"
+    drawings = [epoch_chart(losses, title, None, mark_at, name)]
+    if is_curve(scores):
+        line, lower_limit = Line(f"held-out {metric}", scores, 1, dashed=True), lower_limit_of(scores, metric)
+        clipped = "; the lowest fifth is below" if lower_limit is not None else ""
+        drawings.append(epoch_chart([line], f"held-out {metric}{clipped}", lower_limit, mark_at, name))
+    rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
+    drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
+    key = [legend(["training", "held-out"], dashed=True)] if is_curve(held_out) or is_curve(scores) else []
+    shown = [drawing for drawing in drawings if drawing]
+    return [Charts([*key, *shown], curves_text(scores, held_out, start), name)]
+
+
+def is_curve(values: np.ndarray) -> bool:
+    """Is the quantity known at two epochs or more?  values: (E, K)."""
+    return int(np.isfinite(values).any(1).sum()) > 1
+
+
+def lower_limit_of(scores: np.ndarray, metric: str) -> float | None:
+    """The low scores of the first epochs would compress the rest of the chart.  scores: (E, K)."""
+    finite = scores[np.isfinite(scores)]
+    return float(np.quantile(finite, 0.2)) if len(finite) > 10 and metric != "log_loss" else None
+
+
+def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None) -> str:
+    """Where overfitting starts, or why there is no held-out curve.  scores, held_out: (E, K)."""
+    if len(scores) > 1 and not is_curve(scores) and not is_curve(held_out):
+        return (
+            "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
+            "`device.score_epochs: true` scores them after every epoch."
+        )
+    return overfitting_text(start)
 
 
 def overfitting_text(start: Overfitting | None) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from competition.artifacts.studies import used_study
 from competition.config.params import Params
+from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import Metric
 from competition.report.confused_pairs import worst_pairs
@@ -24,13 +25,17 @@ HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Step:
-    """gain: in the metric's direction, greater is better; None = unknown.  at_most: an upper bound."""
+    """gain: in the metric's direction, greater is better; None = unknown.  at_most: an upper bound.
+
+    score: the score that gains, and the rows it is of.
+    """
 
     what: str
     command: str
     gain: float | None
     basis: str
     at_most: bool = False
+    score: str = "–"
 
     @property
     def gain_text(self) -> str:
@@ -42,42 +47,53 @@ def next_steps_section(steps: Sequence[Step]) -> Section | None:
     if not steps:
         return None
     ordered = sorted(steps, key=lambda step: -np.inf if step.gain is None else step.gain, reverse=True)[:MOST]
-    rows = [[step.what, step.command, step.basis, step.gain_text] for step in ordered]
-    note = (
-        'Gains are of the honest score. "At most" is what a perfect step would give: the score if all rows in question were right. '
-        '"About" is read off the learning curves on the same rows, so it is optimistic. Unknown gains come last.'
-    )
-    return Section(
-        "next",
-        "Next steps",
-        "the sections below",
-        [Table(["step", "how", "where the number comes from", "gain"], rows, 3, note)],
-    )
+    rows = [[step.what, step.command, step.basis, step.score, step.gain_text] for step in ordered]
+    sentences = []
+    if any(step.gain is not None and step.at_most for step in ordered):
+        sentences.append('"At most" is what a perfect step would give: the score if all rows in question were right.')
+    if any(step.gain is not None and not step.at_most for step in ordered):
+        sentences.append('"About" is read off the learning curves on the same rows, so it is optimistic.')
+    if sentences and any(step.gain is None for step in ordered):
+        sentences.append("Unknown gains come last.")
+    columns = ["step", "how", "where the number comes from", "score that gains", "gain"]
+    return Section("next", "Next steps", "the sections below", [Table(columns, rows, 4, " ".join(sentences))])
 
 
-def label_steps(rows: HonestRows, metric: Metric, names: Sequence[str], issues: Path) -> list[Step]:
+def larger_images(params: Params, prepared: Prepared) -> bool:
+    """Are the images of the competition larger than every member reads them?  By the median of their shorter sides."""
+    sides = prepared.part("train")[["width", "height"]].min(axis=1)
+    readable = sides[sides > 0]
+    sizes = [member.image_size for member in params.members.values()]
+    return bool(sizes and len(readable) and readable.median() > max(sizes))
+
+
+def label_steps(
+    rows: HonestRows, metric: Metric, names: Sequence[str], issues: Path, has_larger_images: bool
+) -> list[Step]:
     """Gains that better labels or better separated classes can give at most; single labels and metrics of labels only.
 
-    rows: of `classes.honest_rows`.  issues: label_issues.csv.
+    rows: of `classes.honest_rows`.  issues: label_issues.csv.  has_larger_images: of `larger_images`.
     """
     ids, labels, predicted, _ = rows
     if not metric.needs_labels or metric.target == "multi":
         return []
     classes, steps = len(names), []
     score = metric.evaluate(labels, predicted, classes)
+    scored = f"the blend's honest score, {len(labels):,} rows"
+    larger = "a larger image_size, " if has_larger_images else ""
     for a, b in worst_pairs(confusion(labels, predicted, classes), 2):
         wrong = np.isin(labels, (a, b)) & np.isin(predicted, (a, b)) & (labels != predicted)
         perfect = metric.evaluate(labels, np.where(wrong, labels, predicted), classes) - score
         what = f"tell {names[a]} and {names[b]} apart"
-        how = "more images of both, a larger image_size, check their labels"
-        steps.append(Step(what, how, perfect, f"{int(wrong.sum())} rows of this pair are confused", True))
+        how = f"more images of both, {larger}check their labels"
+        steps.append(Step(what, how, perfect, f"{int(wrong.sum())} rows of this pair are confused", True, scored))
     if issues.is_file():
         listed = pd.read_csv(issues, dtype={"id": str}, keep_default_na=False)["id"]
         doubtful = np.isin(ids, listed.to_numpy(str)) & (labels != predicted)
         if doubtful.any():
             perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
             basis = f"{int(doubtful.sum())} of the doubtful labels count as errors now"
-            steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True))
+            steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
     else:
         steps.append(Step("look for wrong labels", "make issues-in-labels", None, "not looked for yet"))
     return steps
@@ -95,18 +111,19 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
             continue
         last = scores[-1] - scores[-2]
         error = float(last.std(ddof=1) / np.sqrt(len(last)))
-        start = overfitting(losses)
+        start, scored = overfitting(losses), f"{name}'s held-out mean, all its rows"
         if start is not None and start.is_clear:
             gain = float(np.nanmean(scores[start.best - 1]) - scores[-1].mean())
-            how = f"train.epochs={start.best}, more augmentation or dropout"
-            steps.append(
-                Step(f"{name} overfits after epoch {start.best}", how, gain, "score at that epoch, over the last")
-            )
+            what, regularise = f"{name} overfits after epoch {start.best}", "more augmentation or dropout"
+            if gain > 0:
+                how, basis = f"train.epochs={start.best}, {regularise}", "score at that epoch, over the last"
+                steps.append(Step(what, how, gain, basis, score=scored))
+            else:
+                steps.append(Step(what, regularise, None, "by the held-out loss; the score does not fall with it"))
         elif last.mean() > 2 * error > 0:
             basis = f"its last epoch still gained {last.mean():+.4f} ± {error:.4f} (over folds)"
-            steps.append(
-                Step(f"train {name} longer", f"train.epochs={round(len(scores) * 1.5)}", float(last.mean()), basis)
-            )
+            how = f"train.epochs={round(len(scores) * 1.5)}"
+            steps.append(Step(f"train {name} longer", how, float(last.mean()), basis, score=scored))
     return steps
 
 
@@ -117,17 +134,18 @@ def open_steps(
     models_of: Mapping[str, Sequence[FoldModel]],
     submitted: Sequence[ledger.Row],
     spreads: Mapping[str, float],
+    overrides: Sequence[Override] = (),
 ) -> list[Step]:
-    """What has not been done yet; its gain is unknown."""
+    """What has not been done yet; its gain is unknown. Members with external predictions are trained elsewhere."""
     steps = []
     missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
     if missing:
         steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} are missing"))
     if len(params.members) + len(params.foreign) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
-    if all(used_study(work, prepared, params, name) is None for name in params.members):
+    if params.members and all(used_study(work, prepared, params, name, overrides) is None for name in params.members):
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
-    if not spreads:
+    if params.members and not spreads:
         steps.append(
             Step("measure the noise of training", "make noise", None, "no gain counts the spread over seeds yet")
         )

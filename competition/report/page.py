@@ -20,11 +20,12 @@ TEMPLATE, STYLE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.htm
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraphs.  warning: highlighted."""
+    """Paragraphs.  warning: highlighted.  name: heading above them."""
 
     kind: ClassVar = "text"
     lines: Sequence[str]
     warning: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,13 +118,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Head:
-    """Title, subtitle, figures and warnings above the sections; `made` is the footer."""
+    """Title, subtitle, figures and warnings above the sections, and the footer below them."""
 
     title: str
     line: str
     figures: Sequence[Figure]
     warnings: Sequence[str]
-    made: str
+    footer: str
 
 
 def render(head: Head, sections: Sequence[Section]) -> str:

@@ -27,13 +27,20 @@ def cached_pixels(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Pa
     return next((pixels for pixels in candidates if pixels is not None), None)
 
 
-def data_uri(pixels: np.ndarray, most: int = MAX_SIZE) -> tuple[str, bool]:
+def no_pictures(has_networks: bool) -> str:
+    """Why `cached_pixels` has none.  has_networks: some member is trained here."""
+    if not has_networks:
+        return "No pictures: only training writes decoded images, and no member is trained here."
+    return "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
+
+
+def data_uri(pixels: np.ndarray, longest_side: int = MAX_SIZE) -> tuple[str, bool]:
     """(the picture as a data: URI, should the browser enlarge it without smoothing?).
 
-    pixels: (H, W, 3) uint8.  most: longest side in pixels.
+    pixels: (H, W, 3) uint8.  longest_side: pixels.
     """
     image, is_small, out = Image.fromarray(pixels), len(pixels) < PIXEL_ART, io.BytesIO()
-    image.thumbnail((most, most), Image.Resampling.LANCZOS)
+    image.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)
     image.save(out, "PNG" if is_small else "JPEG", quality=82, optimize=True)
     kind = "png" if is_small else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}", is_small

@@ -128,29 +128,41 @@ def _optimism(
     """
     if len(files) < 2:
         return Optimism(0.0, False)
-    bound = Optimism(normal_optimism(len(files), single_error), True)
-    if prepared is None:
-        return bound
+    stored = _stored_outputs(files, blends, prepared, metric) if prepared is not None else None
+    if prepared is None or stored is None:
+        return Optimism(normal_optimism(len(files), single_error), True)
+    labels, outputs = stored
     classes = len(prepared.competition.classes)
-    folders = {file: blends / Path(file).stem for file in files if has_outputs(blends / Path(file).stem)}
-    stored = list(folders)[-MOST_BLENDS:]
-    try:
-        shared = shared_rows([folders[file] for file in stored], prepared) if len(stored) > 1 else None
-        if shared is not None and not metric.needs_labels:
-            stored = stored[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
-        if shared is None or len(stored) < 2:
-            return bound
-        outputs = [stored_output(folders[file], shared.ids, metric, classes) for file in stored]
-    except UserError:  # the blends are of other data
-        return bound
-    draws = np.stack(resampled(shared.labels, outputs, metric, classes, RESAMPLES, seed, sample_rows))
-    if len(stored) < len(files):
+    draws = np.stack(resampled(labels, list(outputs.values()), metric, classes, RESAMPLES, seed, sample_rows))
+    if len(outputs) < len(files):
         return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)
     scores = [
-        known_scores[file] if known_scores else metric.evaluate(shared.labels, output, classes)
-        for file, output in zip(stored, outputs)
+        known_scores[file] if known_scores else metric.evaluate(labels, output, classes)
+        for file, output in outputs.items()
     ]
     return Optimism(expected_optimism(np.array(scores), draws), False)
+
+
+def _stored_outputs(
+    files: Sequence[str], blends: Path, prepared: Prepared, metric: Metric
+) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
+    """Labels of the rows that the blends of these submissions share, and file -> the blend's output on them.
+
+    None if fewer than two outputs are stored, or if they are of other data.
+    """
+    folders = {file: blends / Path(file).stem for file in files if has_outputs(blends / Path(file).stem)}
+    newest, classes = list(folders)[-MOST_BLENDS:], len(prepared.competition.classes)
+    if len(newest) < 2:
+        return None
+    try:
+        shared = shared_rows([folders[file] for file in newest], prepared)
+        if not metric.needs_labels:
+            newest = newest[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
+        if len(newest) < 2:
+            return None
+        return shared.labels, {file: stored_output(folders[file], shared.ids, metric, classes) for file in newest}
+    except UserError:  # the blends are of other data
+        return None
 
 
 def _amount(optimism: Optimism) -> str:

@@ -14,9 +14,15 @@ from competition.config.params import Params
 from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.preflight.planning import duration
-from competition.report.page import Section, Table
+from competition.report.page import Section, Table, Text
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
+TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
+NOTE = (
+    "honest: on the rows that chose nothing, where a blend computed it; these are other rows than those of held-out. "
+    "† rows that chose the run's hyperparameters are among them: optimistic."
+)
+TUNED = " †"
 MOST_DIFFERENCES = 3
 NAMES = {"data": "other data", "code": "other code", "teachers": "other teachers", "weights": "other initial weights"}
 
@@ -29,52 +35,69 @@ def run_rows(
     overrides: Sequence[Override],
     runs: Sequence[Run],
 ) -> list[list[str]]:
-    """One row of COLUMNS for each of these stored runs; * marks those that the current parameters use."""
+    """One row of COLUMNS for each of these stored runs.
+
+    * marks those that the current parameters use, † a held-out score with rows that chose the run's hyperparameters.
+    """
     current = runs_in_use(work, prepared, params, overrides)
     folds, competition = params.prepare.folds, params.competition.name
     honest = honest_scores(work, prepared.competition.metric)
     used = submissions_by_run(work, submissions, competition, runs, folds)
     rows = []
-    for one in runs:
-        done = [fold for fold in range(folds) if is_complete(one, fold)]
-        scores = [held_out_score(prepared, one, fold) for fold in done]
-        score = honest.get(one.digest)
-        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[one.digest]]
+    for run in runs:
+        complete = [fold for fold in range(folds) if is_complete(run, fold)]
+        scores = [held_out_score(prepared, run, fold) for fold in complete]
+        score = honest.get(run.digest)
+        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
         rows.append(
             [
-                f"{one.label}{' *' if one.digest in current else ''}",
-                difference(work, prepared, params, overrides, one),
-                f"{len(done)}/{folds}",
-                f"{np.mean(scores):.4f}" if scores else "-",
+                f"{run.label}{' *' if run.digest in current else ''}",
+                difference(work, prepared, params, overrides, run),
+                f"{len(complete)}/{folds}",
+                f"{np.mean(scores):.4f}{mark(bool(set(complete) & set(run.depends['tuned_folds'])))}"
+                if scores
+                else "-",
                 f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
-                duration(seconds_of_training(one, folds)),
-                f"{size_of(one.folder) / 1e6:.1f}",
+                duration(seconds_of_training(run, folds)),
+                f"{size_of(run.folder) / 1e6:.1f}",
                 ", ".join(dict.fromkeys(files)) or "-",
             ]
         )
     return rows
 
 
-def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override], one: Run) -> str:
+def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override], run: Run) -> str:
     """What a run's parameters, data and code differ in from the current ones of its member."""
-    if one.name not in params.members:
+    if run.name not in params.members:
         return "its member is not in the parameters"
-    runs = runs_of(work, prepared, params, one.name, overrides)
-    return "-" if one.digest in {each.digest for each in runs} else changes(runs[0], one)
+    runs = runs_of(work, prepared, params, run.name, overrides)
+    return "-" if run.digest in {each.digest for each in runs} else changes(runs[0], run)
 
 
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
-    found: dict[str, None] = {}
+    differences: dict[str, None] = {}
     for change in changed_keys(before.depends, after.depends):
         key = change.partition(":")[0]
-        found[NAMES.get(key.partition(".")[0], change.removeprefix("member.train.").removeprefix("member."))] = None
-    more = f" ... ({len(found)})" if len(found) > MOST_DIFFERENCES else ""
-    return "; ".join([*found][:MOST_DIFFERENCES]) + more
+        differences[NAMES.get(key.partition(".")[0], change.removeprefix("member.train.").removeprefix("member."))] = (
+            None
+        )
+    more = f" ... ({len(differences)})" if len(differences) > MOST_DIFFERENCES else ""
+    return "; ".join([*differences][:MOST_DIFFERENCES]) + more
 
 
-def is_complete(one: Run, fold: int) -> bool:
-    path = fold_model_path(one, fold)
+def mark(is_tuned: bool) -> str:
+    """The sign behind a score with rows that chose hyperparameters."""
+    return TUNED if is_tuned else ""
+
+
+def folds_text(folds: Sequence[int]) -> str:
+    """Return "fold 0" or "folds 0, 1"."""
+    return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
+
+
+def is_complete(run: Run, fold: int) -> bool:
+    path = fold_model_path(run, fold)
     manifest = read_manifest(path)
     return manifest is not None and files_intact(path, manifest)
 
@@ -82,27 +105,26 @@ def is_complete(one: Run, fold: int) -> bool:
 def runs_section(
     work: Path, submissions: Path, prepared: Prepared, params: Params, overrides: Sequence[Override]
 ) -> Section | None:
-    """All runs, the newest first, and what each changed from the run of its member before it; None without runs."""
+    """All runs, the newest first, and what each changed from the run of its member before it.
+
+    One sentence without runs; None if all members are external.
+    """
     runs = stored_runs(work)
     if not runs:
-        return None
-    rows = run_rows(work, submissions, prepared, params, overrides, runs)
+        text = "No run yet: `make train` makes one for each member, and a new one whenever its parameters change."
+        return Section("runs", TITLE, SOURCES, [Text([text])]) if params.members else None
+    rows, competition = run_rows(work, submissions, prepared, params, overrides, runs), prepared.competition
     previous: dict[str, Run] = {}
     table = []
-    for one, row in zip(runs, rows, strict=True):
-        before = previous.get(one.name)
+    for run, row in zip(runs, rows, strict=True):
+        before = previous.get(run.name)
         table.append(
-            [row[0], created(one)[:16].replace("T", " ") or "-", changes(before, one) if before else "first", *row[2:]]
+            [row[0], created(run)[:16].replace("T", " ") or "-", changes(before, run) if before else "first", *row[2:]]
         )
-        previous[one.name] = one
+        previous[run.name] = run
     columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]
     note = (
-        "* = used with the current parameters. held-out: mean of the fold models' scores. honest: on rows that chose nothing, where a "
-        "blend computed it. Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
+        f"* = used with the current parameters. held-out: mean {competition.metric} of the fold models on all rows of their folds. "
+        f"{NOTE} Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
     )
-    return Section(
-        "runs",
-        "Runs",
-        "members/<member>/<run>/run.json · make train, make runs",
-        [Table(columns, table[::-1], 3, note)],
-    )
+    return Section("runs", TITLE, SOURCES, [Table(columns, table[::-1], 3, note)])

@@ -9,17 +9,14 @@ from competition.artifacts.runs import Run
 from competition.data.cache import Pixels
 from competition.data.prepared import Prepared
 from competition.report.page import Block, Image, Section, Sheet, Text, Tile
-from competition.report.pictures import SMALL_SIZE, data_uri, sheet_uri
+from competition.report.pictures import SMALL_SIZE, data_uri, no_pictures, sheet_uri
 
 PICTURES, PER_CLASS, MOST_CLASSES = 60, 6, 120
 AUGMENTED = "augmented.png"  # in the folder of a run, written by make train
-NO_PICTURES = (
-    "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
-)
 
 
-def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str, Run]) -> Section | None:
-    """None without decoded images and without an augmented batch.
+def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str, Run]) -> Section:
+    """Samples of each class and the start of a training batch, or why there are none.
 
     pixels: (N, H, W, 3) uint8 of the training rows in index order.  runs: by title, those of the current parameters.
     """
@@ -29,10 +26,12 @@ def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str
         blocks.append(class_samples(labels, prepared.part("train")["id"].to_numpy(str), names, pixels))
     sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
     blocks += [augmented_batch(title, file) for title, file in list(sheets.items())[:2]]
-    if not blocks:
-        return None
     if pixels is None:
-        blocks.insert(0, Text([NO_PICTURES]))
+        blocks.insert(0, Text([no_pictures(bool(runs))]))
+    elif prepared.competition.targets.kind != "single":
+        blocks.insert(0, Text(["Samples of each class are shown for single labels only."]))
+    if not sheets:
+        blocks.append(Text(["No augmented batch: `make train` draws it for the members that it trains."]))
     return Section("samples", "Images", "cache, members/<member>/<run>/augmented.png · make train", blocks)
 
 

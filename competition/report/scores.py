@@ -1,4 +1,4 @@
-"""The report's sections on scores, views, the worth of each member, `make table` and the ledger."""
+"""The report's sections on scores, views, the worth of each member and `make table`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
 from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
+from competition.report.runs import folds_text
 from competition.report.terminal import best_member_text, gain, how, plus_minus
 from competition.submission import ledger
 
@@ -29,7 +30,7 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
                 if scores.get("optimistic")
                 else "took no part in the choice"
                 + (
-                    f"; those of folds {list_of(scores['tuned_folds'])} chose hyperparameters"
+                    f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
                     if scores.get("tuned_folds")
                     else ""
                 )
@@ -48,52 +49,59 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     return result
 
 
-def list_of(folds: Sequence[int]) -> str:
-    return ", ".join(map(str, folds))
-
-
 def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
-    weights = chain.blend.weights
-    points = [
-        Point(name, member["score"], member["standard_error"], True, f"weight {weights.get(name, 0.0):.2f}")
-        for name, member in scores["members"].items()
-    ]
+    points = score_points(scores, chain, row)
+    has_shift = scores.get("caveats", {}).get("shift", {}).get("differs")  # then no interval can be expected
+    band = None if has_shift else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
+    charts = Charts(score_chart(points, band, scores["metric"]), score_note(scores, points))
+    warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
+    sources = "blend/scores.json, blend/chain.json · make predict"
+    return Section("blend", "Scores", sources, [charts, gains_table(scores, chain), *warnings])
+
+
+def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> list[Point]:
+    """The rows of the score chart: members, baselines, the blend, and Kaggle's scores if there are any."""
+    is_honest, weights = not scores.get("optimistic"), chain.blend.weights
+    notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
+    singles = {**scores["members"]}
     for key, name in (("equal", "equal weights"), ("best", "best on the other folds")):
         if baseline := scores.get(key):  # absent in blends of older versions
-            points.append(Point(name, baseline["score"], baseline["standard_error"], True, "baseline"))
-    points += [
-        Point("blend, chosen on", scores["chosen_on"], None, False),
-        Point(
-            "blend, optimistic" if scores.get("optimistic") else "blend, honest",
-            scores["honest"],
-            scores["standard_error"],
-            True,
-        ),
+            singles[name], notes[name] = baseline, "baseline"
+    points = [
+        Point(name, single["score"], single["standard_error"], is_honest, notes[name])
+        for name, single in singles.items()
     ]
-    if row is not None:
-        actual = {"public leaderboard": row.public_score, "private leaderboard": row.private_score}
-        points += [
-            Point(name, score, None, True, "other rows: test", test=True)
-            for name, score in actual.items()
-            if score is not None
-        ]
-    band = scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
-    return Section(
-        "blend",
-        "Scores",
-        "blend/scores.json, blend/chain.json · make predict",
-        [
-            Charts(
-                score_chart(points, band, scores["metric"]),
-                f"Circles: the same {scores['honest_rows']:,} out-of-fold rows. Diamonds: test rows, not comparable row by row. "
-                "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen. The "
-                "hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it.",
-            ),
-            gains_table(scores, chain),
-            *([Text(list(scores["small_classes"]))] if scores.get("small_classes") else []),
-        ],
+    points.append(Point("blend, chosen on", scores["chosen_on"], None, False))
+    blend_name = "blend, honest" if is_honest else "blend, optimistic"
+    points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest))
+    kaggle = {} if row is None else {"public": row.public_score, "private": row.private_score}
+    points += [
+        Point(f"{name} leaderboard", score, None, True, "other rows: test", test=True)
+        for name, score in kaggle.items()
+        if score is not None
+    ]
+    return points
+
+
+def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
+    """What the marks of the score chart mean: those that it has, and no others."""
+    rows, tuned = f"{scores['honest_rows']:,} out-of-fold rows", scores.get("tuned_folds")
+    if scores.get("optimistic"):
+        sentences = [f"Circles: the same {rows}. All are hollow, because every row chose hyperparameters: optimistic."]
+    else:
+        without = f"; those of {folds_text(tuned)} chose hyperparameters and are left out" if tuned else ""
+        sentences = [f"Circles: the same {rows}{without}."]
+    if any(point.test for point in points):
+        sentences.append("Diamonds: test rows, not comparable row by row.")
+    sentences.append(
+        "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen."
     )
+    if not scores.get("optimistic"):
+        sentences.append(
+            "The hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it."
+        )
+    return " ".join(sentences)
 
 
 def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
@@ -114,7 +122,8 @@ def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
         rows.append([name, of_baseline, honest, gain(Difference(**difference)), *counts])
     note = (
         f'All on the same {scores["honest_rows"]:,} rows. The baseline "best member" is, in each fold, the member that is best on '
-        "the other folds, so it can differ from fold to fold and score less than the member that is best over all rows. Gain or loss: "
+        "the other folds, so it can differ from fold to fold and score less than the member that is best over all rows. Baselines use "
+        "the views of their members, the members in the chart their identity view only. Gain or loss: "
         "two equally good classifiers differ this much in at most 5 % of cases. Everything else is noise."
     )
     columns = [
@@ -130,24 +139,8 @@ def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
 
 
 def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
-    effects = scores.get("views", {})
-    rows = []
-    for name, policy in chain.policies.items():
-        choice = effects.get(name, {})
-        excluded = choice.get("left_out", {})
-        reasons = {why: [view for view, reason in excluded.items() if reason == why] for why in excluded.values()}
-        effect = Difference(**choice["effect"]) if choice.get("effect") else None
-        rows.append(
-            [
-                name,
-                ", ".join(f"{view} {share:.2f}" for view, share in policy.items()),
-                "; ".join(f"{why}: {', '.join(views)}" for why, views in reasons.items()) or "none",
-                gain(effect) if effect else "unknown",
-                f"{effect.corrected:,}" if effect else "?",
-                f"{effect.corrupted:,}" if effect else "?",
-                f"{chain.temperatures[name]:.2f}",
-            ]
-        )
+    """The TTA policy of each member, and its gain over the member's identity view."""
+    rows = [views_row(name, chain, scores.get("views", {}).get(name, {})) for name in chain.policies]
     columns = [
         "member",
         "views and their shares",
@@ -158,12 +151,27 @@ def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
         "temperature",
     ]
     note = (
-        "The gain is measured on rows that took no part in choosing the views. A temperature below 1 means that the member was "
-        "underconfident, above 1 that it was overconfident."
+        f"The gain is over the member's identity view, on the same {scores['honest_rows']:,} rows, which took no part in choosing the "
+        "views. A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
     )
-    return Section(
-        "views", "Views", "blend/chain.json, blend/scores.json · make predict", [Table(columns, rows, 3, note)]
-    )
+    sources = "blend/chain.json, blend/scores.json · make predict"
+    return Section("views", "Views", sources, [Table(columns, rows, 3, note)])
+
+
+def views_row(name: str, chain: Chain, choice: Mapping[str, Any]) -> list[str]:
+    """choice: of this member in scores.json; {} in blends of older versions."""
+    excluded = choice.get("left_out", {})
+    reasons = {why: [view for view, reason in excluded.items() if reason == why] for why in excluded.values()}
+    effect = Difference(**choice["effect"]) if choice.get("effect") else None
+    return [
+        name,
+        ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items()),
+        "; ".join(f"{why}: {', '.join(views)}" for why, views in reasons.items()) or "none",
+        gain(effect) if effect else "unknown",
+        f"{effect.corrected:,}" if effect else "?",
+        f"{effect.corrupted:,}" if effect else "?",
+        f"{chain.temperatures[name]:.2f}",
+    ]
 
 
 def worth_section(diversity: Mapping[str, Any]) -> Section | None:
@@ -214,27 +222,6 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         )
     lines = ["State of the last `make table`; later training is not included, so its rows can differ from those above."]
     return Section("ways", "All blend methods", "table.json · make table", [*blocks, Text(lines)])
-
-
-def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:
-    """All submissions.  looks: how often `make grade` opened the private solution."""
-    if not rows:
-        return None
-    table = ledger.table(rows, public_share)
-    blocks: list[Table | Text] = [
-        Table(
-            list(table[0]),
-            [list(line.values()) for line in reversed(table)],
-            3,
-            "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
-            "rows. gap: public minus honest. noise: 95 % interval of the gap by "
-            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).",
-        )
-    ]
-    if looks:
-        opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
-        blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
-    return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)
 
 
 def _or_dash(value: float | None, form: str) -> str:

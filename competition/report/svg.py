@@ -2,7 +2,8 @@
 
 Why matplotlib and not plotly: plotly 7.1 inlines a script of 4.8 MB that calls `new Function`, so the page could not forbid
 scripts made from text; the charts below take less than 1 MB even with a full confusion matrix of 104 classes, and print
-well. Hence figures of `optuna.visualization.matplotlib` fit into the page, those of `optuna.visualization` do not.
+well. Hence the figures of `optuna.visualization` do not fit into the page; those of `optuna.visualization.matplotlib` ignore
+its colours and print labels over each other, so `tuning_charts.py` draws what they show.
 
 matplotlib writes fixed colours. The charts are drawn in placeholder colours which `Chart.markup` replaces by the
 variables of the style sheet, so they follow light and dark mode. Styles become attributes of the elements, because the
@@ -85,9 +86,8 @@ class Chart:
         for child in list(root):
             if not child.tag.endswith("}g") and not any("clipPath" in part.tag for part in child):
                 root.remove(child)  # metadata and a style sheet that would apply to the whole page
-        prefix = (
-            f"c{zlib.crc32(f'{label} {css_class}'.encode()):08x}-"  # ids must not refer to a chart that is not shown
-        )
+        # Ids must not refer to another chart, which may not be shown.
+        prefix = f"c{zlib.crc32(f'{label} {css_class} {out.getvalue()}'.encode()):08x}-"
         for element in root.iter():
             element.tag = element.tag.rpartition("}")[2]
             attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
@@ -132,6 +132,11 @@ def _style_attributes(style: str) -> dict[str, str]:
                 r"#0000([0-9a-f]{2})", lambda match: f"var(--{VARIABLES[int(match[1], 16)]})", value
             )
     return attributes
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text, or its start with … if it has more than `longest` characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 @contextmanager

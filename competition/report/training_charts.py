@@ -54,10 +54,13 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
     return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(len(rises))), len(complete))
 
 
-def epoch_chart(lines: Sequence[Line], title: str, lower_limit: float | None = None, mark: int | None = None) -> Markup:
+def epoch_chart(
+    lines: Sequence[Line], title: str, lower_limit: float | None = None, mark: int | None = None, name: str = ""
+) -> Markup:
     """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
 
-    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  Empty without finite values.
+    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  name: of the member, for screen
+    readers.  Empty without finite values.
     """
     lines = [line for line in lines if np.isfinite(line.values).any()]
     if not lines:
@@ -75,12 +78,14 @@ def epoch_chart(lines: Sequence[Line], title: str, lower_limit: float | None = N
         axes.xaxis.get_major_locator().set_params(nbins=6, integer=True)
         if mark is not None:
             axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
-        for line in lines:
-            _draw(drawing, line)
-        return drawing.markup(f"{title} by epoch")
+        ends = [f"{line.name} {_draw(drawing, line):.4g}" for line in lines]
+        folds = lines[0].values.shape[1]
+        what = f"{name}: {title}" if name else title
+        return drawing.markup(f"{what} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")
 
 
-def _draw(drawing: Chart, line: Line) -> None:
+def _draw(drawing: Chart, line: Line) -> float:
+    """Draw a line and return its last mean over the folds."""
     colour, style = PLACEHOLDERS[f"c{line.colour}"], (0, (4, 2.5)) if line.dashed else "solid"
     for fold in line.values.T:
         points = finite_points(fold)
@@ -95,6 +100,7 @@ def _draw(drawing: Chart, line: Line) -> None:
         drawing.mark(curve, "curve", line.name)
     (end,) = drawing.axes.plot(*points[-1], "s" if line.dashed else "o", color=colour, markersize=6, clip_on=False)
     drawing.mark(end, "end", f"{line.name}: {points[-1, 1]:.4g} after epoch {points[-1, 0]:.0f}, mean over folds")
+    return float(points[-1, 1])
 
 
 def finite_points(values: np.ndarray) -> np.ndarray:

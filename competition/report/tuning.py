@@ -1,12 +1,7 @@
-"""The report's section on tuning: the charts of optuna.visualization, drawn by matplotlib, of every study whose values are used.
+"""The report's section on tuning: every study whose values are used, with charts and which parameters are worth searching."""
 
-The charts are pictures inside the page (SVG as data: addresses), because the page allows no script, which plotly needs.
-"""
-
-import base64
-import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +14,74 @@ from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
+from competition.report.runs import folds_text
+from competition.report.terminal import plus_minus
+from competition.report.tuning_charts import (
+    MOST_SLICES,
+    ScoreAxis,
+    ScoredTrial,
+    curves_chart,
+    front_chart,
+    has_outlier,
+    history_chart,
+    importance_chart,
+    score_axis,
+    scored_trials,
+    slice_charts,
+)
 from competition.tuning.choice import format_values, pareto_front
 from competition.tuning.storage import open_storage
 
-WIDTH = 560  # pixels of a chart on the page
 LITTLE = 0.1  # a parameter with a smaller share of the importance is hardly worth searching
 FEWEST = 4  # complete trials for a statement on importance
+MANY = 20  # complete trials from which it is more than a rough guide
 
 
 def tuning_section(
     work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override] = ()
 ) -> Section | None:
-    """Charts and tables of the studies whose values are used, one part for each member; None without a study."""
+    """One part for each member whose study is used; one sentence without a study, None if no member can have one."""
+    if not params.members:
+        return None
     blocks: list[Block] = []
     for name in params.members:
         result = used_study(work, prepared, params, name, overrides)
-        best = read_result(result) if result is not None else {}
-        if result is not None and "study" in best:
-            blocks += _member_blocks(name, best, result, params, metric_named(prepared.competition.metric).sign)
+        if result is not None:
+            blocks += _member_blocks(name, read_result(result), result, params, prepared.competition.metric)
     if not blocks:
-        return None
+        blocks = [
+            Text(
+                [
+                    'No study of this data and these members: their own values are used. `make tune SET="tune.trials=20"` searches.'
+                ]
+            )
+        ]
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 
-def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params, sign: int) -> list[Block]:
-    study = _load_study(best["study"], result, params)
+def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params, metric: str) -> list[Block]:
+    if "study" not in best:  # a result of an earlier version
+        return [Text([f"Used: {format_values(best['values'])}."], name=name)]
+    sign, study = metric_named(metric).sign, _load_study(best["study"], result, params)
+    lines = _result_lines(best, sign, metric)
     if study is None:
-        return [Text([f"{name}: its study {best['study']} is not in the storage any more, only its result."])]
+        missing = f"The study {best['study']} is not in the storage any more, only its result."
+        return [Text([*lines, missing], name=name)]
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ("COMPLETE", "PRUNED")]
-    several = len(study.directions) > 1
-    charts, importances = _charts(study, several), _importances(study, several)
-    lines = [_result_line(name, best, sign), *_importance_lines(importances)]
-    if several:
-        points = [f"{name}:{trial.number}" for trial in pareto_front(trials)]
+    scored = scored_trials(trials, sign)
+    importances = _importances(study)
+    lines.append(importance_line(importances, len(scored)))
+    front = [trial.number for trial in pareto_front(trials)] if len(study.directions) > 1 else []
+    if front:
+        points = [f"{name}:{number}" for number in front]
         lines.append(
             f"Points that none beats in both score and time: {', '.join(points)}; `make adopt TRIAL=...` takes one."
         )
-    return [Text(lines), Charts(charts, name=name), _trials_table(trials, sign)]
+    if not scored:
+        return [Text(lines, name=name), _trials_table(trials, sign)]
+    axis = score_axis(scored, metric, sign)
+    charts = _charts(trials, scored, front, importances, axis)
+    return [Text(lines, name=name), Charts(charts, _marks_note(trials, scored, axis)), _trials_table(trials, sign)]
 
 
 def _load_study(name: str, result: Path, params: Params) -> Any | None:
@@ -70,26 +96,29 @@ def _load_study(name: str, result: Path, params: Params) -> Any | None:
         return None
 
 
-def _result_line(name: str, best: dict[str, Any], sign: int) -> str:
+def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
+    """What the study chose, against what, and on which rows."""
     own = best["values"] == best["own_values"]
-    line = f"{name}: {best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
+    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
     line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
     if comparison := best["comparison"]:
         line += (
-            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} +- "
-            f"{comparison['error']:.4f} on {comparison['rows']} rows that chose neither (training seeds: {comparison['seeds']})."
+            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
+            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
+            f"{comparison['seeds']})."
         )
-    return line
+    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
+    return [line, f"{rows}, so they compare trials and nothing else on this page."]
 
 
-def _importances(study: Any, several: bool) -> dict[str, float]:
+def _importances(study: Any) -> dict[str, float]:
     """Parameter -> share of the importance by PED-ANOVA (Watanabe et al. 2023), the largest first; {} for too few trials."""
     import optuna
 
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     if len(complete) < FEWEST:
         return {}
-    target = (lambda trial: trial.values[0]) if several else None
+    target = (lambda trial: trial.values[0]) if len(study.directions) > 1 else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
@@ -99,67 +128,60 @@ def _importances(study: Any, several: bool) -> dict[str, float]:
             return {}
 
 
-def _importance_lines(importances: dict[str, float]) -> list[str]:
+def importance_line(importances: Mapping[str, float], complete: int) -> str:
+    """One sentence on which parameters are worth searching.  complete: number of trials that it is based on."""
+    if complete < FEWEST:
+        return (
+            f"Which parameters are worth searching is unknown: that needs {FEWEST} complete trials, and there are {complete} "
+            "(tune.trials)."
+        )
     if not importances or sum(importances.values()) == 0:
-        return []
+        return "No parameter distinguishes good trials from bad ones, so none of them is worth a longer search."
     worth = [f"{key} ({share:.0%})" for key, share in importances.items() if share >= LITTLE]
     little = [key for key, share in importances.items() if share < LITTLE]
-    line = f"Worth searching: {', '.join(worth)}, by their share in what distinguishes good trials."
-    return [line + (f" Hardly: {', '.join(little)}." if little else "")]
-
-
-def _charts(study: Any, several: bool) -> list[Markup]:
-    from optuna.visualization import matplotlib as plots
-
-    target: dict[str, Any] = {"target": lambda trial: trial.values[0], "target_name": "score"} if several else {}
-    drawn = [
-        ("history of the study", lambda: plots.plot_optimization_history(study, **target)),
-        ("importance of each parameter", lambda: plots.plot_param_importances(study, **target)),
-        ("score over each parameter", lambda: plots.plot_slice(study, **target)),
-        ("all parameters of each trial", lambda: plots.plot_parallel_coordinate(study, **target)),
-        ("learning curves; a cross ends a pruned trial", lambda: _learning_curves(study)),
-    ]
-    if several:
-        names = ["score", "seconds of training"]
-        drawn = [("score and training time", lambda: plots.plot_pareto_front(study, target_names=names)), *drawn[:-1]]
-    return [picture for title, draw in drawn if (picture := _picture(title, draw)) is not None]
-
-
-def _learning_curves(study: Any) -> Any:
-    from optuna.visualization import matplotlib as plots
-
-    axes = plots.plot_intermediate_values(study)
-    axes.set_xlabel("percent of the trial")
-    if axes.get_legend() is not None:
-        axes.get_legend().remove()
-    for trial in study.get_trials(deepcopy=False):
-        if trial.state.name == "PRUNED" and trial.intermediate_values:
-            last = max(trial.intermediate_values)
-            axes.plot([last], [trial.intermediate_values[last]], "kx")
-    return axes
-
-
-def _picture(title: str, draw: Callable[[], Any]) -> Markup | None:
-    """The chart as an image element; None if it cannot be drawn from these trials."""
-    import matplotlib as mpl
-    from matplotlib import pyplot
-
-    with mpl.rc_context({"svg.hashsalt": "goldfold"}), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pyplot.switch_backend("agg")  # optuna measures texts
-        try:
-            axes = draw()
-            figure = axes.figure if hasattr(axes, "figure") else axes.flat[0].figure
-            out = io.BytesIO()
-            figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
-        except (RuntimeError, ValueError):
-            return None
-        finally:
-            pyplot.close("all")
-    address = base64.b64encode(out.getvalue()).decode()
-    return Markup('<img alt="{}" title="{}" width="{}" src="data:image/svg+xml;base64,{}">').format(
-        title, title, WIDTH, address
+    rough = "" if complete >= MANY else f", a rough guide with fewer than {MANY}"
+    hardly = f"; hardly: {', '.join(little)}" if little else ""
+    return (
+        f"Worth searching: {', '.join(worth)}{hardly}, by their share in what distinguishes good trials "
+        f"({complete} complete trials{rough})."
     )
+
+
+def _charts(
+    trials: Sequence[Any],
+    scored: Sequence[ScoredTrial],
+    front: Sequence[int],
+    importances: Mapping[str, float],
+    axis: ScoreAxis,
+) -> list[Markup]:
+    keys = [*importances, *(key for key in _scales(trials) if key not in importances)]
+    logs = {key for key, is_log in _scales(trials).items() if is_log}
+    charts = [history_chart(scored, axis)]
+    if any(importances.values()):
+        charts.append(importance_chart(importances))
+    charts += slice_charts(scored, keys, logs, axis)
+    charts.append(front_chart(scored, front, axis) if front else curves_chart(trials, axis))
+    return [drawing for drawing in charts if drawing]
+
+
+def _scales(trials: Sequence[Any]) -> dict[str, bool]:
+    """Searched parameter -> is its scale logarithmic?"""
+    distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
+    return {key: bool(getattr(one, "log", False)) for key, one in distributions.items()}
+
+
+def _marks_note(trials: Sequence[Any], scored: Sequence[ScoredTrial], axis: ScoreAxis) -> str:
+    """What the marks mean: those that the charts have, and no others."""
+    marks = ["Gold: the best trial."]
+    if any(trial.is_own for trial in scored):
+        marks.append("◆ the member's own values.")
+    if has_outlier(scored, axis):
+        marks.append(f"{'▼' if axis.sign > 0 else '▲'} a score too far off for the axis; the table has it.")
+    if any(trial.state.name == "PRUNED" and trial.intermediate_values for trial in trials):
+        marks.append("✕ a pruned trial ends.")
+    if len(_scales(trials)) > MOST_SLICES:
+        marks.append(f"Charts of the {MOST_SLICES} most important of {len(_scales(trials))} parameters.")
+    return " ".join(marks)
 
 
 def _trials_table(trials: Sequence[Any], sign: int) -> Table:

@@ -94,7 +94,7 @@ def write_fold_models(workspace: ReportWorkspace) -> None:
             oof = random_predictions(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
             test_predictions = random_predictions(rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test)))
             manifest = fold_model_path(run, fold)
-            manifest.parent.mkdir(parents=True)
+            manifest.parent.mkdir(parents=True, exist_ok=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(
                 "epoch,loss,learning_rate,held_out\n1,1.5,0.004,nan\n2,0.9,0.002,0.61\n3,0.7,0.0,0.8125\n"
@@ -180,11 +180,26 @@ def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
         assert f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>' in workspace.page
 
 
-def test_the_page_has_exactly_the_sections_that_have_data(blended) -> None:
+def section_of(page: str, key: str) -> str:
+    (section,) = re.findall(f'<section id="{key}">.*?</section>', page, re.DOTALL)
+    return section
+
+
+def test_sections_without_data_say_why_in_one_sentence(blended) -> None:
     workspace, _ = blended
     keys = re.findall(r'<section id="(\w+)">', workspace.page)
-    blend_sections = ["blend", "views", "worth", "next", "members", "classes", "calibration", "errors"]
-    assert keys == [*blend_sections, "samples", "data", "caveats", "runs", "leaderboard", "ledger", "costs", "made"]
+    blend_sections = ["blend", "views", "worth", "next", "members", "tuning", "classes", "calibration", "errors"]
+    others = ["gradcam", "samples", "data", "caveats", "runs", "leaderboard", "ledger", "costs", "made"]
+    assert keys == [*blend_sections, *others]
+    reasons = {
+        "tuning": "No study of this data and these members",
+        "gradcam": "<code>make grad-cam report</code> shows what the network looks at",
+        "samples": "No augmented batch",
+        "leaderboard": "No submission has a public score",
+        "caveats": "test rows were not compared with training rows, because there are too few",
+    }
+    for key, reason in reasons.items():
+        assert reason in section_of(workspace.page, key)
 
 
 def test_names_from_users_are_escaped(blended) -> None:
@@ -228,8 +243,8 @@ def test_training_curves_leave_out_unscored_epochs(blended) -> None:
     points = [len(re.findall("[ML]", line)) for line in lines]
     assert sorted(set(points)) == [2, 3]  # held-out: not scored in the first epoch; loss: all three
     assert "0.8125 to 0.8125" in page and "123 s" in page  # three fold models of 41 s
-    (costs,) = re.findall(r'<section id="costs">.*?</section>', page, re.DOTALL)
-    assert re.search(r"prepare</th><td>1</td><td>\d+ s</td><td>\d\.\d\d GB", costs)
+    costs, _, _ = section_of(page, "costs").partition("<p")
+    assert re.search(r"prepare</th><td>1</td><td>\d+ s</td><td>\d\.\d\d GB", costs) and "tune" not in costs
 
 
 def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None:
@@ -243,7 +258,10 @@ def test_the_report_imports_no_heavy_package(workspace: ReportWorkspace) -> None
 def test_before_training_the_page_describes_the_data(prepared_workspace: ReportWorkspace, tmp_path: Path) -> None:
     workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
     assert "report.html" in workspace.do("report")
-    assert re.findall(r'<section id="(\w+)">', workspace.page) == ["next", "data", "caveats", "costs", "made"]
+    keys = ["next", "tuning", "gradcam", "samples", "data", "caveats", "runs", "leaderboard", "costs", "made"]
+    assert re.findall(r'<section id="(\w+)">', workspace.page) == keys
+    assert "No run yet" in section_of(workspace.page, "runs")
+    assert "No submission yet" in section_of(workspace.page, "leaderboard")
     assert "none yet" in workspace.page
 
 
@@ -312,8 +330,9 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
     best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
-    write_manifest(best.with_name("manifest.json"), depends, [best], {}, {})
+    write_manifest(best.with_name("manifest.json"), depends, [best], {"seconds": 75.0, "peak_memory": 2e9}, {})
     workspace.do("report")
+    assert '<th scope="row" class="word">tune slim</th><td>1</td><td>75 s</td><td>2.00 GB</td>' in workspace.page
     for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.00123"):
         assert text in workspace.page
     assert (
@@ -341,6 +360,10 @@ def test_the_page_of_a_competition_opens_in_a_browser_at_both_widths(blended, tm
             browser.call("Page.navigate", url=(workspace.work / "report.html").as_uri())
             browser.wait_for("document.documentElement?.dataset?.ready === 'yes'")
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            sections = "[...document.querySelectorAll('section')].filter(s => s.getBoundingClientRect().height > 40).map(s => s.id)"
+            assert browser.evaluate(sections) == re.findall(r'<section id="(\w+)">', workspace.page)
+            linked = "[...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))"
+            assert browser.evaluate(linked) == browser.evaluate(sections)
             broken = "[...document.images].filter(i => i.src && !(i.complete && i.naturalWidth)).length"
             browser.wait_for(f"{broken} === 0")
         assert browser.problems() == []
@@ -370,3 +393,19 @@ def test_the_runs_are_listed_with_what_changed_between_them(workspace: ReportWor
     workspace.do("report")
     (runs,) = re.findall(r'<section id="runs">.*?</section>', workspace.page, re.DOTALL)
     assert runs.index("2026-02-01") < runs.index("2026-01-01") and "epochs: 1 -&gt; 3" in runs
+
+
+def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(
+    workspace: ReportWorkspace,
+) -> None:
+    own = "alpha: 0.25, weights: none"
+    workspace.params.write_text(workspace.params.read_text().replace(own, f"{own}, tuned_folds: [0]"))
+    write_fold_models(workspace)
+    workspace.do("blend")
+    workspace.do("report")
+    members, runs = section_of(workspace.page, "members"), section_of(workspace.page, "runs")
+    assert '<th scope="col">mean of folds 1, 2</th>' in members
+    assert ">slim</th><td>0.8125 †</td><td>0.8125</td>" in members and ">wide</th><td>0.8125</td>" in members
+    assert runs.count("<td>0.8125 †</td>") == 1 and runs.count("<td>0.8125</td>") == 2  # of earlier runs
+    assert "those of fold 0 chose hyperparameters and are left out" in section_of(workspace.page, "blend")
+    assert "0.8125 †" in workspace.do("runs") and "† rows that chose the run's hyperparameters" in workspace.do("runs")

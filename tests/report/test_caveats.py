@@ -84,7 +84,8 @@ def test_series_within_their_folds_and_rows_that_were_tuned_on_are_not_counted()
 def test_a_work_folder_of_an_earlier_version_has_no_caveats(tmp_path):
     caveats = load_caveats(tmp_path)
     assert caveats == Caveats({}, {}, None)
-    assert caveats_section(tmp_path, caveats, pd.DataFrame({"id": IDS, "fold": FOLDS}), {}) is None
+    section = caveats_section(tmp_path, caveats, pd.DataFrame({"id": IDS, "fold": FOLDS}), {})
+    assert "an earlier version has prepared the data" in section.blocks[0].lines[0]
     assert with_caveats(LINES, {"metric": "macro_f1"}) == LINES
 
 

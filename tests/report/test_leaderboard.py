@@ -59,11 +59,24 @@ def test_few_scores_give_no_correlation_and_many_an_interval() -> None:
 
 def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
     rows = [row("a", 0.90, 0.905), row("b", 0.91, 0.60)]
-    section = leaderboard_section(rows, 0.3, lambda a, b: None)
-    assert (
-        section is not None and "2 submissions have a public score; 1 of them is outside" in section.blocks[0].lines[0]
-    )
-    assert (
-        leaderboard_section([replace(rows[0], entry=replace(rows[0].entry, test_rows=0))], 0.3, lambda a, b: None)
-        is None
-    )
+    section = leaderboard_section(rows, 0.3, lambda a, b: None, True)
+    assert "2 submissions have a public score; 1 of them is outside" in section.blocks[0].lines[0]
+
+
+def test_without_a_submission_one_sentence_says_why_there_is_nothing_to_compare() -> None:
+    cross_validated = replace(row("a", 0.9), entry=replace(ENTRY, test_rows=0))
+    for has_test, sentence in ((False, "No test images, so nothing is submitted."), (True, "No submission yet")):
+        (text,) = leaderboard_section([cross_validated], 0.3, lambda a, b: None, has_test).blocks
+        assert text.lines[0].startswith(sentence)
+
+
+def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_rows() -> None:
+    rows = [row("a", 0.999, oof_rows=400), row("b", 0.90), row("c", 0.90), row("d", 0.95, optimistic=True)]
+    assert chosen(rows) == ["c", "b"]
+    table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
+    assert all("on 1,000 rows" in cells[2] for cells in table.rows)
+    assert "2 of 4 submissions have their honest scores on other rows" in table.note
+    assert [choice.why for choice in choose_two(rows[:2], lambda a, b: None)] == [
+        "the only submission on these rows",
+        "the newest that is scored on other rows: not comparable",
+    ]

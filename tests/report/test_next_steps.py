@@ -1,15 +1,28 @@
 """The next steps are ranked by what they can gain, and every number says where it comes from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from builders import ROOT
 
 from competition.artifacts.manifest import Manifest
+from competition.config.params import ExternalFiles
+from competition.config.params_file import load_params
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared
 from competition.ensemble.metrics import METRICS
 from competition.report.confused_pairs import worst_pairs
 from competition.report.members import FoldModel
-from competition.report.next_steps import Step, label_steps, next_steps_section, training_steps
+from competition.report.next_steps import (
+    Step,
+    label_steps,
+    larger_images,
+    next_steps_section,
+    open_steps,
+    training_steps,
+)
 
 NAMES = ("rose", "tulip", "aster")
 
@@ -32,7 +45,7 @@ def model(scores: list[float], losses: list[float], fold: int) -> FoldModel:
 def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows(tmp_path: Path) -> None:
     ids, labels, predicted, scores = rows()
     first, second, look = label_steps(
-        (ids, labels, predicted, scores), METRICS["macro_f1"], NAMES, tmp_path / "none.csv"
+        (ids, labels, predicted, scores), METRICS["macro_f1"], NAMES, tmp_path / "none.csv", False
     )
     assert first.what == "tell rose and tulip apart" and second.what == "tell rose and aster apart"
     better = predicted.copy()
@@ -45,7 +58,7 @@ def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfe
 def test_doubtful_labels_gain_at_most_what_their_errors_cost(tmp_path: Path) -> None:
     issues = tmp_path / "label_issues.csv"
     issues.write_text("id,label,suggested\ni0,rose,tulip\ni5,rose,aster\n")  # i5 is predicted right: no gain
-    step = label_steps(rows(), METRICS["macro_f1"], NAMES, issues)[-1]
+    step = label_steps(rows(), METRICS["macro_f1"], NAMES, issues, False)[-1]
     assert step.basis == "1 of the doubtful labels count as errors now" and 0 < step.gain < 0.05
 
 
@@ -56,6 +69,9 @@ def test_curves_that_still_rise_and_curves_that_overfit_are_told_apart() -> None
     worse = [model([0.5, 0.7, 0.65], [1.0, 0.6, 0.8 + n / 100], n) for n in range(4)]
     (overfits,) = training_steps({"cnn": worse}, METRICS["accuracy"])
     assert overfits.what == "cnn overfits after epoch 2" and np.isclose(overfits.gain, 0.05)
+    by_loss = [model([0.5, 0.7, 0.72], [1.0, 0.6, 0.8 + n / 100], n) for n in range(4)]
+    (regularise,) = training_steps({"cnn": by_loss}, METRICS["accuracy"])
+    assert regularise.gain is None and "epochs" not in regularise.command  # fewer epochs would lose
     flat = [model([0.5, 0.7, 0.7 + 0.01 * (-1) ** n], [1.0, 0.6, 0.6], n) for n in range(4)]
     assert training_steps({"cnn": flat}, METRICS["accuracy"]) == []
 
@@ -64,9 +80,47 @@ def test_the_largest_gain_comes_first_and_unknown_ones_last() -> None:
     steps = [Step("a", "", None, ""), Step("b", "", 0.01, ""), Step("c", "", 0.02, "", True)]
     section = next_steps_section(steps)
     assert section is not None and [r[0] for r in section.blocks[0].rows] == ["c", "b", "a"]
-    assert [r[3] for r in section.blocks[0].rows] == ["at most +0.0200", "about +0.0100", "unknown"]
+    assert [r[-1] for r in section.blocks[0].rows] == ["at most +0.0200", "about +0.0100", "unknown"]
     assert next_steps_section([]) is None
 
 
 def test_pairs_count_confusions_in_both_directions() -> None:
     assert worst_pairs(np.array([[9, 2, 3], [2, 9, 0], [0, 0, 9]])) == [(0, 1), (0, 2)]
+
+
+def prepared(side: int) -> Prepared:
+    index = pd.DataFrame(
+        {"id": ["a", "b", "c"], "part": "train", "width": [side, side + 9, 0], "height": [side, side, 0]}
+    )
+    return Prepared(Path(), Competition("c", "", NAMES, "macro_f1", "label", "id", ("label",), NAMES), index, "d")
+
+
+def test_larger_images_are_advised_only_where_the_images_are_larger_than_the_networks_read(tmp_path: Path) -> None:
+    params = load_params(ROOT / "params.yaml")  # members of 32 and 16 pixels
+    assert larger_images(params, prepared(33)) and not larger_images(params, prepared(32))
+    assert not larger_images(replace(params, members={}), prepared(500))
+    for has_larger in (True, False):
+        step = label_steps(rows(), METRICS["macro_f1"], NAMES, tmp_path / "none.csv", has_larger)[0]
+        assert ("a larger image_size" in step.command) == has_larger
+
+
+def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: Path) -> None:
+    params = load_params(ROOT / "params.yaml")
+    external = {name: ExternalFiles(f"{name}.csv", ("test.csv",)) for name in ("vit", "swin")}
+    own = open_steps(params, tmp_path, prepared(32), {"cnn": []}, [], {})
+    assert {step.command.split()[1] for step in own} == {"train", "tune", "noise"}
+    assert open_steps(replace(params, members={}, foreign=external), tmp_path, prepared(32), {}, [], {}) == []
+
+
+def test_every_gain_names_the_score_that_gains(tmp_path: Path) -> None:
+    gains = label_steps(rows(), METRICS["macro_f1"], NAMES, tmp_path / "none.csv", False)
+    gains += training_steps(
+        {"cnn": [model([0.5, 0.6, 0.7], [1.0, 0.9, 0.8], n) for n in range(2)]}, METRICS["accuracy"]
+    )
+    gains += training_steps(
+        {"cnn": [model([0.5, 0.7, 0.65], [1.0, 0.6, 0.8], n) for n in range(2)]}, METRICS["accuracy"]
+    )
+    assert {step.score for step in gains if step.gain is not None} == {
+        "the blend's honest score, 30 rows",
+        "cnn's held-out mean, all its rows",
+    }

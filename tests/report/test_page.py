@@ -63,7 +63,7 @@ def read(page: str) -> Reading:
 
 def head(**changes) -> Head:
     figures = [Figure("honest", "0.9", "note", main=True)]
-    return Head(**{"title": "t", "line": "l", "figures": figures, "warnings": [], "made": "now", **changes})
+    return Head(**{"title": "t", "line": "l", "figures": figures, "warnings": [], "footer": "now", **changes})
 
 
 def test_texts_of_users_are_shown_unchanged() -> None:
@@ -86,7 +86,7 @@ def test_texts_of_users_are_shown_unchanged() -> None:
         SideBySide(EVIL, [(EVIL, [Tile("data:,", False, [EVIL])])]),
         Image("data:,", EVIL),
     ]
-    shown = head(title=EVIL, line=EVIL, figures=[Figure(EVIL, EVIL, EVIL)], warnings=[EVIL], made=EVIL)
+    shown = head(title=EVIL, line=EVIL, figures=[Figure(EVIL, EVIL, EVIL)], warnings=[EVIL], footer=EVIL)
     page = render(shown, [Section("key", EVIL, EVIL, blocks)])
     assert "<b>rose" not in page
     assert "98109" not in page

@@ -8,11 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import NAMES, Browser, executable
+from markupsafe import Markup
 from PIL import Image as Pillow
 
-from competition.report.charts import Point, score_chart
+from competition.report.charts import Point, scatter_chart, score_chart
 from competition.report.confusion_chart import confusion_chart
 from competition.report.page import Charts, Figure, Head, Section, Sheet, Table, Tile, render
+from competition.report.training_charts import Line, epoch_chart
+from competition.report.tuning_charts import (
+    ScoredTrial,
+    front_chart,
+    history_chart,
+    importance_chart,
+    score_axis,
+    slice_charts,
+)
 
 WIDTHS = (1280, 420)
 
@@ -23,11 +33,42 @@ def picture(value: int) -> str:
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
+def crowded_charts() -> list[Markup]:
+    """Charts whose ticks and names would cover each other if they were placed without care."""
+    rates, names = np.geomspace(7.6e-4, 4.1e-3, 9), ("a long name", "another long name", "one", "two", "three", "four")
+    trials = [
+        ScoredTrial(n, 0.9 + n / 1000, {"rate": rate, "name": names[n % 6]}, n == 0, 1e4 + n)
+        for n, rate in enumerate(rates)
+    ]
+    axis = score_axis(trials, "macro_f1", 1)
+    points = [(f"{n}abc", 0.9 + n / 2000, 0.01, 0.9 + n % 2 / 999, 0.88, 0.92) for n in range(9)]
+    # A tick at the very end of the axis.
+    ends = [
+        Point("second", 0.76, 0.006, True, "weight 0.12"),
+        Point("first, which has a long name", 0.8182, 0.005, True),
+    ]
+    return [
+        *score_chart(ends, (0.7879, 0.8319), "macro_f1"),
+        history_chart(trials, axis),
+        *slice_charts(trials, ["rate", "name"], {"rate"}, axis),
+        importance_chart({"a parameter with a very long name": 0.7, "rate": 0.3}),
+        front_chart(trials, [0, 3, 8], axis),
+        epoch_chart([Line("held-out loss", np.geomspace(1234, 1, 12)[:, None], 0)], "loss"),
+        scatter_chart(points, "honest score", "public score", "scores"),
+    ]
+
+
 def report_page() -> str:
     names = [f"class {n:03}" for n in range(102)]
     confusion = np.diag(np.full(102, 50))
     confusion[3, 90] = confusion[90, 3] = 20
     points = [Point("cnn", 0.9, 0.01, True, "weight 1.00"), Point("blend, honest", 0.91, 0.01, True)]
+    long = (
+        "more images of both, check their labels",
+        "2 rows of this pair are confused",
+        "the blend's honest score, 539 rows",
+    )
+    steps = [["tell a and b apart", *long, "at most +0.0037"]]
     columns = ["member", "score", "time", *(f"a long name of column {n}" for n in range(6))]
     rows = [
         [f"m{n}", f"{n % 5 / 10:.2f}", f"{n + 1} min" if n % 2 else f"{50 + n} s", *["1,234.5"] * 6] for n in range(12)
@@ -37,14 +78,33 @@ def report_page() -> str:
             "blend",
             "Scores",
             "f",
-            [Charts(score_chart(points, (0.88, 0.95), "m")), Table(columns, rows, title="Members")],
+            [
+                Charts(score_chart(points, (0.88, 0.95), "m")),
+                Table(columns, rows, title="Members"),
+                Table(["step", "how", "basis", "score", "gain"], steps, 4),
+            ],
         ),
+        Section("charts", "Charts", "f", [Charts(crowded_charts())]),
         Section("classes", "Classes", "f", [Charts([confusion_chart(confusion, names)], zoom=True, name="Confusion")]),
         Section(
             "errors", "Errors", "f", [Sheet([Tile(picture(n), True, [f"picture {n}", "an id"]) for n in range(3)])]
         ),
     ]
     return render(Head("t", "l", [Figure("honest", "0.9")], [], "now"), sections)
+
+
+# The smallest contrast of a text of the page with the background behind it (WCAG 2.2, 1.4.3).
+LEAST_CONTRAST = """(() => {
+  const numbers = c => c.match(/[\\d.]+/g).map(Number);
+  const light = c => numbers(c).slice(0, 3).map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, n) => sum + v * [0.2126, 0.7152, 0.0722][n], 0);
+  const behind = e => { for (; e; e = e.parentElement) {
+    const c = getComputedStyle(e).backgroundColor; if (numbers(c)[3] !== 0) return c; } };
+  return Math.min(...[...document.querySelectorAll('main *')].filter(e =>
+    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) && e.tagName !== 'title').map(e => {
+    const style = getComputedStyle(e), a = light(e.tagName === 'text' ? style.fill : style.color), b = light(behind(e));
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); }));
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +158,12 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
     page = opened(browser, file, width)
     assert page.problems() == []
     assert [url for url in page.requested() if not url.startswith(("data:", "about:"))] == [file.as_uri()]
-    assert page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)") == ["blend", "classes", "errors"]
+    assert page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)") == [
+        "blend",
+        "charts",
+        "classes",
+        "errors",
+    ]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     shown = page.evaluate(
         "[...document.querySelectorAll('#blend svg')].filter(s => s.getBoundingClientRect().width).length"
@@ -110,6 +175,14 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
     assert min(page.evaluate(texts)) > 9  # pixels: readable without zooming
 
 
+def test_sentences_in_a_table_are_not_squeezed_into_one_word_per_line_on_a_phone(browser, file) -> None:
+    page = opened(browser, file, 420)
+    widths = page.evaluate(
+        "[...document.querySelectorAll('#blend td.long')].map(cell => cell.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 3 and min(widths) > 140
+
+
 def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:
     page = opened(browser, file, 420)
     page.wait_for("[...document.querySelectorAll('#blend .cue')].some(c => !c.hidden)")
@@ -119,6 +192,38 @@ def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:
     page.wait_for("document.querySelector('#blend .scroll').scrollLeft > 0")
     page.evaluate("document.querySelector('#blend .scroll').scrollLeft = 9999")
     page.wait_for("document.querySelector('#blend .cue').hidden")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_two_texts_of_a_chart_cover_each_other_and_none_is_cut_off(browser, file, width) -> None:
+    page = opened(browser, file, width)
+    covered = """[...document.querySelectorAll('#blend svg, #charts svg')].flatMap(svg => {
+      const box = svg.getBoundingClientRect();
+      const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]).filter(t => t[1].width);
+      const pairs = texts.flatMap(([a, p], n) => texts.slice(n + 1).filter(([b, q]) =>
+        Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1 && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4
+      ).map(([b]) => [a, b]));
+      return [...pairs, ...texts.filter(([, p]) => p.right > box.right + 2 || p.left < box.left - 2).map(([a]) => [a, 'cut off'])];
+    })"""
+    assert page.evaluate(covered) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_everything_has_a_name_for_screen_readers_and_text_has_contrast(browser, file, width) -> None:
+    page = opened(browser, file, width)
+    unnamed = """[...document.images].filter(i => i.src && !i.alt).length
+      + [...document.querySelectorAll('svg')].filter(s => s.getAttribute('role') !== 'img' || !s.ariaLabel).length
+      + [...document.querySelectorAll('button, input')].filter(b => !(b.ariaLabel || b.textContent.trim())).length
+      + [...document.querySelectorAll('table')].filter(t => !t.caption.textContent.trim()).length
+      + [...document.querySelectorAll('th')].filter(h => !h.scope || !h.textContent.trim()).length"""
+    assert page.evaluate(unnamed) == 0
+    assert (
+        page.evaluate("(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))")
+        == 0
+    )
+    for scheme in ("light", "dark"):
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        assert page.evaluate(LEAST_CONTRAST) >= 4.5  # WCAG AA
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -172,6 +277,18 @@ def test_the_confusion_matrix_zooms_and_its_names_can_be_read(browser, file) -> 
     tab_to(page, "e.ariaLabel === 'zoom in'")
     press(page, "Enter", 13, "\r")
     assert page.evaluate("document.querySelector('#classes svg').getBoundingClientRect().width") > 1.3 * before
+
+
+def test_a_cell_of_the_matrix_says_what_it_is_where_there_is_no_pointer_to_hover(browser, file) -> None:
+    page = opened(browser, file, 420)
+    place = """(t => { t.scrollIntoView({block: 'center', inline: 'center'}); const b = t.getBoundingClientRect();
+      return [b.x + b.width / 2, b.y + b.height / 2]; })(document.querySelector('#classes g.wrong path'))"""
+    x, y = page.evaluate(place)
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    page.wait_for(
+        "/^class \\d+ predicted as class \\d+: 20 of 70 wrong$/.test(document.querySelector('#classes [role=status]').textContent)"
+    )
 
 
 def test_a_script_in_the_page_is_blocked(browser, file, tmp_path) -> None:

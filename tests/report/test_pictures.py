@@ -13,6 +13,7 @@ from competition.data.cache import cache_file
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.report.pictures import cached_pixels, data_uri
+from competition.report.samples import samples_section
 
 IDS = np.array([f"id ü {n:02}" for n in range(12)])
 
@@ -56,3 +57,9 @@ def test_small_images_keep_their_pixels_and_large_ones_are_reduced(size: int, ki
     with Image.open(io.BytesIO(base64.b64decode(content))) as picture:
         assert picture.size == (expected_size, expected_size)
         assert picture.convert("RGB").getpixel((3, 3)) == pytest.approx((100, 100, 100), abs=2)
+
+
+def test_without_pictures_one_sentence_says_why_and_nobody_is_told_to_train_what_is_trained_elsewhere(prepared) -> None:
+    pictures, batch = samples_section(prepared, None, {}).blocks
+    assert pictures.lines == ["No pictures: only training writes decoded images, and no member is trained here."]
+    assert batch.lines[0].startswith("No augmented batch")

@@ -1,0 +1,43 @@
+"""Held-out scores: marked where their rows chose hyperparameters. Curves: drawn only where there is one."""
+
+import numpy as np
+import pandas as pd
+
+from competition.artifacts.manifest import Manifest
+from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
+
+MANIFEST = Manifest("", {}, {}, {}, {})
+
+
+def models(scores: dict[int, float], every_epoch: bool = False) -> list[FoldModel]:
+    known = [0.5, 0.6, 0.7, 0.8] if every_epoch else [np.nan, np.nan, np.nan, 0.8]
+    history = pd.DataFrame(
+        {"epoch": range(1, 5), "loss": 1.0, "learning_rate": 0.1, "held_out": known, "held_out_loss": known}
+    )
+    return [FoldModel(fold, MANIFEST, score, history, 1.0) for fold, score in scores.items()]
+
+
+def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_one_that_is_not() -> None:
+    scores = {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.6}
+    table = scores_table({"cnn": models(scores), "small": models(scores)}, {"cnn": [], "small": [0, 1]}, 4, "accuracy")
+    assert list(table.columns)[1:3] == ["mean of the folds' accuracy", "mean of folds 2, 3"]
+    cnn, small = table.rows
+    assert cnn[1:3] == ["0.7500", "0.6500"] and small[1:3] == ["0.7500 †", "0.6500"]
+    assert small[4:] == ["0.9000 †", "0.8000 †", "0.7000", "0.6000"] and "† The rows of that fold" in table.note
+    plain = scores_table({"cnn": models(scores)}, {"cnn": []}, 4, "accuracy")
+    assert "†" not in plain.note and len(plain.columns) == 3 + 4
+
+
+def test_a_mean_over_some_of_the_folds_says_so() -> None:
+    assert mean_text({0: 0.5, 2: 0.7}, range(3), ()) == "0.6000 (2 of 3 folds)"
+    assert mean_text({0: 0.5}, [1, 2], ()) == "–"
+
+
+def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
+    (once,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}), "accuracy")
+    assert len(once.drawings) == 2 and not any("held-out" in drawing for drawing in once.drawings)
+    assert "`device.score_epochs: true` scores them after every epoch" in once.note
+    (each,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}, every_epoch=True), "accuracy")
+    assert len(each.drawings) == 4 and "score_epochs" not in each.note
+    assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
+    assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric

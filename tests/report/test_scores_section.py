@@ -1,0 +1,67 @@
+"""The score chart and its caption: only the marks that are drawn are explained."""
+
+import re
+from dataclasses import replace
+
+from competition.ensemble.blend import Blend
+from competition.ensemble.chain import Chain
+from competition.ensemble.decision import Decision
+from competition.report.leaderboard import honest_rows_text
+from competition.report.scores import blend_section
+from competition.submission.ledger import Entry, Row
+
+DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
+SINGLE = {"score": 0.9, "standard_error": 0.01}
+SCORES = {
+    "metric": "macro_f1", "members": {"cnn": SINGLE}, "equal": SINGLE, "best": SINGLE, "best_members": {"cnn": [0, 1]},
+    "chosen_on": 0.92, "honest": 0.91, "standard_error": 0.01, "honest_rows": 539, "tuned_folds": [],
+    "leaderboard_band": [0.88, 0.94], "over_equal": DIFFERENCE, "over_best": DIFFERENCE,
+}  # fmt: skip
+CHAIN = Chain(
+    "macro_f1",
+    {"cnn": {"identity": 1.0}},
+    "mean",
+    {"cnn": 1.0},
+    Blend("equal", "mean", {"cnn": 1.0}, ()),
+    Decision("argmax", (), (), 0.0),
+)
+ENTRY = Entry(
+    "abcd" * 16, "a.csv", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 539, 9, "", ""
+)
+
+
+def chart_and_caption(changes: dict, row: Row | None = None) -> tuple[str, str]:
+    block = blend_section(SCORES | changes, CHAIN, row).blocks[0]
+    return block.drawings[0], block.note
+
+
+def test_diamonds_are_explained_only_if_a_score_of_test_rows_is_drawn() -> None:
+    chart, caption = chart_and_caption({})
+    assert "Diamonds" not in caption and "leaderboard 0.8" not in chart
+    chart, caption = chart_and_caption({}, Row(ENTRY, "scored", "1", 0.89, None, ""))
+    assert "Diamonds: test rows" in caption and "public leaderboard 0.8900" in chart
+
+
+def test_no_interval_is_drawn_if_test_rows_are_unlike_training_rows() -> None:
+    assert "expected leaderboard" in chart_and_caption({})[0]
+    assert "expected leaderboard" not in chart_and_caption({"caveats": {"shift": {"differs": True}}})[0]
+
+
+def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds_are_named() -> None:
+    chart, caption = chart_and_caption({"optimistic": True, "tuned_folds": [0, 1]})
+    assert 'class="dot"' not in chart and "All are hollow, because every row chose hyperparameters" in caption
+    chart, caption = chart_and_caption({"tuned_folds": [0, 1]})
+    assert chart.count('class="hollow"') == 1
+    assert "the same 539 out-of-fold rows; those of folds 0, 1 chose hyperparameters and are left out" in caption
+
+
+def test_the_text_of_the_chart_for_screen_readers_has_every_score() -> None:
+    (label,) = re.findall('aria-label="([^"]+)"', chart_and_caption({})[0])
+    assert "cnn 0.9000 ± 0.0100 (weight 1.00); equal weights 0.9000" in label and "blend, honest 0.9100" in label
+
+
+def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
+    rows = [Row(replace(ENTRY, digest=digest, oof_rows=size), "made", "", None, None, "") for digest, size in
+            (("aaaa" * 16, 539), ("bbbb" * 16, 1347))]  # fmt: skip
+    assert honest_rows_text(rows) == " Honest scores are on different rows: aaaa on 539 rows; bbbb on 1,347 rows."
+    assert honest_rows_text(rows[:1]) == ""
