@@ -40,11 +40,11 @@ def storage_of(job: Job) -> tuple[Any, str]:
         return open_storage(job.params.tune.storage, Path()), "tune.storage"
     prepared = job.prepared()
     names = selected_members(job)
-    asked = [
+    current_journals = [
         tuning_result_path(job.work, name, tuning_dependencies(prepared, job.params, name)).with_name("study.log")
         for name in names
     ]
-    journals = [path for path in asked if path.is_file()]
+    journals = [path for path in current_journals if path.is_file()]
     journals = journals or [path for name in names for path in job.path("tune", name).glob("*/study.log")]
     if not journals:
         raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")

@@ -30,6 +30,7 @@ from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
 from pipelines.failures import describe, require_folder
 from pipelines.next_command import next_line
+from pipelines.output import print_line
 from pipelines.progress import clear_bars
 from pipelines.versions import ROOT, versions
 
@@ -108,7 +109,7 @@ class Job:
     def echo(self, line: str) -> None:
         self.echoed.append(line)
         clear_bars()
-        print(line, flush=True)
+        print_line(line)
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
@@ -328,10 +329,11 @@ def tidy(job: Job) -> None:
             job.echo(sentence)
 
 
-def run_stage(module: str, options: Options) -> None:
-    """Run the `run(job)` of one stage. Exits with 1 after an error and 130 after Ctrl-C.
+def run_stage(module: str, options: Options, is_last: bool = True) -> None:
+    """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
+    is_last: no other stage follows in this process, so that the command that usually follows is printed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
     logging.captureWarnings(True)
@@ -349,21 +351,21 @@ def run_stage(module: str, options: Options) -> None:
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
         stage.run(job)
-        verb, goals = module.rpartition(".")[2].replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
+        verb, goals = name.replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
         line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold))
-        if line and not options.debug:
+        if line and is_last and not options.debug:
             job.echo(line)
     except UserError as user_error:
         if options.debug:
             traceback.print_exc()
-        print(f"goldfold: {user_error}", file=sys.stderr)
+        print_line(f"goldfold: {user_error}", sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("goldfold: stopped; run the same command again to continue", file=sys.stderr)
+        print_line("goldfold: stopped; run the same command again to continue", sys.stderr)
         sys.exit(130)
     except Exception as error:
         if options.debug:
             raise
         sentence, code = describe(error)
-        print(f"goldfold: {sentence}", file=sys.stderr)
+        print_line(f"goldfold: {sentence}", sys.stderr)
         sys.exit(code)

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from competition.artifacts.dependencies import training_parts
+from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member
+from competition.config.params_file import locate
 from competition.data.cache import CacheBudget
 from competition.data.prepared import Prepared
 from competition.data.targets import check_training
@@ -69,4 +71,16 @@ def open_trainer(
     images = images or select(read_images(job, prepared, member, parts or training_parts(member), title))
     competition, batch = prepared.competition, job.params.predict.batch
     classes, metric = len(competition.classes), competition.metric
-    return Trainer(member, images, classes, metric, device, batch, soft_labels, alive, title, targets)
+    try:
+        return Trainer(member, images, classes, metric, device, batch, soft_labels, alive, title, targets)
+    except UserError as error:  # about the member's architecture or weights
+        raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def member_place(job: Job, title: str) -> str:
+    """Where a member is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
+
+    title: of a run or a study, which has the member's name among its words.
+    """
+    name = next((name for name in job.params.members if name in title.split()), "")
+    return locate(job.options.params, ("members", name), job.overrides) if name else title

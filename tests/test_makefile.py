@@ -20,7 +20,7 @@ import json, os, sys
 if "pip" not in sys.argv:
     with open(os.environ["CALLS"], "a") as file:
         file.write(json.dumps([*sys.argv[1:], os.environ.get("DEBUG", "")]) + "\\n")
-    sys.exit(int(sys.argv[3:4] == [os.environ.get("FAILS")]))
+    sys.exit(int(os.environ["CODE"]) if sys.argv[3:4] == [os.environ.get("FAILS")] else 0)
 """
 
 
@@ -34,14 +34,16 @@ def called(tmp_path: Path):
     for ready in (".ready", ".ready-dev"):
         (folder / ready).touch()
 
-    def run(*arguments: str, fails: str = "") -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
+    def run(
+        *arguments: str, fails: str = "", code: int = 1
+    ) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
         calls = tmp_path / "calls"
         calls.unlink(missing_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
         process = subprocess.run(
             ["make", f"BIN={folder}", *arguments],
             cwd=ROOT,
-            env={**environment, "CALLS": str(calls), "FAILS": fails},
+            env={**environment, "CALLS": str(calls), "FAILS": fails, "CODE": str(code)},
             capture_output=True,
             text=True,
         )
@@ -101,6 +103,21 @@ def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> Non
     result = command_line("pipelines", "tune", *folders, "+", "resolve", *folders, "+", "tune", *folders)
     assert result.returncode == 1 and "`make download`" in result.stderr
     assert result.stdout.count("tune: not asked for") == 1
+
+
+def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) -> None:
+    """FAKE_PYTHON exits with 141, as a stage whose output nobody reads."""
+    for goals, first, code in ((["runs"], "runs", 0), (["runs", "table"], "runs", 2), (["train"], "resolve", 2)):
+        process, calls = called.run(*goals, fails=first, code=141)
+        assert (process.returncode, len(calls)) == (code, 1) and (code or process.stderr == ""), goals
+
+
+@pytest.mark.parametrize("lines", [0, 3])
+def test_help_ends_quietly_when_nobody_reads_on(lines: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = f"set -o pipefail; make help | head -n {lines}"
+    process = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (process.returncode, process.stderr, process.stdout.count("\n")) == (0, "", lines)
 
 
 def test_every_stage_gets_the_same_parameters(called) -> None:

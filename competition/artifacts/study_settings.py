@@ -63,16 +63,16 @@ def warm_starts(work: Path, prepared: Prepared, params: Params, name: str) -> li
 
     Values outside the search space are left out; a parameter that a source does not state is drawn by the sampler.
     """
-    found: list[tuple[Values, list[int]]] = []
+    values_with_folds: list[tuple[Values, list[int]]] = []
     for source in params.tune.warm_start:
         if source == EARLIER:
-            found += _of_studies(work, prepared, params, [name], name)
+            values_with_folds += _of_studies(work, prepared, params, [name], name)
         elif source == FAMILY:
-            found += _of_studies(work, prepared, params, relatives(params, name), name)
+            values_with_folds += _of_studies(work, prepared, params, relatives(params, name), name)
         else:
-            found += read_warm_start(Path(source))
+            values_with_folds += read_warm_start(Path(source))
     search, starts = params.tune.search, list[tuple[Values, list[int]]]()
-    for values, folds in found:
+    for values, folds in values_with_folds:
         inside = {key: value for key, value in values.items() if key in search and _contains(search[key], value)}
         if inside and inside not in [start for start, _ in starts]:
             starts.append((inside, folds))

@@ -25,11 +25,12 @@ MISSING = "missing"
 class InvalidParameter(Exception):
     """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError.
 
-    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).
+    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).  conflicts_with: path of another one
+    that does not fit to it, which may be in another file.
     """
 
-    def __init__(self, keys: Sequence[Any], problem: str) -> None:
-        self.keys, self.problem = tuple(keys), problem
+    def __init__(self, keys: Sequence[Any], problem: str, conflicts_with: Sequence[Any] = ()) -> None:
+        self.keys, self.problem, self.conflicts_with = tuple(keys), problem, tuple(conflicts_with)
 
 
 def validate(tree: dict[str, Any]) -> Params:
@@ -217,7 +218,9 @@ def _check_variant(name: str, variant: Member) -> None:
 def _check_probe(name: str, member: Member) -> None:
     if member.train.probe and member.weights == "none":
         raise InvalidParameter(
-            ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
+            ("members", name, "weights"),
+            "none was found; train.probe needs pretrained weights to start from",
+            ("members", name, "train", "probe"),
         )
 
 
@@ -315,7 +318,7 @@ def _check_folds(keys: tuple[str, ...], folds: Sequence[int], params: Params) ->
     for position, fold in enumerate(folds):
         if fold >= params.prepare.folds:
             problem = f"fold {fold} was found, folds are 0 to {params.prepare.folds - 1}"
-            raise InvalidParameter((*keys, position), problem)
+            raise InvalidParameter((*keys, position), problem, ("prepare", "folds"))
 
 
 def _check_nested(params: Params) -> None:

@@ -215,20 +215,20 @@ def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
     return header, body, mended
 
 
-def _columns(path: Path, found: list[str], rows: Rows, expected: list[str]) -> tuple[Rows, list[str]]:
-    if found == expected:
+def _columns(path: Path, header: list[str], rows: Rows, expected: list[str]) -> tuple[Rows, list[str]]:
+    if header == expected:
         return rows, []
-    if sorted(found) == sorted(expected):
-        places = [found.index(name) for name in expected]
-        order = f"columns stood as {','.join(found)}; put as {','.join(expected)}"
-        return [[row[place] for place in places] for row in rows], [f"{len(found)} {order}"]
-    message = f"{path} has the header {','.join(found)!r}: expected {','.join(expected)!r}"
-    absent, extra = [n for n in expected if n not in found], [n for n in found if n not in expected]
+    if sorted(header) == sorted(expected):
+        places = [header.index(name) for name in expected]
+        order = f"columns stood as {','.join(header)}; put as {','.join(expected)}"
+        return [[row[place] for place in places] for row in rows], [f"{len(header)} {order}"]
+    message = f"{path} has the header {','.join(header)!r}: expected {','.join(expected)!r}"
+    absent, extra = [n for n in expected if n not in header], [n for n in header if n not in expected]
     if len(extra) == 1 and not absent:
         number = extra[0] == "" or extra[0].startswith("Unnamed")
         hint = "; it looks like row numbers: write it with to_csv(..., index=False)" if number else ""
         raise UserError(f"{message}; 1 column too many: {extra[0]!r}{hint}.")
-    if len(found) == 1 and len(expected) > 1:
+    if len(header) == 1 and len(expected) > 1:
         message += "; its cells are not separated by commas"
     raise UserError(f"{message}; {len(absent)} of its columns are absent, {len(extra)} are unknown.")
 

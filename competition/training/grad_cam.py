@@ -54,5 +54,5 @@ class GradCam:
             features: Any = self._features(pixels[part].astype(np.float32), training=False)
             grid = np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(features, "float32")))
             maps.append(np.maximum(np.einsum("nhwf,fn->nhw", grid, kernel[:, classes[part]]), 0))
-        found = np.concatenate(maps)
-        return found / np.maximum(found.max((1, 2), keepdims=True), 1e-12)
+        raw_maps = np.concatenate(maps)
+        return raw_maps / np.maximum(raw_maps.max((1, 2), keepdims=True), 1e-12)
