@@ -23,8 +23,6 @@ from competition.config.faults import point
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
 from competition.data.augmentations import check_augmentations
-from competition.data.cache import CacheBudget
-from competition.data.prepared import Prepared
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
@@ -36,6 +34,7 @@ from pipelines.versions import ROOT, versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.artifacts.runs import Run
+    from competition.data.cache import CacheBudget
     from competition.data.prepared import Prepared
 
 
@@ -243,8 +242,10 @@ def bucket_of(job: Job) -> str:
     return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
 
 
-def image_cache(job: Job) -> CacheBudget:
+def image_cache(job: Job) -> "CacheBudget":
     """Folder and size limits of the cache of decoded images."""
+    from competition.data.cache import CacheBudget
+
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
     return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
@@ -277,7 +278,7 @@ def submission_named(job: Job, name: str) -> Path:
     return matches[0]
 
 
-def require_test_images(job: Job, prepared: Prepared) -> None:
+def require_test_images(job: Job, prepared: "Prepared") -> None:
     """Raise UserError for a competition without test images, which has no submission."""
     if not len(prepared.part("test")):
         raise UserError(

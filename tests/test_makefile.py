@@ -1,27 +1,20 @@
 """The verbs of make, their order and the arguments of the stages, recorded by a fake `python`."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
 from builders import ROOT
+from make_calls import calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.cli import COMMON, OPTIONS, VERBS, app, split_stages
+from pipelines.cli import COMMON, OPTIONS, VERBS, app
 from pipelines.runner import Options
-
-FAKE_PYTHON = f"""#!{sys.executable}
-import json, os, sys
-if "pip" not in sys.argv:
-    with open(os.environ["CALLS"], "a") as file:
-        file.write(json.dumps([*sys.argv[1:], os.environ.get("DEBUG", "")]) + "\\n")
-    sys.exit(int(os.environ["CODE"]) if sys.argv[3:4] == [os.environ.get("FAILS")] else 0)
-"""
 
 
 @pytest.fixture
@@ -29,40 +22,14 @@ def called(tmp_path: Path):
     """called("train", "FOLD=2") returns the argument list of each stage that make started."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "python").write_text(FAKE_PYTHON)
-    (folder / "python").chmod(0o755)
-    for ready in (".ready", ".ready-dev"):
-        (folder / ready).touch()
-
-    def run(
-        *arguments: str, fails: str = "", code: int = 1
-    ) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
-        calls = tmp_path / "calls"
-        calls.unlink(missing_ok=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        process = subprocess.run(
-            ["make", f"BIN={folder}", *arguments],
-            cwd=ROOT,
-            env={**environment, "CALLS": str(calls), "FAILS": fails, "CODE": str(code)},
-            capture_output=True,
-            text=True,
-        )
-        return process, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
     def make(*arguments: str, fails: str = "") -> list[list[str]]:
-        process, calls = run(*arguments, fails=fails)
+        process, calls = make.run(*arguments, fails=fails)
         assert (process.returncode == 0) == (not fails), process.stderr
         return [stage for call in calls for stage in stages_of(call)]
 
-    make.run = run
+    make.run = partial(calls_of_make, folder)
     return make
-
-
-def stages_of(call: list[str]) -> list[list[str]]:
-    """The stages of one process, each as if it had a process of its own."""
-    *arguments, debug = call
-    assert arguments[:2] == ["-m", "pipelines"]
-    return [["-m", "pipelines", *stage, debug] for stage in split_stages(arguments[2:])]
 
 
 def stages(calls: list[list[str]]) -> list[str]:
