@@ -1,6 +1,8 @@
 """Commands that neither train nor predict start without the large packages, and end quietly when nobody reads them."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +90,13 @@ def test_what_follows_in_the_same_process_is_not_begun(workspace: Workspace, tmp
     command = [sys.executable, "-m", "pipelines", "runs", *runs, "+", "report", *then]
     assert without_reader(command, stdout=True).returncode == 141
     assert not report.exists()
+
+
+def test_a_run_that_failed_is_listed_as_incomplete(workspace: Workspace, tmp_path: Path) -> None:
+    assert "incomplete" not in workspace.do("runs")
+    copy = workspace.copy_to(tmp_path)
+    shutil.rmtree(copy.fold("wide", 1))
+    output = copy.do("runs")
+    assert re.search(r"^wide@\w+ \* .* 2/3 incomplete ", output, re.MULTILINE)
+    assert re.search(r"^slim@\w+ \* .* 3/3  ", output, re.MULTILINE)
+    assert "runs: incomplete = fold models are missing; `make train` trains those of the runs with *" in output
