@@ -232,7 +232,7 @@ def conclusion(result: Mapping[str, Any], trials: Sequence[Any], sign: int) -> s
             f"than its standard error, so `make train` keeps the own values, {values}"
         )
     if own is None or own.number != best.number:
-        return f"the member's own values diverged, so `make train` uses those of trial {best.number}, {values}"
+        return f"the trial of the member's own values is not complete, so `make train` uses those of trial {best.number}, {values}"
     second = best_trial([trial for trial in trials if trial.number != own.number])
     error = float(own.user_attrs.get("error", 0.0))
     ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
