@@ -22,8 +22,9 @@ def run(job: Job) -> None:
     for line in table_lines(COLUMNS, rows, indent=0):
         job.echo(line)
     job.echo(
-        f"runs: * = used with the current parameters; held-out: mean {prepared.competition.metric} of the fold models; honest: on "
-        "rows that chose nothing, where a blend computed it; `make adopt RUN=...` writes a run's parameters into the file"
+        f"runs: * = used with the current parameters; held-out: mean {prepared.competition.metric} of the fold models, optimistic in "
+        "folds that chose hyperparameters; honest: on rows that chose nothing, where a blend computed it; `make adopt RUN=...` "
+        "writes a run's parameters into the file"
     )
     if any(INCOMPLETE in row[FOLDS] for row in rows):
         job.echo(
