@@ -353,7 +353,7 @@ def run_stage(module: str, options: Options, is_last: bool = True) -> None:
         tidy(job)
         stage.run(job)
         verb, goals = name.replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
-        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold))
+        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold), options.sets)
         if line and is_last and not options.debug:
             job.echo(line)
     except UserError as user_error:
