@@ -210,6 +210,6 @@ def test_what_the_network_looks_at_is_computed_once_and_shown_in_the_report(work
     )
 
 
-def test_a_member_and_its_augmented_batch_are_in_the_folder_of_its_run(workspace: Workspace) -> None:
-    sheets = list(workspace.work.glob("members/*/*/augmented.png"))
+def test_a_member_and_its_augmented_batch_are_in_the_folder_of_its_run(finished: Workspace) -> None:
+    sheets = list(finished.work.glob("members/*/*/augmented.png"))
     assert len(sheets) == 2 and all(sheet.stat().st_size > 1000 for sheet in sheets)
