@@ -106,7 +106,7 @@ def python(job: Job) -> Iterator[Finding]:
 
 def devices(job: Job) -> Iterator[Finding]:
     machine = storage.machine(os.environ, os.path.exists)
-    yield Finding(f"this is: {machine}")
+    yield Finding(f"kind of machine: {machine}")
     device_kinds = {}
     for package, process in DEVICE_PROCESSES.items():
         output, error_text = process.communicate()
