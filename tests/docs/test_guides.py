@@ -15,6 +15,13 @@ from builders import ROOT, pixels_of
 from make_calls import calls_of_make
 from stages import Workspace
 
+sys.path.insert(0, str(ROOT / "tests" / "pipelines"))
+
+from fake_kaggle.parts import Contest
+from fake_kaggle.server import FakeKaggle
+from fake_kaggle.small_competition import FILES
+from light import set_up
+
 from competition.artifacts.runs import stored_runs
 from competition.data.adapters import ADAPTERS
 from competition.data.images import encode_png
@@ -27,7 +34,7 @@ GUIDES = {
     "report.md": "tests/docs/test_guides.py",
     "single_fold.md": "tests/docs/test_guides.py",
     "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_databases.py",
-    "kaggle_and_tpu.md": "a simulated Kaggle: tests/pipelines/test_remote_main_job.py, tests/pipelines/test_kaggle_verbs.py",
+    "kaggle_and_tpu.md": "tests/docs/test_guides.py; kernels on a simulated Kaggle: tests/pipelines/test_remote_main_job.py",
     "preflight.md": "tests/preflight/test_preflight_stages.py",
     "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",
     "convert.md": "tests/docs/test_guides.py; tests/data/convert/test_beam.py",
@@ -50,11 +57,14 @@ SLOW = {  # not run here
 
 
 def code_of(page: str) -> str:
-    """The code blocks of a page, fenced or indented."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return "\n".join(
-        [*re.findall(r"```sh\n(.*?)```", text, re.DOTALL), *re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)]
-    )
+    """The code blocks of a page, indented or fenced without another language than sh."""
+    code, fence = [], None
+    for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fence = None if fence is not None else line.removeprefix("```")
+        elif fence in ("", "sh") or (fence is None and line.startswith("    ")):
+            code.append(line.strip())
+    return "\n".join(code)
 
 
 def commands(page: str) -> list[str]:
@@ -72,12 +82,15 @@ def words_for(workspace: Workspace, line: str) -> list[str]:
     return [word for word in shlex.split(line)[1:] if not word.startswith("PARAMS=")]
 
 
-def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path | None = None) -> str:
+def run_as_written(
+    workspace: Workspace, line: str, sets: str = "", params: Path | None = None, **variables: str
+) -> str:
     """Run the stages that make starts for a command of a guide; return what they print.
 
-    sets: SET of a command that has none.  params: instead of those of the workspace.
+    sets: SET of a command that has none.  params: instead of those of the workspace.  variables: of the environment.
     """
     words = words_for(workspace, line)
+    goals = [word for word in words if "=" not in word]
     folder = workspace.folder / "bin"
     folder.mkdir(exist_ok=True)
     process, calls = calls_of_make(folder, *words, *([f"SET={sets}"] if sets else []))
@@ -89,7 +102,7 @@ def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path
             files = ["-p", params or workspace.params, "--work", workspace.folder / "work"]
             arguments[place : place + 2] = [*map(str, files), "--submissions", str(workspace.submissions)]
         arguments = ["--params" if word == "-p" else word for word in arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLDFOLD_GOALS": line}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLDFOLD_GOALS": " ".join(goals), **variables}
         result = subprocess.run(
             [sys.executable, *arguments], cwd=workspace.folder, env=environment, capture_output=True, text=True
         )
@@ -175,6 +188,19 @@ def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str
     for size in listed:
         (file,) = (workspace.folder / "photos-tfrec" / f"tfrecords-jpeg-{size}x{size}" / "train").glob("00-*.tfrec")
         assert re.fullmatch(rf"00-{size}x{size}-\d+\.tfrec", file.name)
+
+
+def test_a_submission_is_sent_and_listed_as_written(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with FakeKaggle(tmp_path / "server") as kaggle:
+        kaggle.contests["flowers"] = Contest(FILES)
+        prepared = set_up(kaggle, tmp_path, ROOT)
+        submit, submissions = commands("kaggle_and_tpu.md")[1:3]
+        assert submit.startswith("make submit ") and submissions.startswith("make submissions ")
+        variables = kaggle.environment(prepared.home)
+        assert "next: make submissions" in run_as_written(prepared.workspace, submit, **variables)
+        assert len(kaggle.submissions) == 1
+        assert "submissions: 4 left today, 1 made" in run_as_written(prepared.workspace, submissions, **variables)
 
 
 def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:
