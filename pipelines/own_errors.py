@@ -74,5 +74,5 @@ def common_words(own: list[str], words: list[str]) -> int:
 def completed(template: str, text: str) -> str:
     """The sentence with its values, if the text has all of it; else the template."""
     parts = [re.escape(part) for part in VALUE.split(template)]
-    match = re.search("(.{1,200}?)".join(parts) + r"$", text)
+    match = re.search("(.{0,200}?)".join(parts) + r"$", text)
     return match[0] if match else template

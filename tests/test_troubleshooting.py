@@ -52,6 +52,14 @@ def test_an_unknown_key_gets_the_suggestion_of_its_message() -> None:
     assert "an error of goldfold (Parameters, SET and plugins)" in why and fix == "fix:   did you mean 'epochs'?"
 
 
+def test_a_full_disk_is_an_error_of_goldfold_and_an_unexpected_error_is_explained_by_what_it_says() -> None:
+    text = "goldfold: the disk is full; complete results and the last checkpoint are intact: free disk space, then run the same"
+    found, _, fix = explanation_lines(f"{text} command again ([Errno 28] No space left on device)")
+    assert found.startswith("found: the disk is full; complete results") and "free disk space, then run the same" in fix
+    unexpected = "goldfold: ModuleNotFoundError: No module named 'six'\nUnexpected error; DEBUG=1 shows the traceback."
+    assert explanation_lines(unexpected)[2] == "fix:   pip install six."
+
+
 @pytest.mark.parametrize("text", MESSAGES)
 def test_an_error_of_another_program_is_not_taken_for_one_of_goldfold(text: str) -> None:
     own = find_own_error(f"Traceback (most recent call last):\n  File x\n{text}\n")

@@ -15,6 +15,8 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 ERRORS = {"UserError", "KaggleError", "ArchiveRefusal", "KernelFailed", "UnknownOutcome", "InvalidParameter"}
 FEWEST_WORDS = 3  # a sentence of fewer words of its own passes on another one, except
 SHORT = {"unknown key<did_you_mean>"}
+UNEXPECTED = "Unexpected error"  # ends every error that nobody expected; the table at the top says what to do
+RETURNED = "failures.py"  # its functions return the sentences of unexpected errors
 SECTIONS = {  # source -> heading, page with more about it
     "competition/config": ("Parameters, SET and plugins", "plugins.md"),
     "competition/data/convert": ("make convert", "convert.md"),
@@ -89,14 +91,22 @@ def files_of(prefix: str) -> list[Path]:
 
 def sentences_in(file: Path) -> Iterator[str]:
     """The sentences of all errors that a file makes, in their order, with <name> for each value."""
-    calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        if getattr(call.func, "id", getattr(call.func, "attr", "")) in ERRORS:
-            texts = [text for argument in call.args if (text := template(argument))]
-            longest = max(texts, key=len, default="")
-            words = sum(word.isalpha() for word in longest.replace("<", " <").split())
-            if words >= FEWEST_WORDS or longest in SHORT:
-                yield longest
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    made = [list(node.args) for node in nodes if isinstance(node, ast.Call) and name_called(node) in ERRORS]
+    if file.name == RETURNED:
+        made += [
+            node.value.elts for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+        ]
+    for expressions in sorted(made, key=lambda parts: (parts[0].lineno, parts[0].col_offset) if parts else (0, 0)):
+        texts = [text for expression in expressions if (text := template(expression))]
+        longest = max(texts, key=len, default="")
+        words = sum(word.isalpha() for word in longest.replace("<", " <").split())
+        if (words >= FEWEST_WORDS or longest in SHORT) and UNEXPECTED not in longest:
+            yield longest
+
+
+def name_called(call: ast.Call) -> str:
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
 def template(node: ast.expr) -> str:
