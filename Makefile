@@ -30,9 +30,11 @@ export GOLDFOLD_ONLY := $(value ONLY)
 export GOLDFOLD_SOURCE := $(value SOURCE)
 export GOLDFOLD_TARGET := $(value TARGET)
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
-# A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed.
+# A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed. 141 = nobody
+# reads its output (make runs | head): no error, unless there is more to do.
 ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
-  134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; *) return 0 ;; esac >&2; \
+  134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; \
+  141) $(if $(JOB)$(word 2,$(MAKECMDGOALS)),return,exit) 0 ;; *) return 0 ;; esac >&2; \
   echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&2; }; trap ended EXIT;
 GOLDFOLD = $(ENDED) $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines
 OPTIONS = --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
@@ -211,11 +213,13 @@ clean: ## remove computed results, keep downloads and submissions
 fresh: ## remove work/; submissions/ and its ledger stay
 	@rm -rf work
 
+# make help | head: the shell or awk ends by SIGPIPE, which is no error.
+QUIET = trap 'exit 0' PIPE; trap 'test $$? -ne 141 || exit 0' EXIT; exec 2>/dev/null;
 help: ## this page
-	@printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nVariables\n'
-	@printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
+	@$(QUIET) printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
+	@$(QUIET) awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@$(QUIET) printf '\nVariables\n'
+	@$(QUIET) printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
 	  'CLUSTER=auto' 'train, predict: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \

@@ -138,25 +138,25 @@ def allowed(hint: Any) -> str:
 
 def limits(metadata: Any) -> str:
     """The ranges in a pydantic Field, as text."""
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for field in metadata:
         for part in getattr(field, "metadata", []):
-            found |= {
+            bounds |= {
                 name: getattr(part, name) for name in ("ge", "gt", "le", "lt", "min_length") if hasattr(part, name)
             }
     parts = []
-    if "ge" in found and "le" in found and found["le"] < 2**31 - 1:
-        parts.append(f"{found['ge']:g} to {found['le']:g}")
-    elif "ge" in found:
-        parts.append(f"{found['ge']:g} or more")
-    if "gt" in found:
-        parts.append(f"above {found['gt']:g}")
-    if "lt" in found:
-        parts.append(f"below {found['lt']:g}")
-    if "le" in found and "ge" not in found:
-        parts.append(f"at most {found['le']:g}")
-    if "min_length" in found:
-        parts.append(f"{found['min_length']} or more entries")
+    if "ge" in bounds and "le" in bounds and bounds["le"] < 2**31 - 1:
+        parts.append(f"{bounds['ge']:g} to {bounds['le']:g}")
+    elif "ge" in bounds:
+        parts.append(f"{bounds['ge']:g} or more")
+    if "gt" in bounds:
+        parts.append(f"above {bounds['gt']:g}")
+    if "lt" in bounds:
+        parts.append(f"below {bounds['lt']:g}")
+    if "le" in bounds and "ge" not in bounds:
+        parts.append(f"at most {bounds['le']:g}")
+    if "min_length" in bounds:
+        parts.append(f"{bounds['min_length']} or more entries")
     return f", {', '.join(parts)}" if parts else ""
 
 

@@ -38,7 +38,7 @@ from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
-from competition.report.terminal import blend_lines, diversity_lines, row_notes, seeds_line, views_lines
+from competition.report.terminal import blend_lines, diversity_lines, plus_minus, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
 from pipelines.cli import main
 from pipelines.progress import progress_bar
@@ -101,14 +101,21 @@ def run(job: Job) -> None:
         submission = job.submissions / manifest.result["file"]
         if not submission.exists():  # the user may have deleted it
             copy_submission(path.with_name("submission.csv"), submission)
-        job.echo(f"submission: {display_path(submission)}")
+        job.echo(f"submission: {display_path(submission)}; {score_text(manifest.result)}")
     else:
         job.echo(
-            "blend: no submission is written, because there are no test images; the result is the honest score, with "
-            "`make report` on one page"
+            f"blend: {score_text(manifest.result)}; no submission is written, because there are no test images; `make report` "
+            "writes the result to one page"
         )
     for line in choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]):
         job.echo(line)
+
+
+def score_text(scores: Mapping[str, Any]) -> str:
+    """ "honest macro_f1 0.9963 ± 0.0026 on 539 rows".  scores: as in scores.json."""
+    kind = "OPTIMISTIC" if scores.get("optimistic") else "honest"
+    error = plus_minus(scores["standard_error"])
+    return f"{kind} {scores['metric']} {scores['honest']:.4f} {error} on {scores['honest_rows']:,} rows"
 
 
 def create_blend(

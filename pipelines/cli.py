@@ -179,14 +179,15 @@ def parameter(field_type: Any, name: str, default: Any) -> inspect.Parameter:
 def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
-    def call(**values: Any) -> None:
-        run_stage(f"pipelines.{name.replace('-', '_')}", Options(**values))
+    def call(context: typer.Context, **values: Any) -> None:
+        run_stage(f"pipelines.{name.replace('-', '_')}", Options(**values), is_last=context.obj != NEXT_STAGE)
 
     names, defaults = {*COMMON, *verb.options}, dict(verb.defaults)
     parameters = [
         parameter(f.type, f.name, defaults.get(f.name, f.default)) for f in fields(Options) if f.name in names
     ]
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    call.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     return call
 
 
@@ -203,7 +204,7 @@ def main(*verb: str) -> None:
     *stages, last = split_stages([*verb, *sys.argv[1:]])
     for arguments in stages:
         try:
-            app(args=arguments, prog_name="goldfold")
+            app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE)
         except SystemExit as ended:
             if ended.code:
                 raise

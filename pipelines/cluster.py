@@ -165,10 +165,10 @@ def echo_above(job: Job, screen: Screen, line: str) -> None:
 
 def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable[[str], None]) -> None:
     """Show the machines. Raises UserError for public addresses, and unless some machine can take each member."""
-    found = connection.machines(ray)
-    connection.check_addresses(found, job.params.cluster.public)
-    addresses = ", ".join(machine.address for machine in found[:4]) + (" ..." if len(found) > 4 else "")
-    say(f"cluster: {len(found)} machines ({addresses})")
+    machines = connection.machines(ray)
+    connection.check_addresses(machines, job.params.cluster.public)
+    addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
+    say(f"cluster: {len(machines)} machines ({addresses})")
     if os.environ.get("RAY_AUTH_MODE") != "token":
         say(
             "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
@@ -177,7 +177,7 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable
     if job.params.cluster.wait:
         connection.request_machines(ray, needs)
     else:
-        connection.check_needs(found, needs)
+        connection.check_needs(machines, needs)
 
 
 def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:

@@ -19,6 +19,7 @@ from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations as storage
 from pipelines.cli import main
+from pipelines.own_errors import SURE, find_own_error
 from pipelines.runner import Job, display_path
 from pipelines.versions import is_installed, versions
 
@@ -48,7 +49,8 @@ class Finding:
 def run(job: Job) -> None:
     """This machine, work/, Kaggle -> lines on the screen; exit code 1 after an error"""
     if job.options.explain:
-        print_explanation(job, job.options.explain)
+        for line in explanation_lines(job.options.explain):
+            job.echo(line)
         return
     start_devices()
     errors = 0
@@ -62,13 +64,23 @@ def run(job: Job) -> None:
         raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
 
 
-def print_explanation(job: Job, text: str) -> None:
-    explanation = explain(text)
-    if explanation is None:
+def explanation_lines(text: str) -> list[str]:
+    """What is known about an error: an error sentence of this project, or an error of another program.
+
+    Raises UserError if it is neither.
+    """
+    own, other = find_own_error(text), explain(text)
+    if own is not None and (own.share >= SURE or other is None):
+        return [
+            f"found: {redact(own.sentence)}",
+            f"why:   an error of goldfold ({own.section}); docs/{own.guide} has more",
+            f"fix:   {redact(own.fix)}",
+        ]
+    if other is None:
         raise UserError(
             "unknown error; paste its last lines completely, or search for them with the names of the packages"
         )
-    job.echo(f"found: {redact(explanation.error)}\nwhy:   {explanation.cause}\nfix:   {explanation.fix}")
+    return [f"found: {redact(other.error)}", f"why:   {other.cause}", f"fix:   {other.fix}"]
 
 
 def start_devices() -> None:
@@ -94,7 +106,7 @@ def python(job: Job) -> Iterator[Finding]:
 
 def devices(job: Job) -> Iterator[Finding]:
     machine = storage.machine(os.environ, os.path.exists)
-    yield Finding(f"this is: {machine}")
+    yield Finding(f"kind of machine: {machine}")
     device_kinds = {}
     for package, process in DEVICE_PROCESSES.items():
         output, error_text = process.communicate()

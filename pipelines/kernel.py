@@ -95,7 +95,7 @@ def needs_submission(job: Job, runs: request.Runs) -> bool:
         submission is None
         or job.options.force
         or job.options.again
-        or submission.asked != request.submission_request_digest(runs, job.params)
+        or submission.request_digest != request.submission_request_digest(runs, job.params)
     )
 
 

@@ -1,6 +1,7 @@
 """The command that usually follows a stage, printed at its end."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from competition.config.params import Params
@@ -26,25 +27,35 @@ NEXT: Mapping[str, tuple[str, ...]] = {
     "export": ("serve",),
     "submit": ("submissions",),
 }
-# Stages that a make target runs in one go with the one before: the next command of `download` is then that of `prepare`.
-WITHIN_A_TARGET = {"download", "predict"}
-BEFORE_TRAINING = {"preflight", "tune"}  # make train runs them first
+# Last stage of a make target with several stages -> the target.
+TARGETS = {"prepare": "download", "debug": "train", "blend": "predict"}
+NEVER_LAST = {"download", "predict"}  # in the target of the same name
 
 
-def next_line(verb: str, params: Params, file: Path, work: Path, goals: str | None, one_member: bool = False) -> str:
-    """ "next: make predict PARAMS=recipes/x.yaml"; "" if nothing usually follows, or if make runs it anyway.
+def next_line(
+    verb: str,
+    params: Params,
+    file: Path,
+    work: Path,
+    goals: str | None,
+    one_member: bool = False,
+    sets: str = "",
+) -> str:
+    """ "next: make predict PARAMS=recipes/x.yaml"; "" if nothing usually follows, or if it would not be the last line.
 
     file: of the parameters.  work: work/<competition>.  goals: the targets that make was asked for, separated by spaces;
-    None without make.  one_member: the stage did only a part of its work.
+    None without make.  one_member: the stage did only a part of its work.  sets: SET.
     """
-    targets = None if goals is None else goals.split()
-    if one_member or (targets is not None and verb in WITHIN_A_TARGET):
-        return ""
-    if targets is not None and verb in BEFORE_TRAINING and verb not in targets:
+    if one_member or (goals is not None and not is_last_of(goals.split(), verb)):
         return ""
     verbs = ("report", *after_blend(params, work)) if verb == "blend" else NEXT.get(verb, ())
-    verbs = tuple(one for one in verbs if one not in (goals or "").split())
-    return f"next: {' or '.join(command(one, file, goals is not None) for one in verbs)}" if verbs else ""
+    return f"next: {' or '.join(command(one, file, goals is not None, sets) for one in verbs)}" if verbs else ""
+
+
+def is_last_of(targets: Sequence[str], verb: str) -> bool:
+    """Return True if `verb` is the last stage that make runs for these targets."""
+    is_last = not targets or targets[-1] in (verb, TARGETS.get(verb))
+    return is_last and verb not in NEVER_LAST
 
 
 def after_blend(params: Params, work: Path) -> tuple[str, ...]:
@@ -54,11 +65,16 @@ def after_blend(params: Params, work: Path) -> tuple[str, ...]:
     return ("grade",) if (work / "raw" / "private").is_dir() else ()
 
 
-def command(verb: str, file: Path, with_make: bool) -> str:
-    """The command line of a verb with the same parameter file."""
+def command(verb: str, file: Path, with_make: bool, sets: str = "") -> str:
+    """The command line of a verb with the same parameter file and overrides."""
     try:
         name = file.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
         name = str(file)
-    option = "" if name == "params.yaml" else f" PARAMS={name}" if with_make else f" --params {name}"
-    return f"{'make' if with_make else 'goldfold'} {verb}{option}"
+    words = ["make" if with_make else "goldfold", verb]
+    if name != "params.yaml":
+        words.append(f"PARAMS={name}" if with_make else f"--params {name}")
+    if sets.strip():
+        quoted = shlex.quote(sets.strip()) if set(sets) & set('"$`\\!') else f'"{sets.strip()}"'
+        words.append(f"SET={quoted}" if with_make else f"--set {quoted}")
+    return " ".join(words)

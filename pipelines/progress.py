@@ -5,6 +5,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pipelines.output import print_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -52,7 +54,7 @@ class Bar:
             self._draw()
         elif now - self.printed >= LINE_SECONDS:
             self.printed = now
-            print(self.line(now), file=sys.stderr, flush=True)
+            print_line(self.line(now), sys.stderr)
 
     def line(self, now: float) -> str:
         """cnn: 240 of 960 (25 %), 47 s, 141 s left, 5.1/s; fold 1"""

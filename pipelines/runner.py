@@ -23,18 +23,18 @@ from competition.config.faults import point
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
 from competition.data.augmentations import check_augmentations
-from competition.data.cache import CacheBudget
-from competition.data.prepared import Prepared
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
 from pipelines.failures import describe, require_folder
 from pipelines.next_command import next_line
+from pipelines.output import print_line
 from pipelines.progress import clear_bars
 from pipelines.versions import ROOT, versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.artifacts.runs import Run
+    from competition.data.cache import CacheBudget
     from competition.data.prepared import Prepared
 
 
@@ -108,7 +108,7 @@ class Job:
     def echo(self, line: str) -> None:
         self.echoed.append(line)
         clear_bars()
-        print(line, flush=True)
+        print_line(line)
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
@@ -242,8 +242,10 @@ def bucket_of(job: Job) -> str:
     return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
 
 
-def image_cache(job: Job) -> CacheBudget:
+def image_cache(job: Job) -> "CacheBudget":
     """Folder and size limits of the cache of decoded images."""
+    from competition.data.cache import CacheBudget
+
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
     return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
@@ -276,7 +278,7 @@ def submission_named(job: Job, name: str) -> Path:
     return matches[0]
 
 
-def require_test_images(job: Job, prepared: Prepared) -> None:
+def require_test_images(job: Job, prepared: "Prepared") -> None:
     """Raise UserError for a competition without test images, which has no submission."""
     if not len(prepared.part("test")):
         raise UserError(
@@ -328,10 +330,11 @@ def tidy(job: Job) -> None:
             job.echo(sentence)
 
 
-def run_stage(module: str, options: Options) -> None:
-    """Run the `run(job)` of one stage. Exits with 1 after an error and 130 after Ctrl-C.
+def run_stage(module: str, options: Options, is_last: bool = True) -> None:
+    """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
+    is_last: no other stage follows in this process, so that the command that usually follows is printed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
     logging.captureWarnings(True)
@@ -349,21 +352,21 @@ def run_stage(module: str, options: Options) -> None:
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
         stage.run(job)
-        verb, goals = module.rpartition(".")[2].replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
-        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold))
-        if line and not options.debug:
+        verb, goals = name.replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
+        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold), options.sets)
+        if line and is_last and not options.debug:
             job.echo(line)
     except UserError as user_error:
         if options.debug:
             traceback.print_exc()
-        print(f"goldfold: {user_error}", file=sys.stderr)
+        print_line(f"goldfold: {user_error}", sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("goldfold: stopped; run the same command again to continue", file=sys.stderr)
+        print_line("goldfold: stopped; run the same command again to continue", sys.stderr)
         sys.exit(130)
     except Exception as error:
         if options.debug:
             raise
         sentence, code = describe(error)
-        print(f"goldfold: {sentence}", file=sys.stderr)
+        print_line(f"goldfold: {sentence}", sys.stderr)
         sys.exit(code)

@@ -69,8 +69,7 @@ def train_run(job: Job, prepared: Prepared, run: Run) -> None:
     stale = interrupted_last(run, stale)
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold and current else ""
-        names = f"{'folds' if len(current) > 1 else 'fold'} {', '.join(map(str, current))}"
-        job.echo(f"train {run.title}: {names} current{again}")
+        job.echo(f"train {run.title}: {fold_names(current)} current{again}")
     for fold in current:
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
@@ -223,15 +222,39 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
 
 def print_summary(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
     """Print mean and range of the held-out scores of each run with at least two trained folds."""
+    means = 0
     for run in [run for name in names for run in job.runs_of(prepared, name)]:
         folds = [fold for fold in range(job.params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
         scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
         if len(scores) > 1:
+            means += 1
+            tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
             # The spread over folds, not a standard error: folds share their training rows.
             job.echo(
-                f"train {run.title}: {len(scores)} folds, held-out {scores.mean():.4f} "
-                f"(from {scores.min():.4f} to {scores.max():.4f}) in {display_path(run.folder)}"
+                f"train {run.title}: {len(scores)} folds, mean held-out score {scores.mean():.4f} (from {scores.min():.4f} to "
+                f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}) in {display_path(run.folder)}"
             )
+    if means and (note := tuned_folds_note(job, prepared)):
+        job.echo(f"train: {note}")
+
+
+def tuned_folds_note(job: Job, prepared: Prepared) -> str:
+    """Why means over folds are not honest scores; "" if no member of the blend was tuned."""
+    names = [name for name in job.params.blend.members or job.params.members if name in job.params.members]
+    tuned = sorted(
+        {fold for name in names for run in job.runs_of(prepared, name) for fold in run.depends["tuned_folds"]}
+    )
+    if not tuned:
+        return ""
+    chose = f"rows of {fold_names(tuned)} took part in choosing hyperparameters, so these means are not honest scores"
+    if len(tuned) == job.params.prepare.folds:
+        return f"{chose}, and no rows are left for one"
+    return f"{chose}; `make predict` computes the honest score, without those rows"
+
+
+def fold_names(folds: Sequence[ExcludedFolds]) -> str:
+    """fold 2; folds 0, 1, 2"""
+    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from competition.artifacts.dependencies import training_parts
+from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member
+from competition.config.params_file import locate
 from competition.data.cache import CacheBudget
 from competition.data.prepared import Prepared
 from competition.data.targets import check_training
@@ -69,5 +71,17 @@ def open_trainer(
     from competition.training.trainer import Trainer
 
     images = images or select(read_images(job, prepared, member, parts or training_parts(member), title))
-    rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
-    return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title)
+    try:
+        rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
+        return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title)
+    except UserError as error:  # about the member's architecture or weights
+        raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def member_place(job: Job, title: str) -> str:
+    """Where a member is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
+
+    title: of a run or a study, which has the member's name among its words.
+    """
+    name = next((name for name in job.params.members if name in title.split()), "")
+    return locate(job.options.params, ("members", name), job.overrides) if name else title

@@ -40,6 +40,7 @@ from competition.tuning.study import (
     finished_trials,
     limit_reached,
     open_study,
+    own_trial,
     score_of,
 )
 from pipelines.cli import main
@@ -123,7 +124,7 @@ def lead_study(
     best = tuning_result_path(job.work, name, depends)
     result = result_of(job, prepared, name, settings, study, runner)
     write_json(best, result)
-    for line in result_lines(job, prepared, result, settings):
+    for line in result_lines(job, prepared, result, settings, finished_trials(study, settings)):
         job.echo(f"tune {name}: {line}")
     job.echo(f"tune {name}: {display_path(best)}")
     return [best], {key: value for key, value in result.items() if key != "front"}
@@ -157,8 +158,7 @@ def result_of(
 ) -> dict[str, Any]:
     """Content of best.json."""
     trials, tune = finished_trials(study, settings), job.params.tune
-    best = best_trial(trials)
-    own = next((trial for trial in trials if trial.user_attrs["ticket"] == 0), None)
+    best, own = best_trial(trials), own_trial(trials)
     result: dict[str, Any] = {"values": dict(settings.own_values), "comparison": None, "trial": 0}
     if best is not None and best.user_attrs["ticket"] != 0:
         if own is None or score_of(own) == -float("inf"):
@@ -192,8 +192,10 @@ def result_of(
     }
 
 
-def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settings: StudySettings) -> list[str]:
-    """What the study found, what pruning saved, and what `make train` will use."""
+def result_lines(
+    job: Job, prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
+) -> list[str]:
+    """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign
     lines = [
         f"best of {result['trials']} trials"
@@ -203,22 +205,41 @@ def result_lines(job: Job, prepared: Prepared, result: Mapping[str, Any], settin
     ]
     if result["limit"]:
         lines.append(f"ended after {result['trials']} of {settings.total} trials by {result['limit']}")
-    comparison = result["comparison"]
+    return [*lines, conclusion(result, trials, sign)]
+
+
+def conclusion(result: Mapping[str, Any], trials: Sequence[Any], sign: int) -> str:
+    """Which values `make train` uses and why, in one sentence.
+
+    result: content of best.json.  trials: the finished ones.  sign: -1 if less is better in the metric.
+    """
+    best, own = best_trial(trials), own_trial(trials)
+    comparison, values = result["comparison"], format_values(result["values"])
+    if best is None:
+        return (
+            f"no trial came to its end, because all diverged, so `make train` keeps the member's own values, {values}; "
+            "lower train.learning_rate or the intervals of tune.search"
+        )
     if comparison is not None:
-        lines.append(
-            f"its difference from the member's own values is {sign * comparison.difference:+.4f} +- {comparison.error:.4f} "
-            f"({comparison.rows} rows that chose neither, training seeds: {comparison.seeds})"
+        measured = f"± {comparison.error:.4f} on {comparison.rows:,} rows that chose neither (training seeds: {comparison.seeds})"
+        if comparison.is_gain:
+            return (
+                f"trial {best.number} is better than the member's own values by {comparison.difference:.4f} {measured}, so "
+                f"`make train` uses {values}"
+            )
+        return (
+            f"the gain of trial {best.number} over the member's own values is {comparison.difference:+.4f} {measured}, not more "
+            f"than its standard error, so `make train` keeps the own values, {values}"
         )
-    is_own = result["values"] == result["own_values"]
-    if result["score"] is None:
-        lines.append(
-            "no trial came to its end: every one diverged; lower train.learning_rate or the intervals of tune.search"
-        )
-    reason = "no trial is better by more than its noise, so" if is_own else "so"
-    lines.append(
-        f"{reason} `make train` uses {format_values(result['values'])}{', which are the own values of the member' if is_own else ''}"
+    if own is None or own.number != best.number:
+        return f"the trial of the member's own values is not complete, so `make train` uses those of trial {best.number}, {values}"
+    second = best_trial([trial for trial in trials if trial.number != own.number])
+    error = float(own.user_attrs.get("error", 0.0))
+    ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
+    return (
+        f"the member's own values have the best score, {sign * score_of(own):.4f} ± {error:.4f}{ahead}, so `make train` keeps "
+        f"them: {values}"
     )
-    return lines
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.artifacts",),
     ("competition.kernels",),
     ("competition.report", "competition.serving", "competition.cluster"),
-    ("pipelines.next_command", "pipelines.progress", "pipelines.versions", "pipelines.failures"),
+    ("pipelines.output", "pipelines.versions"),
+    ("pipelines.next_command", "pipelines.progress", "pipelines.failures", "pipelines.own_errors"),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer", "pipelines.device_retries", "pipelines.fold_prediction"),
@@ -49,6 +50,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("pipelines",),
 ]
 SHARED = {
+    "pipelines.output",
+    "pipelines.own_errors",
     "pipelines.next_command",
     "pipelines.progress",
     "pipelines.versions",

@@ -1,27 +1,20 @@
 """The verbs of make, their order and the arguments of the stages, recorded by a fake `python`."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
 from builders import ROOT
+from make_calls import calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.cli import COMMON, OPTIONS, VERBS, app, split_stages
+from pipelines.cli import COMMON, OPTIONS, VERBS, app
 from pipelines.runner import Options
-
-FAKE_PYTHON = f"""#!{sys.executable}
-import json, os, sys
-if "pip" not in sys.argv:
-    with open(os.environ["CALLS"], "a") as file:
-        file.write(json.dumps([*sys.argv[1:], os.environ.get("DEBUG", "")]) + "\\n")
-    sys.exit(int(sys.argv[3:4] == [os.environ.get("FAILS")]))
-"""
 
 
 @pytest.fixture
@@ -29,38 +22,14 @@ def called(tmp_path: Path):
     """called("train", "FOLD=2") returns the argument list of each stage that make started."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "python").write_text(FAKE_PYTHON)
-    (folder / "python").chmod(0o755)
-    for ready in (".ready", ".ready-dev"):
-        (folder / ready).touch()
-
-    def run(*arguments: str, fails: str = "") -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
-        calls = tmp_path / "calls"
-        calls.unlink(missing_ok=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        process = subprocess.run(
-            ["make", f"BIN={folder}", *arguments],
-            cwd=ROOT,
-            env={**environment, "CALLS": str(calls), "FAILS": fails},
-            capture_output=True,
-            text=True,
-        )
-        return process, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
     def make(*arguments: str, fails: str = "") -> list[list[str]]:
-        process, calls = run(*arguments, fails=fails)
+        process, calls = make.run(*arguments, fails=fails)
         assert (process.returncode == 0) == (not fails), process.stderr
         return [stage for call in calls for stage in stages_of(call)]
 
-    make.run = run
+    make.run = partial(calls_of_make, folder)
     return make
-
-
-def stages_of(call: list[str]) -> list[list[str]]:
-    """The stages of one process, each as if it had a process of its own."""
-    *arguments, debug = call
-    assert arguments[:2] == ["-m", "pipelines"]
-    return [["-m", "pipelines", *stage, debug] for stage in split_stages(arguments[2:])]
 
 
 def stages(calls: list[list[str]]) -> list[str]:
@@ -101,6 +70,21 @@ def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> Non
     result = command_line("pipelines", "tune", *folders, "+", "resolve", *folders, "+", "tune", *folders)
     assert result.returncode == 1 and "`make download`" in result.stderr
     assert result.stdout.count("tune: not asked for") == 1
+
+
+def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) -> None:
+    """FAKE_PYTHON exits with 141, as a stage whose output nobody reads."""
+    for goals, first, code in ((["runs"], "runs", 0), (["runs", "table"], "runs", 2), (["train"], "resolve", 2)):
+        process, calls = called.run(*goals, fails=first, code=141)
+        assert (process.returncode, len(calls)) == (code, 1) and (code or process.stderr == ""), goals
+
+
+@pytest.mark.parametrize("lines", [0, 3])
+def test_help_ends_quietly_when_nobody_reads_on(lines: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = f"set -o pipefail; make help | head -n {lines}"
+    process = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (process.returncode, process.stderr, process.stdout.count("\n")) == (0, "", lines)
 
 
 def test_every_stage_gets_the_same_parameters(called) -> None:

@@ -1,6 +1,9 @@
 """What is installed where, and the files a stranger looks for first."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -36,6 +39,16 @@ def test_constraints_are_names_and_versions_only_and_pin_every_tensorflow_alike(
     assert all(PINNED.fullmatch(line) for line in lines)
     versions = dict(line.lower().replace("_", "-").split("==") for line in lines)
     assert versions["tensorflow"] == versions["tensorflow-cpu"]
+
+
+def test_beside_the_clone_the_module_is_imported_and_not_the_folder(tmp_path: Path) -> None:
+    """With this package-dir an editable installation appends the project's folder to sys.path."""
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == {"": "."}
+    (tmp_path / "goldfold").mkdir()
+    code = f"import sys; sys.path.append({str(ROOT)!r}); import goldfold; print(goldfold.__file__)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
+    assert Path(printed.strip()) == ROOT / "goldfold.py"
 
 
 def test_licence_and_citation_agree_with_the_project() -> None:

@@ -12,26 +12,29 @@ sys.path.insert(0, str(ROOT))
 from competition.kaggle.explain import KNOWN  # noqa: E402
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
-ERRORS = {"UserError", "KaggleError", "ArchiveRefusal", "KernelFailed", "UnknownOutcome"}
-FEWEST_WORDS = 3  # a sentence of fewer words of its own passes on another one
-SECTIONS = {
-    "competition/config": "Parameters, SET and plugins",
-    "competition/data/convert": "make convert",
-    "competition/data": "Data: tables, images, records, folds",
-    "competition/training": "Training",
-    "competition/tuning": "make tune",
-    "competition/preflight": "make preflight and make plan",
-    "competition/artifacts": "Results on disk",
-    "competition/ensemble": "Predictions, views, blend, decision rule",
-    "competition/submission": "Submission files",
-    "competition/kaggle": "Kaggle: download, submit, credentials",
-    "competition/kernels": "Kernels",
-    "competition/storage": "gs:// and other locations",
-    "competition/cluster": "Several machines",
-    "competition/serving": "Export and server",
-    "competition/report": "Report",
-    "pipelines": "Verbs",
-    "goldfold.py": "The Python interface",
+ERRORS = {"UserError", "KaggleError", "ArchiveRefusal", "KernelFailed", "UnknownOutcome", "InvalidParameter"}
+FEWEST_WORDS = 3  # a sentence of fewer words of its own passes on another one, except
+SHORT = {"unknown key<did_you_mean>"}
+UNEXPECTED = "Unexpected error"  # ends every error that nobody expected; the table at the top says what to do
+RETURNED = "failures.py"  # its functions return the sentences of unexpected errors
+SECTIONS = {  # source -> heading, page with more about it
+    "competition/config": ("Parameters, SET and plugins", "plugins.md"),
+    "competition/data/convert": ("make convert", "convert.md"),
+    "competition/data": ("Data: tables, images, records, folds", "own_images.md"),
+    "competition/training": ("Training", "single_fold.md"),
+    "competition/tuning": ("make tune", "tuning.md"),
+    "competition/preflight": ("make preflight and make plan", "preflight.md"),
+    "competition/artifacts": ("Results on disk", "runs.md"),
+    "competition/ensemble": ("Predictions, views, blend, decision rule", "external_predictions.md"),
+    "competition/submission": ("Submission files", "kaggle_and_tpu.md"),
+    "competition/kaggle": ("Kaggle: download, submit, credentials", "kaggle_and_tpu.md"),
+    "competition/kernels": ("Kernels", "kaggle_and_tpu.md"),
+    "competition/storage": ("gs:// and other locations", "kaggle_and_tpu.md"),
+    "competition/cluster": ("Several machines", "cluster.md"),
+    "competition/serving": ("Export and server", "serving.md"),
+    "competition/report": ("Report", "report.md"),
+    "pipelines": ("Verbs", "tutorial.md"),
+    "goldfold.py": ("The Python interface", "python_api.md"),
 }
 HEAD = """# Troubleshooting
 
@@ -39,7 +42,7 @@ HEAD = """# Troubleshooting
     make doctor EXPLAIN="No TPU platform found"
 
 The first command checks Python, disk, Kaggle, data and devices, each line as soon as it is known, with a fix for each error. The second
-looks up a pasted error of another program in the table below.
+looks a pasted error up on this page: one of goldfold, complete or cut off, or one of another program.
 
 | what you see | what to do |
 |---|---|
@@ -68,10 +71,14 @@ def main() -> None:
 def page() -> str:
     rows = [f"| {cell(plain(pattern))} | {cell(cause)} | {cell(fix)} |" for pattern, cause, fix in KNOWN]
     text = HEAD + "\n".join(rows) + "\n"
-    for prefix, title in SECTIONS.items():
+    for prefix, (title, guide) in SECTIONS.items():
         sentences = [sentence for file in files_of(prefix) for sentence in sentences_in(file)]
         if sentences:
-            text += f"\n## {title}\n\n```text\n" + "\n".join(dict.fromkeys(sentences)) + "\n```\n"
+            text += (
+                f"\n## {title}\n\nMore: [{guide.removesuffix('.md')}]({guide})\n\n```text\n"
+                + "\n".join(dict.fromkeys(sentences))
+                + "\n```\n"
+            )
     return text
 
 
@@ -84,13 +91,22 @@ def files_of(prefix: str) -> list[Path]:
 
 def sentences_in(file: Path) -> Iterator[str]:
     """The sentences of all errors that a file makes, in their order, with <name> for each value."""
-    calls = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        if getattr(call.func, "id", getattr(call.func, "attr", "")) in ERRORS:
-            texts = [text for argument in call.args if (text := template(argument))]
-            longest = max(texts, key=len, default="")
-            if sum(word.isalpha() for word in longest.replace("<", " <").split()) >= FEWEST_WORDS:
-                yield longest
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    made = [list(node.args) for node in nodes if isinstance(node, ast.Call) and name_called(node) in ERRORS]
+    if file.name == RETURNED:
+        made += [
+            node.value.elts for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+        ]
+    for expressions in sorted(made, key=lambda parts: (parts[0].lineno, parts[0].col_offset) if parts else (0, 0)):
+        texts = [text for expression in expressions if (text := template(expression))]
+        longest = max(texts, key=len, default="")
+        words = sum(word.isalpha() for word in longest.replace("<", " <").split())
+        if (words >= FEWEST_WORDS or longest in SHORT) and UNEXPECTED not in longest:
+            yield longest
+
+
+def name_called(call: ast.Call) -> str:
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
 def template(node: ast.expr) -> str:

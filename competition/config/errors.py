@@ -11,11 +11,12 @@ class UserError(ValueError):
 class InvalidParameter(Exception):
     """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError.
 
-    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).
+    keys: path of the parameter, e.g. ("train", "epochs") or ("tune", "folds", 1).  conflicts_with: path of another one
+    that does not fit to it, which may be in another file.
     """
 
-    def __init__(self, keys: Sequence[Any], problem: str) -> None:
-        self.keys, self.problem = tuple(keys), problem
+    def __init__(self, keys: Sequence[Any], problem: str, conflicts_with: Sequence[Any] = ()) -> None:
+        self.keys, self.problem, self.conflicts_with = tuple(keys), problem, tuple(conflicts_with)
 
 
 def first_few(names: Iterable[object], most: int = 5) -> str:

@@ -41,7 +41,16 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
         keys, problem = _as_in_file(error.keys), error.problem
         if problem == MISSING:
             problem = _missing_key(keys, has_base=len(files) > 1)
-        raise UserError(f"{locate(path, keys, overrides)}: {problem}") from None
+        place = locate(path, keys, overrides)
+        raise UserError(f"{place}: {problem}{_other_place(path, place, error.conflicts_with, overrides)}") from None
+
+
+def _other_place(path: Path, place: str, keys: Sequence[Any], overrides: Sequence[Override]) -> str:
+    """ " (photos.yaml line 3: train.probe)" if the parameter that conflicts with the one at `place` is in another file."""
+    if keys[:1] == ("members",) and not any(_states(tree, keys) for tree in _read_with_bases(path).values()):
+        keys = keys[2:]  # a value of `train` that all members have in common
+    other = locate(path, keys, overrides) if keys else ""
+    return f" ({other})" if other and other.split()[0] != place.split()[0] else ""
 
 
 def _plugins_of(tree: dict[str, Any]) -> Plugins:
@@ -83,14 +92,34 @@ def parse_overrides(text: str) -> list[Override]:
 def locate(path: Path, keys: Sequence[Any], overrides: Sequence[Override] = ()) -> str:
     """Where a parameter is stated: 'SET train.epochs' or 'flowers.yaml line 34: train.epochs'.
 
-    Among the file and the files it extends, the first one that states the most of `keys`.
+    Named is the file that the value comes from: of the file and those it extends, the first that states the key of the
+    block, or the members. If none does, the first that states the block.
     """
     dotted = ".".join(map(str, keys))
     if any(override.path == tuple(keys[: len(override.path)]) for override in overrides):
         return f"SET {dotted}"
-    positions = [(*line_of(read_text(file), keys), file) for file in _read_with_bases(path)]
-    depth, line, file = max(positions, key=lambda position: position[0])
+    file = _origin(_read_with_bases(path), keys)
+    depth, line = line_of(read_text(file), keys)
     return f"{file.name} line {line}: {dotted}" if depth else f"{file.name}: {dotted}"
+
+
+def _origin(files: dict[Path, dict[str, Any]], keys: Sequence[Any]) -> Path:
+    """The file that `_merged` takes a value from.  files: nearest first."""
+    merged = 1 if keys[:1] == ("members",) else 2  # members are replaced together, other blocks key by key
+    for depth in (merged, 1):
+        for file, tree in files.items():
+            if _states(tree, keys[:depth]):
+                return file
+    return next(iter(files))
+
+
+def _states(tree: Any, keys: Sequence[Any]) -> bool:
+    """Return True if the tree has a value at these keys."""
+    for key in keys:
+        if not isinstance(tree, dict) or key not in tree:
+            return False
+        tree = tree[key]
+    return True
 
 
 def _as_in_file(keys: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -99,6 +128,8 @@ def _as_in_file(keys: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _missing_key(keys: tuple[Any, ...], has_base: bool) -> str:
+    if has_base and keys[0] == "members" and len(keys) > 1:
+        return "missing; the members of a file replace those of the file it extends, so state every key of the member"
     if has_base or (keys[0] == "members" and len(keys) > 1):  # a recipe's members are never completed by its base
         return "missing; params.yaml in the project shows every key"
     return (

@@ -94,7 +94,9 @@ def _check_variant(name: str, variant: Member) -> None:
 def _check_probe(name: str, member: Member) -> None:
     if member.train.probe and member.weights == "none":
         raise InvalidParameter(
-            ("members", name, "weights"), "none was found; train.probe needs pretrained weights to start from"
+            ("members", name, "weights"),
+            "none was found; train.probe needs pretrained weights to start from",
+            ("members", name, "train", "probe"),
         )
 
 
@@ -192,4 +194,4 @@ def _check_folds(keys: tuple[str, ...], folds: Sequence[int], params: Params) ->
     for position, fold in enumerate(folds):
         if fold >= params.prepare.folds:
             problem = f"fold {fold} was found, folds are 0 to {params.prepare.folds - 1}"
-            raise InvalidParameter((*keys, position), problem)
+            raise InvalidParameter((*keys, position), problem, ("prepare", "folds"))

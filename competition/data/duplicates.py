@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from competition.config.errors import UserError, first_few
 from competition.data.near_hashes import near_hashes
@@ -55,6 +53,9 @@ def group_duplicates(pairs: pd.DataFrame, rows: int) -> np.ndarray:
 
 
 def _components(a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
+    from scipy.sparse import coo_array  # a tenth of a second that commands which make no groups need not wait for
+    from scipy.sparse.csgraph import connected_components
+
     graph = coo_array((np.ones(len(a)), (a, b)), shape=(rows, rows))
     _, component = connected_components(graph, directed=False)
     _, first_row, which = np.unique(component, return_index=True, return_inverse=True)

@@ -32,7 +32,7 @@ class KernelSubmission:
     version: int
     file: str
     digest: str  # sha256 of the file
-    asked: str  # digest of the request (models and parameters) that the file was made for
+    request_digest: str  # of the request (models and parameters) that the file was made for
 
 
 def read_kernel_submission(path: Path) -> KernelSubmission | None:

@@ -229,6 +229,11 @@ def best_trial(trials: Sequence[Any]) -> Any | None:
     return max(complete, key=score_of) if complete else None
 
 
+def own_trial(trials: Sequence[Any]) -> Any | None:
+    """The trial of the member's own values; None if it is not finished."""
+    return next((trial for trial in trials if trial.user_attrs[TICKET] == 0), None)
+
+
 def limit_reached(study: Any, settings: StudySettings) -> str:
     """Why the study ends before its last trial, or ""."""
     trials = finished_trials(study, settings)

@@ -319,7 +319,23 @@ def test_a_missing_key_of_a_file_without_extends_names_extends(tmp_path: Path) -
     message = user_error(tmp_path, "train: {epochs: 3}\n")
     assert "missing; state it, or let the file begin with `extends: ../params.yaml`" in message
     message = user_error(tmp_path, "extends: base.yaml\nmembers:\n  cnn: {architecture: cnn}\n")
-    assert "members.cnn.image_size: missing; params.yaml in the project shows every key" in message
+    assert message.startswith("params.yaml line 3: members.cnn.image_size: missing; the members of a file replace")
+
+
+def test_an_error_names_the_file_that_a_value_comes_from(tmp_path: Path) -> None:
+    """params.yaml extends base.yaml, which has a whole member `small` with none as weights and tuned_folds [4]."""
+    block = TEXT[TEXT.index("  small:\n") :].split("\n\n")[0].rstrip()
+    (tmp_path / "base.yaml").write_text(TEXT.replace(block, block + "\n    tuned_folds: [4]\n"))
+    base = [line.strip() for line in (tmp_path / "base.yaml").read_text().splitlines()]
+    inherited = f"base.yaml line {base.index('tuned_folds: [4]') + 1}: members.small.tuned_folds.0: fold 4 was found"
+    replaced = "extends: base.yaml\nmembers:\n  small: {image_size: 16}\n"
+    assert user_error(tmp_path, replaced).startswith("params.yaml line 3: members.small.architecture: missing")
+    message = user_error(tmp_path, "extends: base.yaml\nprepare: {folds: 4}\ntune: {folds: [0, 1], trials: 0}\n")
+    assert message.startswith(inherited) and message.endswith(" (params.yaml line 2: prepare.folds)")
+    message = user_error(tmp_path, "extends: base.yaml\ntrain: {probe: true}\n", "tune.trials=0")
+    assert "members.cnn.weights: none was found" in message and message.endswith(" (params.yaml line 2: train.probe)")
+    search = "extends: base.yaml\ntune:\n  search: {learning_rate: {low: 1}}\n"
+    assert user_error(tmp_path, search).startswith("params.yaml line 3: tune.search.learning_rate: low and high")
 
 
 ANCHORS = """extends: base.yaml

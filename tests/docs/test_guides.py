@@ -1,45 +1,126 @@
-"""The commands of the guides run as they are written, on a small competition that is trained already."""
+"""The commands of the guides run as they are written, through the Makefile, on small competitions."""
 
+import inspect
+import os
 import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from builders import ROOT
-from stages import StageResult, Workspace
+from builders import ROOT, pixels_of
+from make_calls import calls_of_make
+from stages import Workspace
 
-STAGES = {"download": ("download", "prepare"), "predict": ("predict", "blend")}  # of make targets with several
-MEMBERS = {"cnn": "slim"}  # in the guides -> in the small competition
+sys.path.insert(0, str(ROOT / "tests" / "pipelines"))
+
+from fake_kaggle.parts import Contest
+from fake_kaggle.server import FakeKaggle
+from fake_kaggle.small_competition import FILES
+from light import set_up
+
+from competition.artifacts.runs import stored_runs
+from competition.data.adapters import ADAPTERS
+from competition.data.images import encode_png
+
+# Page of "How to" in mkdocs.yml, and the tutorial -> the tests that run it, or the reason why none does.
+GUIDES = {
+    "tutorial.md": "tests/docs/test_guides.py",
+    "own_images.md": "tests/docs/test_guides.py, with a small network; tests/pipelines/test_own_images_stages.py",
+    "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
+    "report.md": "tests/docs/test_guides.py",
+    "single_fold.md": "tests/docs/test_guides.py",
+    "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_databases.py",
+    "kaggle_and_tpu.md": "tests/docs/test_guides.py; kernels on a simulated Kaggle: tests/pipelines/test_remote_main_job.py",
+    "preflight.md": "tests/preflight/test_preflight_stages.py",
+    "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",
+    "convert.md": "tests/docs/test_guides.py; tests/data/convert/test_beam.py",
+    "serving.md": "tests/pipelines/test_export.py, tests/serving/test_server.py",
+    "runs.md": "tests/docs/test_guides.py",
+    "plugins.md": "tests/pipelines/test_plugins_stages.py",
+    "adding_a_competition.md": "tests/docs/test_guides.py",
+    "python_api.md": "tests/test_python_api.py",
+    "installation.md": "none: it needs a package index and some minutes",
+}
+MEMBERS = {"cnn": "slim", "b6": "wide"}  # in the guides -> in the small competition
 SLOW = {  # not run here
     "make download train predict": "the small competition is made so",
-    'make train predict SET="train.epochs=20"': "trains again; tests/pipelines/test_main_job.py does",
-    'make train predict SET="train.epochs=3 members.cnn.image_size=48"': "trains again",
-    "make train MEMBER=cnn DEBUG=1 DEBUG_ROWS=64": "tests/pipelines/test_debug.py does",
-    "make issues-in-labels report": "needs cleanlab; tests/data/test_label_issues.py does",
+    'make train predict SET="train.epochs=20"': "trains again: tests/pipelines/test_competitors_day.py",
+    'make train predict SET="train.learning_rate=0.01"': "trains again: tests/pipelines/test_competitors_day.py",
+    'make train predict SET="train.epochs=3 members.cnn.image_size=48"': "trains again: tests/pipelines/test_main_job.py",
+    "make train MEMBER=cnn DEBUG=1 DEBUG_ROWS=64": "tests/pipelines/test_debug.py",
+    "make issues-in-labels report": "needs cleanlab: tests/pipelines/test_choices.py",
 }
 
 
+def code_of(page: str) -> str:
+    """The code blocks of a page, indented or fenced without another language than sh."""
+    code, fence = [], None
+    for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fence = None if fence is not None else line.removeprefix("```")
+        elif fence in ("", "sh") or (fence is None and line.startswith("    ")):
+            code.append(line.strip())
+    return "\n".join(code)
+
+
 def commands(page: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("make ")]
+    """The make commands of a page without what explains them, each once."""
+    lines = [line for line in code_of(page).splitlines() if line.startswith("make ")]
+    return list(dict.fromkeys(" ".join(re.split(r"#|(?<=\S) {2,}", line)[0].split()) for line in lines))
 
 
-def run(workspace: Workspace, line: str) -> list[StageResult]:
-    """Run a make command of a guide stage by stage, as the Makefile does."""
-    words = re.findall(r"""(?:[^\s"]|"[^"]*")+""", line)[1:]
-    values = dict(word.split("=", 1) for word in words if re.match("[A-Z_]+=", word))
-    arguments = []
-    if member := values.get("MEMBER"):
-        arguments += ["--member", MEMBERS[member]]
-    if fold := values.get("FOLD"):
-        arguments += ["--fold", fold]
-    results = []
-    for target in [word for word in words if "=" not in word]:
-        for stage in STAGES.get(target, (target,)):
-            given = arguments if target in ("train", "grad-cam") else []
-            given = [*given, "--allow-partial"] if "ALLOW_PARTIAL" in values else given
-            results.append(workspace.run(stage.replace("-", "_"), *given, sets=values.get("SET", "").strip('"')))
-    return results
+def words_for(workspace: Workspace, line: str) -> list[str]:
+    """The words of a command with the names of the small competition."""
+    for name, small in MEMBERS.items():
+        line = re.sub(rf"\b{name}\b", small, line)
+    runs = {run.name: run.label for run in stored_runs(workspace.work)}
+    line = re.sub(r"(\w+)@1a2b3c4d", lambda run: runs[run[1]], line)
+    return [word for word in shlex.split(line)[1:] if not word.startswith("PARAMS=")]
+
+
+def run_as_written(
+    workspace: Workspace, line: str, sets: str = "", params: Path | None = None, **variables: str
+) -> str:
+    """Run the stages that make starts for a command of a guide; return what they print.
+
+    sets: SET of a command that has none.  params: instead of those of the workspace.  variables: of the environment.
+    """
+    words = words_for(workspace, line)
+    goals = [word for word in words if "=" not in word]
+    folder = workspace.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    process, calls = calls_of_make(folder, *words, *([f"SET={sets}"] if sets else []))
+    assert process.returncode == 0 and calls, process.stderr
+    output = ""
+    for *arguments, _ in calls:
+        while "--params" in arguments:  # once for each stage of this process
+            place = arguments.index("--params")
+            files = ["-p", params or workspace.params, "--work", workspace.folder / "work"]
+            arguments[place : place + 2] = [*map(str, files), "--submissions", str(workspace.submissions)]
+        arguments = ["--params" if word == "-p" else word for word in arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLDFOLD_GOALS": " ".join(goals), **variables}
+        result = subprocess.run(
+            [sys.executable, *arguments], cwd=workspace.folder, env=environment, capture_output=True, text=True
+        )
+        assert result.returncode == 0, f"{line}: {arguments}: {result.stdout}\n{result.stderr}"
+        output += result.stdout
+    return output
+
+
+def test_every_guide_names_the_tests_that_run_it() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    how_to = nav[nav.index("- How to:") : nav.index("- Explanation:")]
+    assert {"tutorial.md", *re.findall(r": (\w+\.md)$", how_to, re.MULTILINE)} == GUIDES.keys()
+    for reason in (*GUIDES.values(), *SLOW.values()):
+        for file in re.findall(r"tests/[\w/]+\.py", reason):
+            assert (ROOT / file).is_file(), file
+    for page, tests in GUIDES.items():
+        if tests.startswith("tests/docs"):
+            assert page in Path(__file__).read_text(encoding="utf-8").partition("MEMBERS = ")[2], page
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +128,89 @@ def workspace(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
     return finished.copy_to(tmp_path_factory.mktemp("guides"))
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "report.md", "single_fold.md"])
+@pytest.mark.parametrize("page", ["tutorial.md", "report.md", "single_fold.md", "runs.md"])
 def test_the_commands_of_a_guide_run_as_they_are_written(workspace: Workspace, page: str) -> None:
-    lines = [line for line in dict.fromkeys(commands(page)) if line not in SLOW]
+    lines = [line for line in commands(page) if line not in SLOW]
     assert lines
     for line in lines:
-        for result in run(workspace, line):
-            assert result.code == 0, f"{line}: {result.out}\n{result.err}"
+        run_as_written(workspace, line)
+
+
+CLASSES, EACH = ("daisy", "rose", "tulip"), 12
+# Instead of a MobileNet with weights that are downloaded; one epoch.
+SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3 members.mobilenet.architecture=cnn"
+SMALL += " members.mobilenet.image_size=16 members.mobilenet.alpha=0.25 members.mobilenet.weights=none"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
+    """A folder with class folders in photos/ after the commands of docs/own_images.md, and what these printed."""
+    workspace = Workspace(tmp_path_factory.mktemp("own_images"))
+    for label, name in enumerate(CLASSES):
+        (workspace.folder / "photos" / name).mkdir(parents=True)
+        for number, pixels in enumerate(pixels_of(np.full(EACH, label), seed=label)):
+            (workspace.folder / "photos" / name / f"{number}.png").write_bytes(encode_png(pixels))
+    (line,) = re.findall(r"^printf .* > photos.yaml$", code_of("own_images.md"), re.MULTILINE)
+    line = line.replace("/home/me/photos", f"{workspace.folder}/photos").replace("recipes/", f"{ROOT}/recipes/")
+    subprocess.run(["bash", "-c", line], cwd=workspace.folder, check=True)
+    file = workspace.folder / "photos.yaml"
+    return workspace, "".join(run_as_written(workspace, line, SMALL, file) for line in commands("own_images.md"))
+
+
+def test_own_images_end_in_an_honest_score_and_a_report(photos: tuple[Workspace, str]) -> None:
+    workspace, output = photos
+    assert f"prepare: {3 * EACH} train, 3 classes; metric macro_f1_present" in output
+    assert re.search(r"blend: honest macro_f1_present \d\.\d{4} ± \S+ on 36 rows; no submission is written", output)
+    assert (workspace.folder / "work" / "photos" / "report.html").is_file()
+
+
+def test_predictions_trained_elsewhere_are_blended_as_written(photos: tuple[Workspace, str]) -> None:
+    workspace, folder = photos[0], photos[0].folder
+    get_folds, blend = commands("external_predictions.md")
+    (digest,) = re.findall(r"\b[0-9a-f]{64}\b", run_as_written(workspace, get_folds, SMALL, folder / "photos.yaml"))
+    folds = pd.read_csv(folder / "work" / "photos" / "folds.csv", dtype=str)
+    probs = np.where(folds["label"].to_numpy()[:, None] == np.array(CLASSES), 0.8, 0.1)
+    np.savez(folder / "torch_oof.npz", ids=folds["id"].to_numpy(str), classes=np.array(CLASSES), probs=probs)
+    text = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
+    (elsewhere,) = re.findall(r"```yaml\n(# elsewhere.yaml.*?)```", text, re.DOTALL)
+    elsewhere = elsewhere.replace("DIGEST", digest).replace(", test: torch_test.npz", "")  # there are no test images
+    (folder / "elsewhere.yaml").write_text(elsewhere)
+    output = run_as_written(workspace, blend, "prepare.folds=3", folder / "elsewhere.yaml")
+    assert "honest macro_f1_present 1.0000" in output and "folds unknown" not in output
+
+
+def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str]) -> None:
+    workspace = photos[0]
+    first = commands("convert.md")[0]
+    assert "SOURCE=photos TARGET=photos-tfrec" in first
+    run_as_written(workspace, first, params=workspace.folder / "photos.yaml")
+    listed = re.findall(r"convert.sizes=\[([\d,]+)\]", first)[0].split(",")
+    for size in listed:
+        (file,) = (workspace.folder / "photos-tfrec" / f"tfrecords-jpeg-{size}x{size}" / "train").glob("00-*.tfrec")
+        assert re.fullmatch(rf"00-{size}x{size}-\d+\.tfrec", file.name)
+
+
+def test_a_submission_is_sent_and_listed_as_written(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with FakeKaggle(tmp_path / "server") as kaggle:
+        kaggle.contests["flowers"] = Contest(FILES)
+        prepared = set_up(kaggle, tmp_path, ROOT)
+        submit, submissions = commands("kaggle_and_tpu.md")[1:3]
+        assert submit.startswith("make submit ") and submissions.startswith("make submissions ")
+        variables = kaggle.environment(prepared.home)
+        assert "next: make submissions" in run_as_written(prepared.workspace, submit, **variables)
+        assert len(kaggle.submissions) == 1
+        assert "submissions: 4 left today, 1 made" in run_as_written(prepared.workspace, submissions, **variables)
+
+
+def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:
+    text = (ROOT / "docs" / "adding_a_competition.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^def (\w+)\((.*?)\) -> .*?: \.\.\.$", text, re.MULTILINE)
+    assert len(documented) == 5
+    for name, parameters in documented:
+        names = re.findall(r"(\w+): ", parameters)
+        for adapter in ADAPTERS.values():
+            assert list(inspect.signature(getattr(adapter, name)).parameters) == names, (adapter.__name__, name)
 
 
 def test_what_the_network_looks_at_is_computed_once_and_shown_in_the_report(workspace: Workspace) -> None:
@@ -79,6 +236,6 @@ def test_what_the_network_looks_at_is_computed_once_and_shown_in_the_report(work
     )
 
 
-def test_a_member_and_its_augmented_batch_are_in_the_folder_of_its_run(workspace: Workspace) -> None:
-    sheets = list(workspace.work.glob("members/*/*/augmented.png"))
+def test_a_member_and_its_augmented_batch_are_in_the_folder_of_its_run(finished: Workspace) -> None:
+    sheets = list(finished.work.glob("members/*/*/augmented.png"))
     assert len(sheets) == 2 and all(sheet.stat().st_size > 1000 for sheet in sheets)

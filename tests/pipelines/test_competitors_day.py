@@ -46,7 +46,7 @@ def test_two_runs_are_trained_blended_and_returned_to_without_training_or_losing
     assert f"(its run {first} differs: member.train.learning_rate: 0.004 -> 0.02)" in error
     output = workspace.do("train", "--member", "slim", sets=SECOND)
     second = label_of(workspace, [first])
-    assert f"train slim: run {second} on" in output and "3 folds, held-out" in output
+    assert f"train slim: run {second} on" in output and "3 folds, mean held-out score" in output
     trained = workspace.files()
     assert_kept(start, trained)
     assert len(added_weights(start, trained)) == 3

@@ -304,7 +304,7 @@ def test_a_kernel_output_that_differs_from_the_selected_submission_is_not_submit
         "version": 1,
         "file": "submission.csv",
         "digest": "0" * 64,
-        "asked": "",
+        "request_digest": "",
     }
     (remote.workspace.work / "kernel").mkdir()
     (remote.workspace.work / "kernel" / "submission.json").write_text(json.dumps(submission))

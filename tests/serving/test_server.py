@@ -3,16 +3,22 @@
 import base64
 import io
 import json
+import re
 import socket
 import struct
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ROOT
 from PIL import Image
 from servers import Server, start
 from stages import Workspace
@@ -67,6 +73,16 @@ def test_status_metadata_and_errors_have_the_shape_of_tensorflow_serving(small_s
     assert signature["outputs"]["probabilities"]["tensor_shape"]["dim"][1]["size"] == "10"
     status, body, _ = small_server.request("GET", "/v1/models/other")
     assert status == 404 and list(json.loads(body)) == ["error"]
+
+
+def test_the_request_of_the_guide_is_answered(small_server: Server, tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(encoded("JPEG"))
+    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"python - <<'END'\n(.*?)\n {4}END", text, re.DOTALL)
+    code = textwrap.dedent(code).replace("127.0.0.1:8501", f"127.0.0.1:{small_server.port}")
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True)
+    (prediction,) = json.loads(printed)["predictions"]
+    assert prediction.keys() == {"class_id", "class_name", "probabilities"}
 
 
 def test_the_input_may_be_named(small_server: Server) -> None:

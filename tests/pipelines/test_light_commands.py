@@ -1,0 +1,102 @@
+"""Commands that neither train nor predict start without the large packages, and end quietly when nobody reads them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import ROOT
+from stages import Workspace
+
+# None of these is needed to read results; each takes a tenth of a second up to some seconds to import.
+HEAVY = {"tensorflow", "keras", "jax", "ray", "plotly", "matplotlib", "scipy", "sklearn", "optuna", "cv2", "kaggle"}
+NEEDED = {  # by stages that compute something
+    "compare": {"scipy"},  # an exact test
+    "table": {"scipy", "optuna", "sklearn"},  # it fits every blend
+    "report": {"scipy", "matplotlib", "plotly", "optuna"},  # charts, and the importance of tuned parameters
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return finished.copy_to(tmp_path_factory.mktemp("light"))
+
+
+def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
+    """The packages that one process imports in which these stages run one after another."""
+    arguments: list[str] = []
+    for stage, *options in stages:
+        arguments += ["+"] * bool(arguments) + [stage, *workspace.command(stage)[3:], *options]
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    command = [sys.executable, "-m", "pipelines", *arguments]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr[-2000:]}"
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines() if "|" in line}
+
+
+def both_submissions(workspace: Workspace) -> list[str]:
+    """A= and B= of compare and diff: the only submission twice."""
+    (file,) = workspace.submissions.glob("*.csv")
+    return ["--a", file.stem[:6], "--b", file.stem]
+
+
+def test_commands_that_read_results_import_no_large_package(workspace: Workspace) -> None:
+    both, run = both_submissions(workspace), workspace.fold("slim", 0).parent.name[:8]
+    listing = [[stage] for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend")]  # current
+    listing += [["runs"], ["folds"], ["diff", *both], ["grade"], ["submissions"], ["leaderboard"]]
+    listing += [["prune"], ["adopt", "--run", f"slim@{run}"], ["doctor", "--explain", "No TPU platform found"]]
+    packages = imported(workspace, listing)
+    assert "pandas" in packages and HEAVY & packages == set()
+
+
+@pytest.mark.parametrize("stage", NEEDED)
+def test_commands_that_compute_import_only_what_they_compute_with(workspace: Workspace, stage: str) -> None:
+    packages = imported(workspace, [[stage, *(both_submissions(workspace) if stage == "compare" else [])]])
+    assert "pandas" in packages and (HEAVY - NEEDED[stage]) & packages == set()
+
+
+def without_reader(command: list[str], **streams: int) -> "subprocess.CompletedProcess[str]":
+    """Run a command with stdout, or what `streams` names, on a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        targets = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **dict.fromkeys(streams, writing)}
+        return subprocess.run(command, cwd=ROOT, text=True, **targets)
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("stage", ["runs", "folds", "submissions", "blend", "doctor"])
+def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace, stage: str) -> None:
+    options = ["--explain", "No TPU platform found"] if stage == "doctor" else []
+    result = without_reader(workspace.command(stage, *options), stdout=True)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_an_error_that_nobody_reads_ends_quietly_too(workspace: Workspace) -> None:
+    command = workspace.command("adopt", "--run", "slim@00000000")
+    assert without_reader(command, stdout=True, stderr=True).returncode == 141
+    result = without_reader(command, stderr=True)
+    assert (result.returncode, result.stdout) == (141, "")
+
+
+def test_what_follows_in_the_same_process_is_not_begun(workspace: Workspace, tmp_path: Path) -> None:
+    report = workspace.work / "report.html"
+    report.unlink(missing_ok=True)
+    runs, then = workspace.command("runs")[3:], workspace.command("report")[3:]
+    command = [sys.executable, "-m", "pipelines", "runs", *runs, "+", "report", *then]
+    assert without_reader(command, stdout=True).returncode == 141
+    assert not report.exists()
+
+
+def test_a_run_that_failed_is_listed_as_incomplete(workspace: Workspace, tmp_path: Path) -> None:
+    assert "incomplete" not in workspace.do("runs")
+    copy = workspace.copy_to(tmp_path)
+    shutil.rmtree(copy.fold("wide", 1))
+    output = copy.do("runs")
+    assert re.search(r"^wide@\w+ \* .* 2/3 incomplete ", output, re.MULTILINE)
+    assert re.search(r"^slim@\w+ \* .* 3/3  ", output, re.MULTILINE)
+    assert "runs: incomplete = fold models are missing; `make train` trains those of the runs with *" in output

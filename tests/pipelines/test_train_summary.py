@@ -1,0 +1,50 @@
+"""What `make train` says about means over folds of which some chose hyperparameters."""
+
+from pathlib import Path
+
+import pandas as pd
+from builders import params
+
+from competition.artifacts.dependencies import fold_model_path
+from competition.artifacts.manifest import write_manifest
+from competition.data.competition import Competition
+from competition.data.prepared import Prepared
+from pipelines.runner import Job, Options
+from pipelines.train import print_summary
+
+DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
+PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
+
+
+def summary(work: Path, sets: str) -> list[str]:
+    """The summary of cnn and small, each with five fold models that score 0.90 to 0.94."""
+    job = Job(params(f"tune.trials=0 {sets}"), (), Options(), work, work)
+    for name in ("cnn", "small"):
+        (run,) = job.runs_of(PREPARED, name)
+        for fold in range(5):
+            path = fold_model_path(run, fold)
+            path.parent.mkdir(parents=True)
+            write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
+    print_summary(job, PREPARED, ["cnn", "small"])
+    return job.echoed
+
+
+def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:
+    cnn, small = summary(tmp_path, "")
+    assert cnn.startswith("train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400) in ")
+    assert small.startswith("train small: 5 folds") and "optimistic" not in cnn + small
+
+
+def test_the_mean_of_a_tuned_member_is_called_optimistic_and_no_mean_an_honest_score(tmp_path: Path) -> None:
+    cnn, small, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2]")
+    assert "(from 0.9000 to 0.9400) in " in cnn
+    assert "(from 0.9000 to 0.9400, optimistic in folds 0, 1, 2) in " in small
+    assert note == (
+        "train: rows of folds 0, 1, 2 took part in choosing hyperparameters, so these means are not honest scores; "
+        "`make predict` computes the honest score, without those rows"
+    )
+
+
+def test_if_every_fold_was_tuned_no_honest_score_is_promised(tmp_path: Path) -> None:
+    *_, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2,3,4]")
+    assert note.endswith("so these means are not honest scores, and no rows are left for one")

@@ -1,0 +1,64 @@
+"""The sentence at the end of a study: which values are used, and why, with the difference and its standard error."""
+
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from competition.tuning.choice import Comparison
+from pipelines.tune import conclusion
+
+OWN, OTHER = {"learning_rate": 0.004}, {"learning_rate": 0.001}
+
+
+def trial(number: int, score: float | None) -> FrozenTrial:
+    """A finished trial; score None: it diverged.  Number 0 has the member's own values."""
+    values = OWN if number == 0 else OTHER
+    state = TrialState.PRUNED if score is None else TrialState.COMPLETE
+    attributes = {"ticket": number, "error": 0.0031}
+    distributions = {"learning_rate": FloatDistribution(1e-4, 1e-1, log=True)}
+    finished = create_trial(state=state, params=values, distributions=distributions, value=score, user_attrs=attributes)
+    finished.number = number
+    return finished
+
+
+@pytest.mark.parametrize(
+    ("scores", "comparison", "values", "sign", "expected"),
+    [
+        (
+            [0.9927, 0.9719, 0.9832], None, OWN, 1,
+            "the member's own values have the best score, 0.9927 ± 0.0031, 0.0095 better than trial 2, so `make train` keeps them: "
+            "learning_rate 0.004",
+        ),
+        (
+            [-0.3, -0.4], None, OWN, -1,  # a metric of which less is better
+            "the member's own values have the best score, 0.3000 ± 0.0031, 0.1000 better than trial 1, so `make train` keeps them: "
+            "learning_rate 0.004",
+        ),
+        (
+            [0.95, 0.97], Comparison(0.0010, 0.0042, 2, 269), OWN, 1,
+            "the gain of trial 1 over the member's own values is +0.0010 ± 0.0042 on 269 rows that chose neither (training seeds: "
+            "2), not more than its standard error, so `make train` keeps the own values, learning_rate 0.004",
+        ),
+        (
+            [0.95, 0.97], Comparison(0.0110, 0.0042, 2, 269), OTHER, 1,
+            "trial 1 is better than the member's own values by 0.0110 ± 0.0042 on 269 rows that chose neither (training seeds: "
+            "2), so `make train` uses learning_rate 0.001",
+        ),
+        (
+            [None, 0.97], None, OTHER, 1,
+            "the trial of the member's own values is not complete, so `make train` uses those of trial 1, learning_rate 0.001",
+        ),
+        (
+            [None, None], None, OWN, 1,
+            "no trial came to its end, because all diverged, so `make train` keeps the member's own values, learning_rate 0.004; "
+            "lower train.learning_rate or the intervals of tune.search",
+        ),
+        (
+            [0.9], None, OWN, 1,
+            "the member's own values have the best score, 0.9000 ± 0.0031, so `make train` keeps them: learning_rate 0.004",
+        ),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_which_values_are_used_and_why(scores, comparison, values, sign, expected) -> None:
+    trials = [trial(number, score) for number, score in enumerate(scores)]
+    assert conclusion({"comparison": comparison, "values": values}, trials, sign) == expected
