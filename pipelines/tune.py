@@ -11,7 +11,7 @@ values, and writes the result. Other processes with the same parameters and stor
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from competition.tuning.study import (
     score_of,
 )
 from pipelines.cli import main
+from pipelines.cluster_tuning import reachable_study, run_workers
 from pipelines.runner import Job, display_path, selected_members
 from pipelines.study_worker import storage_of, work_on_study
 from pipelines.tuning_trials import TrialRunner
@@ -107,21 +108,26 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
 def lead_study(
     job: Job, prepared: Prepared, name: str, depends: dict[str, Any]
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    """Run the missing trials of one member's study, here and in other processes, and write its best.json."""
-    settings = study_settings(job.work, prepared, job.params, name, job.options.workers)
-    study = open_study(storage_of(job, prepared, name), settings)
-    done = len(finished_trials(study, settings))
-    job.echo(
-        f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
-        + (f", {done} of them finished earlier" if done else "")
-        + (f", in {job.options.workers} processes" if job.options.workers > 1 else "")
-    )
-    runner = TrialRunner(job, prepared, name)
-    with worker_processes(job, name) as processes:
-        wait_for(job, name, processes)
-    work_on_study(job, prepared, name, runner)  # with workers: what they left because they were stopped
-    best = tuning_result_path(job.work, name, depends)
-    result = result_of(job, prepared, name, settings, study, runner)
+    """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
+    settings, workers = study_settings(job.work, prepared, job.params, name, job.options.workers), job.options.workers
+    with reachable_study(job, prepared, name, settings.name) if job.options.cluster else nullcontext(job) as job:
+        study = open_study(storage_of(job, prepared, name), settings)
+        done = len(finished_trials(study, settings))
+        where = " of the cluster" if job.options.cluster else ""
+        job.echo(
+            f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
+            + (f", {done} of them finished earlier" if done else "")
+            + (f", in {workers} processes{where}" if workers > 1 else f", in a process{where}" if where else "")
+        )
+        runner = TrialRunner(job, prepared, name)
+        if not job.options.cluster:
+            with worker_processes(job, name) as processes:
+                wait_for(job, name, processes)
+        elif done < settings.total and not limit_reached(study, settings):
+            run_workers(job, prepared, name, settings, depends)
+        work_on_study(job, prepared, name, runner)  # with workers: what they left because they were stopped
+        best = tuning_result_path(job.work, name, depends)
+        result = result_of(job, prepared, name, settings, study, runner)
     write_json(best, result)
     for line in result_lines(job, prepared, result, settings):
         job.echo(f"tune {name}: {line}")

@@ -53,7 +53,7 @@ def connect(address: str) -> Any:
     return ray
 
 
-def machines(ray: Any) -> list[Machine]:
+def alive_machines(ray: Any) -> list[Machine]:
     """The machines that Ray counts as alive."""
     return [
         Machine(
@@ -66,9 +66,9 @@ def machines(ray: Any) -> list[Machine]:
     ]
 
 
-def check_addresses(found: Sequence[Machine], public: bool) -> None:
+def check_addresses(machines: Sequence[Machine], public: bool) -> None:
     """Raise UserError if a machine has a public address, unless cluster.public allows it."""
-    addresses = [machine.address for machine in found if _is_public(machine.address)]
+    addresses = [machine.address for machine in machines if _is_public(machine.address)]
     if addresses and not public:
         raise UserError(
             f"{addresses[0]} is a public address, and whoever reaches Ray's ports runs code on all machines; start Ray with "
@@ -76,14 +76,14 @@ def check_addresses(found: Sequence[Machine], public: bool) -> None:
         )
 
 
-def check_needs(found: Sequence[Machine], needs: Mapping[str, Needs]) -> None:
+def check_needs(machines: Sequence[Machine], needs: Mapping[str, Needs]) -> None:
     """Raise UserError if no machine has what a member needs: Ray itself would wait for ever.  needs: by member."""
     for member, needed in needs.items():
-        if not any(fits(demand(needed, machine.resources), machine.resources) for machine in found):
-            largest = {name: max((machine.resources[name] for machine in found), default=0.0) for name in COUNTED}
+        if not any(fits(demand(needed, machine.resources), machine.resources) for machine in machines):
+            largest = {name: max((machine.resources[name] for machine in machines), default=0.0) for name in COUNTED}
             raise UserError(
                 f"no machine of the cluster can take a fold model of {member}, which needs {_described(demand(needed, {}))}; "
-                f"the largest of {len(found)} machines have {_described(largest)}; change cluster.needs or "
+                f"the largest of {len(machines)} machines have {_described(largest)}; change cluster.needs or "
                 f"cluster.members.{member}, add machines, or let an autoscaler start them (cluster.wait)"
             )
 
@@ -94,6 +94,18 @@ def request_machines(ray: Any, needs: Mapping[str, Needs]) -> None:
 
     bundles = [{name: count for name, count in demand(n, {}).items() if count} for n in needs.values()]
     request_resources(bundles=[bundle or {"CPU": 1} for bundle in bundles])
+
+
+def pinned_actor(ray: Any, kind: type, machine: Machine, taken: Resources) -> Any:
+    """A Ray actor class that runs on this machine only, once.  taken: the resources that it takes there."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options: dict[str, Any] = {"num_cpus": taken["CPU"], "num_gpus": taken.get("GPU", 0.0)}
+    options["resources"] = {"TPU": taken["TPU"]} if taken.get("TPU") else {}
+    if taken.get("memory"):
+        options["memory"] = taken["memory"]
+    strategy = NodeAffinitySchedulingStrategy(machine.identity, soft=False)
+    return ray.remote(kind).options(scheduling_strategy=strategy, max_restarts=0, **options)
 
 
 def _described(resources: Resources) -> str:

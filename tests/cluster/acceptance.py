@@ -1,5 +1,6 @@
 """The long tests of clusters, which `make test-cluster` runs and `make test` does not: minutes on two cores."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from ray_nodes import RayCluster
 from stages import Workspace, new_workspace
 from test_cluster import HEAD, OTHER, checkpoints_on, files_of, started, wait_for, wait_for_end
+from test_cluster_tuning import assert_every_trial_counts_once, running_on, settings, trials_of
 
 pytestmark = pytest.mark.timeout(3000)
 MEMBERS = """
@@ -64,8 +66,25 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
     wait_for(lambda: checkpoints_on(ray_cluster, HEAD), process, 600)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 130 and "1 fold models write their checkpoints" in output, output
+    assert process.returncode == 130 and "running tasks: 1, which write their checkpoints" in output, output
     wait_for_end("pipelines.cluster_child")
     assert checkpoints_on(ray_cluster, HEAD) and prepared.weights() == {}
     assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
     assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_on(ray_cluster, HEAD)
+
+
+def test_eight_workers_on_postgresql_one_killed_make_every_trial_once(
+    finished: Workspace, ray_cluster: RayCluster, postgres: str, tmp_path: Path
+) -> None:
+    workspace, trials, workers = finished.copy_to(tmp_path / "copy"), 24, 8
+    nodes = [ray_cluster.start(address, cpus=4) for address in (HEAD, OTHER)]
+    sets = f"{settings(postgres, trials)} cluster.needs.cpus=1"
+    process = started(workspace, "tune", ray_cluster, "--workers", str(workers), sets=sets)
+    wait_for(lambda: len([n for node in nodes for n in running_on(postgres, node)]) == workers, process, 900)
+    os.kill(running_on(postgres, nodes[0])[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=1200)
+    assert process.returncode == 0, output
+    assert "ended with code -9" in output and "is started again (try 2 of 4)" in output
+    assert_every_trial_counts_once(workspace, postgres, trials)
+    assert len({trial.user_attrs["worker"] for trial in trials_of(postgres)}) >= workers
+    wait_for_end("pipelines.cluster_child")

@@ -32,7 +32,9 @@ def test_a_killed_worker_loses_nothing_and_finished_shards_are_kept(rows, recipe
             finished = {file: stamp for file, stamp in stamps(recipe.target).items() if f"/{outcome.name}-" in file}
             killed = [kill_a_child()]
     assert sorted(done) == [f"{n:02}" for n in range(8)]
-    assert len(finished) == 2 and finished.items() <= stamps(recipe.target).items() and len(digests(recipe.target)) == 16
+    assert (
+        len(finished) == 2 and finished.items() <= stamps(recipe.target).items() and len(digests(recipe.target)) == 16
+    )
 
 
 def kill_a_child() -> int:
