@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import Manifest, write_json
+from competition.artifacts.manifest import Manifest, is_current, write_json
 from competition.artifacts.studies import (
     adopted_study,
     is_tuned,
@@ -25,6 +25,7 @@ from competition.artifacts.studies import (
     tuning_result_path,
 )
 from competition.artifacts.study_settings import study_settings
+from competition.config.errors import UserError
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.preflight.planning import duration
@@ -42,10 +43,12 @@ from competition.tuning.study import (
     open_study,
     score_of,
 )
+from pipelines import hosts
 from pipelines.cli import main
 from pipelines.cluster_tuning import reachable_study, run_workers
 from pipelines.runner import Job, display_path, selected_members
 from pipelines.study_worker import storage_of, work_on_study
+from pipelines.trainer import start_device
 from pipelines.tuning_trials import TrialRunner
 
 
@@ -78,6 +81,7 @@ def tune_member(job: Job, prepared: Prepared, name: str) -> Manifest | None:
         return None
     depends = tuning_dependencies(prepared, job.params, name)
     result = tuning_result_path(job.work, name, depends)
+    refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
     with leading(result) as leads:
         if not leads:
             job.echo(f"tune {name}: another process leads this study; this one joins it")
@@ -85,6 +89,18 @@ def tune_member(job: Job, prepared: Prepared, name: str) -> Manifest | None:
     with leading(result, wait=True):
         compute = partial(lead_study, job, prepared, name, depends)
         return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
+
+
+def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
+    """Raise UserError if several hosts with one folder would lead a study: a trial of one would wait for the others for ever."""
+    if is_done or not hosts.are_expected():
+        return
+    start_device(job)
+    if hosts.share_folder():
+        raise UserError(
+            f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
+            "tune.trials=0"
+        )
 
 
 @contextmanager
