@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import atomic_write, to_plain
 from competition.cluster.schedule import Task
 from competition.cluster.work import Work
 from competition.config.errors import UserError
@@ -30,7 +30,7 @@ def run_workers(job: Job, prepared: Prepared, name: str, settings: StudySettings
         request = {
             "unit": unit,
             "study": settings.name,
-            "depends": dict(depends),
+            "depends": to_plain(depends),
             "storage": job.params.tune.storage,
             "workers": job.options.workers,
             "force": True,  # whatever an earlier command left is not this worker's work

@@ -172,7 +172,7 @@ class _Driver:
         work = self._tasks.works[task.name]
         self._tasks.start(task.name)
         for unit in work.inputs:
-            slot.actor.install.remote(unit, *self._store.packed_unit(unit))
+            slot.calls.append(slot.actor.install.remote(unit, *self._store.packed_unit(unit)))
         slot.start(work, task)
 
     def _close(self, slot: OpenSlot) -> None:
@@ -187,8 +187,9 @@ class _Driver:
     def _collect(self) -> None:
         """Wait for the next answers of the machines and act on them."""
         polls = {slot.poll: slot for slot in self._slots.values() if slot.poll is not None}
+        calls = {ref: slot for slot in self._slots.values() for ref in slot.calls}
         preparations = {ref: joined for joined in self._machines.values() for ref in joined.awaited}
-        refs = [*polls, *preparations]
+        refs = [*polls, *calls, *preparations]
         if not refs:
             time.sleep(POLL_SECONDS)
             return
@@ -197,6 +198,8 @@ class _Driver:
         for ref in ready:
             if ref in polls and polls[ref].slot.number in self._slots:
                 self._read(polls[ref])
+            elif ref in calls and calls[ref].slot.number in self._slots:
+                self._check_call(calls[ref], ref)
             elif ref in preparations:
                 self._advance(preparations[ref])
 
@@ -221,6 +224,17 @@ class _Driver:
             slot.poll = None
             if slot.is_busy:
                 slot.ask()
+
+    def _check_call(self, slot: OpenSlot, call: Any) -> None:
+        """Give a task to another slot if it could not be started in this one. The death of the slot is seen by its poll."""
+        slot.calls.remove(call)
+        try:
+            self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as error:
+            self._return_task(slot, f"{slot.address}: {_one_line(error)}")
+            self._close(slot)
+        except self._ray.exceptions.RayError:
+            return
 
     def _lose_slot(self, slot: OpenSlot) -> None:
         """Give up a slot that Ray has declared dead, and its machine if that is dead too."""

@@ -1,7 +1,7 @@
 """A slot in use: the process on a machine that keeps one member compiled, and the task that it runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from competition.cluster import node
@@ -19,6 +19,9 @@ class OpenSlot:
     joined: JoinedMachine
     actor: Any  # node.Worker there
     poll: Any = None  # reference to the next events
+    calls: list[Any] = field(
+        default_factory=list
+    )  # references to what starts its task; an error in one must not be lost
     seen: int = 0  # number of the last event
     text: str = "starting"
     share: float = 0.0  # of its task that is done
@@ -46,7 +49,7 @@ class OpenSlot:
         """Give a task to the process.  task: with its expected seconds."""
         self.slot = replace(self.slot, task=task.name, seconds=task.seconds)
         self.share, self.text = 0.0, "" if self.is_warm else "starts"
-        self.actor.start.remote(dict(work.request))
+        self.calls.append(self.actor.start.remote(dict(work.request)))
         if self.poll is None:
             self.ask()
 

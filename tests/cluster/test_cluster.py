@@ -34,7 +34,9 @@ def started(
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 200) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            raise AssertionError(process.communicate()[0])
         time.sleep(0.02)
 
 

@@ -7,6 +7,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,12 @@ def test_an_error_of_the_machine_is_tried_again_and_an_error_of_the_task_is_not(
         bench.run(work("a1", "ValueError"), work("a2", "OSError", times=1))
     assert len(bench.starts("x/a1")) == 1
     assert len(bench.starts("x/a2")) == 2 and bench.delivered == {"x/a2": "2"}
+
+
+def test_a_task_that_no_machine_can_start_is_given_up(bench: Bench) -> None:
+    with pytest.raises(UserError, match=r"a1: started 3 times without a result.*not JSON serializable"):
+        bench.run(work("a1", when=datetime.now(UTC)), work("b1"))
+    assert bench.delivered == {"x/b1": "1"}
 
 
 def test_a_result_that_a_killed_driver_left_on_a_machine_is_fetched_and_not_computed(bench: Bench) -> None:
