@@ -101,7 +101,8 @@ def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, 
             unit = unit_of(job, fold_views_path(run, job.params, fold).parent)
             request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
             task = Task(name, run.name, fold_model_seconds(job, run) / 10)
-            works.append(Work(task, unit, {**request, "unit": unit}, (unit_of(job, folder),)))
+            inputs = (unit_of(job, folder),)
+            works.append(Work(task, unit, {**request, "unit": unit}, inputs, keeps_checkpoints=False))
             models[name] = run, fold
     run_on_cluster(job, prepared, "predict", works, partial(deliver_views, job, models))
 

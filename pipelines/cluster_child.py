@@ -195,7 +195,9 @@ class Training(Slot):
             self.events.progress(step, steps, text)
 
         def report_stall(times: StepTimes) -> None:
-            self.events.send("say", text=f"{run.title}: {times.describe(run.member.train, is_streamed(images.pixels))}")
+            self.events.send(
+                "line", text=f"{run.title}: {times.describe(run.member.train, is_streamed(images.pixels))}"
+            )
 
         def saved(folder: Path) -> None:
             if remote:
@@ -276,7 +278,7 @@ class Tuning(Slot):
             )
         self.runner = self.runner or TrialRunner(job, self.prepared, name)
         self.events.send("progress", step=0, steps=1, text="runs trials")
-        work_on_study(job, self.prepared, name, self.runner, lambda line: self.events.send("say", text=line))
+        work_on_study(job, self.prepared, name, self.runner, lambda line: self.events.send("line", text=line))
         seconds = {"seconds": round(time.monotonic() - started, 1)}
         return write_manifest(job.options.work / request["unit"] / "manifest.json", {}, [], seconds, {})
 

@@ -247,7 +247,7 @@ class _Driver:
 
     def _act(self, slot: OpenSlot, event: Mapping[str, Any]) -> None:
         name, kind = slot.slot.task, event["event"]
-        if kind == "say":
+        if kind == "line":
             self._print(f"cluster: {slot.address}: {event['text']}")
         elif kind == "progress":
             slot.show_progress(event)
