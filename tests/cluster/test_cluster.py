@@ -41,7 +41,10 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], se
 
 
 def checkpoints_on(cluster: RayCluster, address: str) -> list[Path]:
-    return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
+    try:
+        return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
+    except FileNotFoundError:  # the machine renamed a folder meanwhile
+        return []
 
 
 def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
