@@ -11,15 +11,14 @@ from typing import Any
 
 from competition.cluster import connection
 from competition.cluster.preparation import JoinedMachine, ObjectStore, begin_preparation
+from competition.cluster.progress import Progress
 from competition.cluster.schedule import Cluster, Open, Start, Task, decide
-from competition.cluster.simulation import finish_seconds
 from competition.cluster.slots import POLL_SECONDS, OpenSlot, open_slot
 from competition.cluster.tasks import MACHINE_ERRORS, Tasks
-from competition.cluster.work import Callbacks, Setup, Status, Work
+from competition.cluster.work import Callbacks, Setup, Work
 from competition.config.errors import UserError
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
-ESTIMATE_SECONDS = 5.0  # between two estimates of the time left
 REPORT_SECONDS = 30.0  # that the first task waits for machines to report
 STOP_SECONDS = 60.0  # for the checkpoints after Ctrl-C
 
@@ -51,19 +50,18 @@ class _Driver:
         self._store = ObjectStore(ray, callbacks.pack)
         self._machines: dict[str, JoinedMachine] = {}  # by Ray's identity
         self._slots: dict[int, OpenSlot] = {}  # by number
+        self._progress = Progress(self._tasks, max(setup.wait, 2 * LOOK_SECONDS))
         self._numbers = count(1)
-        self._looked = self._usable_since = self._estimated = -1e9
-        self._estimate = 0.0  # seconds left
+        self._looked = -1e9
         self._report_until = time.monotonic() + REPORT_SECONDS
 
     def run(self) -> None:
-        self._usable_since = time.monotonic()
         while self._tasks.pending or self._busy:
             self._look()
             self._dispatch()
             self._collect()
-            self._check_wait()
-            self._callbacks.show(self._status())
+            self._progress.check(bool(self._busy) or any(joined.steps for joined in self._machines.values()))
+            self._callbacks.show(self._progress.status(self._cluster(), self._busy))
         if failed := self._tasks.failed:
             name, sentence = next(iter(failed.items()))
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
@@ -149,7 +147,7 @@ class _Driver:
         have_reported = all(joined.has_reported for joined in self._machines.values())
         if not have_reported and time.monotonic() < self._report_until:
             return
-        while step := decide(self._cluster(), self._pending(), self._tasks.done):
+        while step := decide(self._cluster(), self._tasks.expected_pending(), self._tasks.done):
             slot = self._slots[step.slot.number] if isinstance(step, Start) else self._open(step)
             self._start(slot, step.task)
 
@@ -157,9 +155,6 @@ class _Driver:
         ready = {name: joined.machine.resources for name, joined in self._machines.items() if joined.steps is None}
         slots = [slot.remaining for slot in self._slots.values()]
         return Cluster(ready, slots, self._setup.needs, prefer=self._tasks.prefer, avoid=self._tasks.avoid)
-
-    def _pending(self) -> list[Task]:
-        return [self._tasks.expected(task) for task in self._tasks.pending]
 
     def _open(self, step: Open) -> OpenSlot:
         for closing in step.closing:
@@ -281,34 +276,6 @@ class _Driver:
         self._tasks.finish(work.task.name)
         for joined in self._machines.values():  # an earlier try may have left checkpoints on another machine
             joined.actor.remove.remote(work.unit)
-
-    # Waiting and progress
-
-    def _check_wait(self) -> None:
-        """Raise UserError if for cluster.wait seconds no machine could take anything that is left."""
-        if self._busy or any(joined.steps for joined in self._machines.values()):
-            self._usable_since = time.monotonic()
-        elif not self._tasks.pending:
-            return
-        elif time.monotonic() - self._usable_since > max(self._setup.wait, 2 * LOOK_SECONDS):
-            names = ", ".join(task.name for task in self._tasks.pending[:3])
-            raise UserError(
-                f"no machine of the cluster can take {names}; start machines and run the same command: it asks for what "
-                "is missing (cluster.wait is how long it waits for them)"
-            )
-
-    def _status(self) -> Status:
-        if time.monotonic() - self._estimated > ESTIMATE_SECONDS:
-            self._estimated, self._estimate = time.monotonic(), self._seconds_left()
-        rows = [slot.row for slot in self._busy]
-        return Status(len(self._tasks.done), len(self._tasks.works), rows, self._estimate)
-
-    def _seconds_left(self) -> float:
-        running = {}
-        for slot in self._busy:
-            task = self._tasks.expected(self._tasks.works[slot.slot.task].task)
-            running[slot.slot.number] = task.seconds * (1 - slot.share)
-        return finish_seconds(self._cluster(), self._pending(), running, self._tasks.done)
 
 
 def _one_line(error: Exception) -> str:

@@ -52,6 +52,9 @@ class Tasks:
         seconds = self._seconds.get(task.member)
         return replace(task, seconds=sum(seconds) / len(seconds)) if seconds else task
 
+    def expected_pending(self) -> list[Task]:
+        return [self.expected(task) for task in self.pending]
+
     def lost(self, name: str, machine: str, reason: str, on_machine: bool, is_shared: bool) -> list[str]:
         """Make a running task pending again, or fail it if that was done too often. Return lines that say so.
 

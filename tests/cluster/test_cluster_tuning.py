@@ -1,6 +1,7 @@
 """`make tune CLUSTER=... WORKERS=n`: trials of one study on real Ray nodes, of which one is killed."""
 
 import json
+import os
 from pathlib import Path
 
 import optuna
@@ -10,8 +11,11 @@ from stages import Workspace
 from test_cluster import HEAD, OTHER, started, wait_for, wait_for_end
 
 from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
 from competition.tuning.storage import open_storage
+from pipelines.cluster_child import Events, Tuning
 from pipelines.cluster_tuning import check_reachable, copy_longer
+from pipelines.runner import Job, Options
 
 pytestmark = pytest.mark.timeout(900)
 PASSWORD = "d4t4base-s3cret"
@@ -107,3 +111,13 @@ def test_of_two_copies_of_a_journal_the_longer_one_stays(tmp_path: Path) -> None
     assert common.read_text() == "1\n2\n"
     copy_longer(common, here)
     assert here.read_text() == "1\n2\n"
+
+
+def test_a_machine_that_would_work_on_another_study_refuses_to(finished: Workspace, tmp_path: Path) -> None:
+    params = load_params(finished.params, parse_overrides(settings("", 2)))
+    job = Job(params, (), Options(finished.params, work=tmp_path), finished.work, tmp_path)
+    slot = Tuning(job, {"member": "slim"}, Events(os.dup(2)))
+    request = {"unit": "x", "study": "slim-0123", "depends": {"data": "0" * 64}, "storage": "", "workers": 1}
+    with pytest.raises(UserError, match=r"this machine would work on another study .*: its packages or files differ"):
+        slot.do(request)
+    assert not list(tmp_path.iterdir())
