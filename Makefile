@@ -82,8 +82,8 @@ serve: $(BIN)/.ready-serve$(if $(findstring litert,$(ENGINE)), $(BIN)/.ready-lit
 prepare resolve: $(BIN)/.ready
 	@$(call STAGE,$@)
 
-tune: $(BIN)/.ready ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes)
-	@$(call STAGE,tune) $(PICK) $(if $(WORKERS),--workers "$(WORKERS)")
+tune: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes; CLUSTER=auto: of a Ray cluster)
+	@$(call STAGE,tune) $(PICK) $(if $(WORKERS),--workers "$(WORKERS)") $(RAY)
 
 blend: $(BIN)/.ready ## fit TTA policy, blend and decision rule from cached probabilities, in seconds
 	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
@@ -222,7 +222,7 @@ help: ## this page
 	@$(QUIET) printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
-	  'CLUSTER=auto' 'train, predict: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
+	  'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \

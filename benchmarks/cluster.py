@@ -80,12 +80,19 @@ def main() -> None:
         same_member = [n for n in range(1, len(names)) if names[n].split()[0] == names[n - 1].split()[0]]
         warm = [gaps[n - 1] for n in same_member]
         pure = [trained[names[n]] for n in same_member]
-        print(f"one node: {one:.0f} s for {len(names)} fold models; load {os.getloadavg()[0]:.1f}")
+        work = sum(trained.values())
+        print(
+            f"one node: {one:.0f} s for {len(names)} fold models, {work:.0f} s of them training, {one - work:.0f} s to start Ray's "
+            f"tasks, two processes and to compile; load {os.getloadavg()[0]:.1f}"
+        )
         print(
             f"warm fold models: {sum(warm):.0f} s between arrivals, {sum(pure):.0f} s trained: {sum(warm) / sum(pure):.2f}"
         )
-        two, _, _ = seconds_of(workspace, 2)
-        print(f"two nodes: {two:.0f} s, {two / one:.2f} of one node; load {os.getloadavg()[0]:.1f}")
+        two, _, trained = seconds_of(workspace, 2)
+        print(
+            f"two nodes: {two:.0f} s, {two / one:.2f} of one node; {sum(trained.values()) / 2:.0f} s of training on each; "
+            f"load {os.getloadavg()[0]:.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from competition.artifacts.dependencies import (
     fold_model_dependencies,
     fold_model_path,
     fold_views_path,
-    is_nested,
     is_trained,
     model_path,
+    nested_teachers,
     teacher_models,
     views_dependencies,
 )
@@ -25,15 +25,15 @@ from competition.artifacts.manifest import changed_keys, files_intact, is_curren
 from competition.artifacts.replacement import again_path, replace_model
 from competition.artifacts.runs import Run
 from competition.cluster import connection, copies, node
-from competition.cluster.driver import Home, Setup, Work, run_works
+from competition.cluster.driver import run_works
 from competition.cluster.project import data_files, packed_project
 from competition.cluster.schedule import Task
+from competition.cluster.work import Callbacks, Setup, Work
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Needs
-from competition.config.params_file import ancestors
 from competition.data.prepared import Prepared
 from competition.kernels.results import install
-from competition.preflight.planning import HOUR, load_of, sizes_of
+from competition.preflight.planning import load_of, sizes_of
 from pipelines.backend import start_tensorflow
 from pipelines.cluster_progress import Screen
 from pipelines.fold_training import describe_fold, result_line
@@ -56,20 +56,13 @@ def train_on_cluster(job: Job, prepared: Prepared, names: Sequence[str]) -> None
             stale = [fold for fold in wanted if job.options.force or not is_trained(run, fold)]
             if len(stale) < len(wanted):
                 job.echo(f"train {run.title}: {len(wanted) - len(stale)} of {len(wanted)} fold models current")
-            for teacher, pair in nested_teachers(job, prepared, run, stale):
-                if not is_trained(teacher, pair):
-                    add_model(job, prepared, teacher, pair, works, models)
+            for teacher, pair in nested_teachers(job.params, {name: stale}):
+                for teacher_run in job.runs_of(prepared, teacher):
+                    if not is_trained(teacher_run, pair):
+                        add_model(job, prepared, teacher_run, pair, works, models)
             for fold in stale:
                 add_model(job, prepared, run, fold, works, models)
     run_on_cluster(job, prepared, "train", list(works.values()), partial(deliver_model, job, prepared, models))
-
-
-def nested_teachers(job: Job, prepared: Prepared, run: Run, folds: Sequence[int]) -> list[tuple[Run, ExcludedFolds]]:
-    """The teacher models without two folds that these fold models of a nested student learn from."""
-    nested = [fold for fold in folds if is_nested(run.member, fold)]
-    pairs = sorted({pair for fold in nested for pair in teacher_models(run.member, run.folds, fold)})
-    teachers = [teacher for name in ancestors(job.params, run.name) for teacher in job.runs_of(prepared, name)]
-    return [(teacher, pair) for teacher in teachers for pair in pairs]
 
 
 def add_model(
@@ -108,23 +101,10 @@ def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, 
             unit = unit_of(job, fold_views_path(run, job.params, fold).parent)
             request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
             task = Task(name, run.name, fold_model_seconds(job, run) / 10)
-            works.append(Work(task, unit, {**request, "unit": unit}, (unit_of(job, folder),)))
+            inputs = (unit_of(job, folder),)
+            works.append(Work(task, unit, {**request, "unit": unit}, inputs, keeps_checkpoints=False))
             models[name] = run, fold
     run_on_cluster(job, prepared, "predict", works, partial(deliver_views, job, models))
-
-
-def run_workers(job: Job, prepared: Prepared, member: str, command: Sequence[str], count: int) -> None:
-    """Run a command `count` times at once on the cluster, and again where its machine or process is lost.
-
-    command: arguments of `python`, followed there by --params and --work of the machine. It ends when the shared work, for
-    example a study in a database, is done; it brings no files home.
-    """
-    works = []
-    for number in range(1, count + 1):
-        unit = f"{job.work.name}/cluster/workers/{member}-{number}"
-        task = Task(f"{member} worker {number}", member, HOUR)  # the same for all: none is longer than another
-        works.append(Work(task, unit, {"unit": unit, "command": list(command), "force": True}))
-    run_on_cluster(job, prepared, "command", works, lambda work, _: f"cluster: {work.task.name} has ended")
 
 
 def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
@@ -137,21 +117,22 @@ def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work
     with lock(folder / "driver.lock"), Screen(verb) as screen:
         ray = connection.connect(job.options.cluster)
         try:
-            say = partial(echo_above, job, screen)
-            check_machines(job, ray, needs, say)
+            print_line = partial(echo_above, job, screen)
+            check_machines(job, ray, needs, print_line)
             setup = setup_of(job, prepared, verb, works, needs)
             warned: set[str] = set()
 
-            def bring_home(work: Work, digest: str, data: bytes) -> None:
+            def deliver_pack(work: Work, digest: str, data: bytes) -> None:
                 if hashlib.sha256(data).hexdigest() != digest:
                     raise UserError(f"{work.unit} was damaged on its way; run the same command again")
                 with tempfile.NamedTemporaryFile(dir=folder, suffix=".pack") as file:
                     Path(file.name).write_bytes(data)
-                    say(deliver(work, Path(file.name)))
+                    print_line(deliver(work, Path(file.name)))
 
-            home = Home(partial(pack_unit, job), bring_home, say, screen.show, partial(compare_versions, warned, say))
+            compare = partial(compare_versions, warned, print_line)
+            callbacks = Callbacks(partial(pack_unit, job), deliver_pack, print_line, screen.show, compare)
             with terminated():
-                run_works(ray, setup, works, home, job.params.cluster.public)
+                run_works(ray, setup, works, callbacks, job.params.cluster.public)
         finally:
             if job.params.cluster.wait:
                 connection.request_machines(ray, {})
@@ -163,14 +144,14 @@ def echo_above(job: Job, screen: Screen, line: str) -> None:
     job.echo(line)
 
 
-def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable[[str], None]) -> None:
+def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: Callable[[str], None]) -> None:
     """Show the machines. Raises UserError for public addresses, and unless some machine can take each member."""
-    machines = connection.machines(ray)
+    machines = connection.alive_machines(ray)
     connection.check_addresses(machines, job.params.cluster.public)
     addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
-    say(f"cluster: {len(machines)} machines ({addresses})")
+    print_line(f"cluster: {len(machines)} machines ({addresses})")
     if os.environ.get("RAY_AUTH_MODE") != "token":
-        say(
+        print_line(
             "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
             "not set (docs/cluster.md); Ray listens on all network interfaces"
         )
@@ -182,9 +163,9 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], say: Callable
 
 def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
     params = job.params
-    # A command gets the members as they are in the file: it may be what tunes them.
-    members = {name: member if verb == "command" else job.tuned_member(name) for name, member in params.members.items()}
-    project, digest = packed_project(ROOT, params, members)
+    is_tuning = verb == "tune"  # of the members as they are in the file
+    members = {name: member if is_tuning else job.tuned_member(name) for name, member in params.members.items()}
+    project, digest = packed_project(ROOT, params, members, is_tuning)
     data = job.require(job.path("data", "manifest.json"), "download")
     files = data_files(job.work, data, bool(prepared.remote_records))
     shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
@@ -282,7 +263,9 @@ def fold_model_seconds(job: Job, run: Run) -> float:
         return load.steps * run.member.train.batch * run.member.image_size**2 * SECONDS_PER_PIXEL
 
 
-def compare_versions(warned: set[str], say: Callable[[str], None], address: str, there: Mapping[str, str]) -> None:
+def compare_versions(
+    warned: set[str], print_line: Callable[[str], None], address: str, there: Mapping[str, str]
+) -> None:
     """Warn of packages that differ from those of this machine: the fold models may then differ in the last digits."""
     here = versions()
     differing = [
@@ -290,7 +273,7 @@ def compare_versions(warned: set[str], say: Callable[[str], None], address: str,
     ]
     if differing and address not in warned:
         warned.add(address)
-        say(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
+        print_line(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
 
 
 @contextmanager

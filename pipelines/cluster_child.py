@@ -1,4 +1,4 @@
-"""The computing process on a machine of a cluster: trains or predicts one fold model after the other for one member.
+"""The computing process on a machine of a cluster: trains, predicts or tunes one member, one task after the other.
 
 Started by competition.cluster.node: settings as JSON in the last argument, tasks as JSON lines on stdin, events as JSON
 lines on a pipe. What it prints goes to a log file of the machine.
@@ -10,12 +10,12 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -31,6 +31,8 @@ from competition.artifacts.dependencies import (
 from competition.artifacts.manifest import Manifest, changed_keys, write_json, write_manifest
 from competition.artifacts.runs import Run, stored_runs
 from competition.artifacts.soft_labels import load_soft_labels
+from competition.artifacts.studies import tuning_dependencies
+from competition.artifacts.study_settings import study_settings
 from competition.cluster import copies
 from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
@@ -43,15 +45,16 @@ from pipelines.device_retries import train_with_retries
 from pipelines.fold_prediction import predict_fold
 from pipelines.fold_training import describe_fold, remove_checkpoints, train_model
 from pipelines.runner import Job, Options
+from pipelines.study_worker import with_storage, work_on_study
 from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, read_images, start_device
+from pipelines.tuning_trials import TrialRunner
 
 if TYPE_CHECKING:
     from competition.data.labelled_images import Images
     from competition.training.trainer import Trainer
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-SIGTERM_EXIT = 128 + signal.SIGTERM
 EVENT_SECONDS = 1.0  # between two events of progress
 GPU_SHARE = 0.9  # of a shared GPU's memory that JAX processes take together
 
@@ -95,14 +98,10 @@ def main() -> None:
 
 def bind_to_parent(parent: int) -> None:
     """End this process when its parent ends, however that ends. Linux; elsewhere the end of stdin does it."""
-    die_with_parent()
-    if os.getppid() != parent:  # it ended before the call
-        os._exit(1)
-
-
-def die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        os._exit(1)
 
 
 def requests() -> Iterator[dict[str, Any]]:
@@ -197,7 +196,9 @@ class Training(Slot):
             self.events.progress(step, steps, text)
 
         def report_stall(times: StepTimes) -> None:
-            self.events.send("say", text=f"{run.title}: {times.describe(run.member.train, is_streamed(images.pixels))}")
+            self.events.send(
+                "line", text=f"{run.title}: {times.describe(run.member.train, is_streamed(images.pixels))}"
+            )
 
         def saved(folder: Path) -> None:
             if remote:
@@ -261,35 +262,29 @@ class Prediction(Slot):
         self.transforms = transform_seconds(self.trainer.engine, views, run.member.image_size)
 
 
-class Command(Slot):
+class Tuning(Slot):
+    """A worker of a study. Networks that it has compiled stay for the worker after it."""
+
+    runner: TrialRunner | None = None
+
     def do(self, request: Mapping[str, Any]) -> Manifest:
-        """Run a command on this machine's parameters and data, and wait for its end."""
-        options = self.job.options
-        folders = [
-            "--params",
-            str(options.params),
-            "--work",
-            str(options.work),
-            "--submissions",
-            str(options.submissions),
-        ]
-        self.events.send("progress", step=0, steps=1, text=" ".join(request["command"][:3]))
-        process = subprocess.Popen([sys.executable, *request["command"], *folders], preexec_fn=die_with_parent)
-        previous = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
-        started = time.monotonic()
-        try:
-            code = process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, previous)
-        if code == -signal.SIGTERM or code == SIGTERM_EXIT:
-            raise SystemExit(SIGTERM_EXIT)
-        if code:
-            raise ChildProcessError(f"{' '.join(request['command'])} ended with code {code}")
-        manifest = options.work / request["unit"] / "manifest.json"
-        return write_manifest(manifest, {}, [], {"seconds": round(time.monotonic() - started, 1)}, {})
+        """Run trials of the study until none is left. Raises UserError if this machine would work on another study."""
+        started, name = time.monotonic(), self.settings["member"]
+        job = with_storage(self.job, request["storage"])
+        job = replace(job, options=replace(job.options, workers=request["workers"]))
+        if study_settings(job.work, self.prepared, job.params, name).name != request["study"]:
+            changes = changed_keys(request["depends"], tuning_dependencies(self.prepared, job.params, name))
+            raise UserError(
+                f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
+            )
+        self.runner = self.runner or TrialRunner(job, self.prepared, name)
+        self.events.send("progress", step=0, steps=1, text="runs trials")
+        work_on_study(job, self.prepared, name, self.runner, lambda line: self.events.send("line", text=line))
+        seconds = {"seconds": round(time.monotonic() - started, 1)}
+        return write_manifest(job.options.work / request["unit"] / "manifest.json", {}, [], seconds, {})
 
 
-SLOTS = {"train": Training, "predict": Prediction, "command": Command}
+SLOTS = {"train": Training, "predict": Prediction, "tune": Tuning}
 
 if __name__ == "__main__":
     main()

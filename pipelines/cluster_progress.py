@@ -5,7 +5,7 @@ import time
 from math import isinf
 from types import TracebackType
 
-from competition.cluster.driver import Status
+from competition.cluster.work import Status
 from competition.preflight.planning import duration
 from competition.report.console_table import table_lines
 
@@ -49,6 +49,8 @@ class Screen:
 
 
 def summary(verb: str, status: Status) -> str:
-    left = "" if isinf(status.seconds_left) else f", about {duration(status.seconds_left)} left"
     machines = len({row.machine for row in status.rows})
+    if verb == "tune":  # a worker ends when the study does, which its trials' lines estimate
+        return f"cluster: tune: {len(status.rows)} workers on {machines} machines, {status.done} have ended"
+    left = "" if isinf(status.seconds_left) else f", about {duration(status.seconds_left)} left"
     return f"cluster: {verb}: {status.done} of {status.total} done, {len(status.rows)} running on {machines} machines{left}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from competition.config.errors import UserError
+from pipelines import hosts
 from pipelines.backend import start_backend
 from pipelines.runner import Job
 
@@ -24,7 +25,7 @@ def train_with_retries(job: Job, name: str, train: Callable[[Callable[[], None]]
 
     limits = job.params.device
     # A lost host takes the others' device with it, and they cannot open it without that host.
-    retries = 0 if has_several_hosts() else limits.retries
+    retries = 0 if hosts.are_joined() else limits.retries
 
     def reopen(attempt: int, error: Exception) -> None:
         job.echo(f"train {name}: the device was lost ({one_line(error)}); opening it again, try {attempt} of {retries}")
@@ -49,12 +50,6 @@ def train_with_retries(job: Job, name: str, train: Callable[[Callable[[], None]]
             "resumes from the last checkpoint (device.retries is the number of times it is opened again; never with several "
             "hosts: start all of them again)"
         ) from error
-
-
-def has_several_hosts() -> bool:
-    """Return True if this process is one of several that train one model (JAX)."""
-    jax = sys.modules.get("jax")
-    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def one_line(error: Exception) -> str:

@@ -18,6 +18,7 @@ from competition.config.errors import UserError
 from competition.config.faults import point
 from competition.config.params import ExcludedFolds, Train
 from competition.config.plugins import active
+from pipelines import hosts
 from pipelines.runner import Job, display_path
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ def train_model(
         saved,
     )
     manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
-    remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
-    if trained_before:
-        replace_model(run.folder, target)
+    if hosts.writes():
+        remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
+        if trained_before:
+            replace_model(run.folder, target)
+    hosts.wait_for_all()
     return manifest
 
 
@@ -107,7 +110,7 @@ def train_fold(
         )
 
     checkpoints = Checkpoints(
-        folder / "checkpoints", made_from, 60 * job.params.device.checkpoint_minutes, report_damage
+        folder / "checkpoints", made_from, 60 * job.params.device.checkpoint_minutes, report_damage, hosts.writes()
     )
     received: list[int] = []
     try:
@@ -119,13 +122,15 @@ def train_fold(
 
             def on_epoch(epoch: "Epoch") -> None:
                 saved(folder / "checkpoints")
-                callbacks(epoch)
+                if hosts.number() == 0:
+                    callbacks(epoch)
 
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:
         saved(folder / "checkpoints")
         job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
-        raise SystemExit(128 + received[0]) from None  # 130 after Ctrl-C, 143 after SIGTERM
+        # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
+        raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
     except Diverged as error:
         raise UserError(f"{display_path(folder)}: {error}") from None
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from competition.artifacts.dependencies import nested_teachers
 from competition.artifacts.manifest import atomic_write
 from competition.artifacts.studies import is_tuned, member_with_tuned_values
 from competition.config.errors import UserError
@@ -210,7 +211,7 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
             *(f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]),
             *(
                 f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}"
-                for name, pair in request.nested_teachers(job.params, missing)
+                for name, pair in nested_teachers(job.params, missing)
             ),
             f"{work}/tune/*/*",
         ),

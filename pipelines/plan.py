@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
 from competition.preflight.planning import (
     HOUR,
+    Bill,
     Cost,
     Load,
     Sizes,
@@ -168,13 +169,15 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
         job.echo(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
-    return result | plan_machines(job, works, START_SECONDS)
+    return result | plan_machines(job, works, START_SECONDS, prices["cloud"])
 
 
-def plan_machines(job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float) -> dict[str, Any]:
+def plan_machines(
+    job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float, cloud: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """With MACHINES=: the time of training on as many machines like this one, with and without failures.
 
-    starting: seconds until TensorFlow is there, which every process on a machine needs.
+    starting: seconds until TensorFlow is there, which every process on a machine needs.  cloud: prices by topology.
     """
     machines = job.options.machines
     if not machines:
@@ -189,9 +192,10 @@ def plan_machines(job: Job, works: Mapping[str, tuple[Load, Speed]], starting: f
     estimate, bound = simulate(cluster, tasks), lower_bound(tasks, machines)
     alone = simulate(equal_machines(1, works, start), tasks).seconds
     number = f"{machines} machines" if machines > 1 else "1 machine"
+    kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
-        f"plan: {number} like this one train in {duration(estimate.seconds)}, one in {duration(alone)}; no schedule is "
-        f"faster than {duration(bound)}; starting processes takes {duration(estimate.wasted_seconds)} of them all"
+        f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
+        f"faster than {duration(bound)}; {duration(estimate.wasted_seconds)} of machine time start processes"
     )
     epochs = max(member.train.epochs for member in job.params.members.values())
     interval = max(task.seconds for task in tasks) / epochs
@@ -202,9 +206,17 @@ def plan_machines(job: Job, works: Mapping[str, tuple[Load, Speed]], starting: f
         f"plan: {duration(seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
         f"checkpoint after each epoch (mean of {SPOT_SIMULATIONS} simulations)"
     )
-    return {
-        "machines": {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
-    }
+    spot_machine_seconds = sum(outcome.machine_seconds for outcome in spot) / len(spot)
+    hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot_machine_seconds / HOUR}
+    costs = {kind: cheapest(bills(hours[kind], job.options.topology, cloud or {}), kind) for kind in hours}
+    for bill in [bill for bill in costs.values() if bill]:
+        job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
+    times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
+    return {"machines": {**times, "hours": hours, "cloud": [bill for bill in costs.values() if bill]}}
+
+
+def cheapest(bills: Sequence[Bill], kind: str) -> Bill | None:
+    return next((bill for bill in bills if bill.kind == kind), None)
 
 
 def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from competition.artifacts.manifest import changed_keys, is_current, read_manife
 from competition.artifacts.runs import Run, blended_runs, stored_runs
 from competition.config.errors import UserError
 from competition.data.prepared import Prepared
+from pipelines import hosts
 from pipelines.cli import main
 from pipelines.cluster import predict_on_cluster
 from pipelines.fold_prediction import predict_fold
@@ -27,6 +28,8 @@ from pipelines.trainer import open_trainer, read_images, start_device
 def run(job: Job) -> None:
     """members/<member>/<run>/fold<k>/weights.npz -> members/<member>/<run>/fold<k>/views/<digest>/: oof.npz, test.npz"""
     prepared = job.prepared()
+    if hosts.are_expected():
+        start_device(job)  # the hosts decide together what is missing
     runs_by_name = blended_runs(job.work, prepared, job.params, job.overrides)
     pending = (
         (run, stale_folds(job, prepared, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs
@@ -51,6 +54,7 @@ def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[
         for fold in folds
         if job.options.force or not is_current(fold_views_path(run, job.params, fold), depends[fold])
     }
+    stale = {fold: depends[fold] for fold in hosts.decided(list(stale))}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
     if stale and (run.depends["data"] != prepared.digest or run.depends["code"] != code_digest()):

@@ -19,6 +19,7 @@ class Bar:
     """Progress of one task on stderr. A message printed by `Job.echo` removes the bar; the next update draws it again."""
 
     is_terminal = sys.stderr.isatty()
+    is_quiet: ClassVar[bool] = False  # another process shows the progress of both
     shown: ClassVar[set["Bar"]] = set()  # on the terminal now
 
     def __init__(self, total: int | None, description: str, unit: str = "it") -> None:
@@ -48,7 +49,7 @@ class Bar:
 
     def refresh(self) -> None:
         now = time.monotonic()
-        if now - self.started < DELAY:
+        if self.is_quiet or now - self.started < DELAY:
             return
         if self.is_terminal:
             self._draw()

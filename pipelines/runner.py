@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from competition.artifacts.earlier_layout import has_earlier_layout
 from competition.artifacts.locks import Held, Holder, exclusive
-from competition.artifacts.manifest import Manifest, changed_keys, is_current, read_manifest, write_manifest
+from competition.artifacts.manifest import (
+    Manifest,
+    changed_keys,
+    discarded_writes,
+    is_current,
+    read_manifest,
+    write_manifest,
+)
 from competition.artifacts.replacement import finish_replacements
 from competition.config.errors import UserError
 from competition.config.faults import point
@@ -26,6 +33,7 @@ from competition.data.augmentations import check_augmentations
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
+from pipelines import hosts
 from pipelines.failures import describe, require_folder
 from pipelines.next_command import next_line
 from pipelines.output import print_line
@@ -39,6 +47,7 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
 
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
+HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
 SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
 
@@ -146,6 +155,8 @@ class Job:
         """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
         from competition.artifacts.runs import write_run_file
 
+        if not hosts.writes():
+            return
         members = validate_params(load_params(self.options.params)).members
         stated = stated_keys(members[run.name]) if run.name in members else {}
         write_run_file(run, changed_keys(stated, run.depends["member"]))
@@ -171,9 +182,14 @@ class Job:
         depends: whatever the result depends on, by name.  compute: returns (files, facts for the manifest).
         """
         previous = read_manifest(manifest)
-        if previous and not self.options.force and is_current(manifest, depends):
+        is_done = previous is not None and not self.options.force and is_current(manifest, depends)
+        if hosts.decided(is_done):
             self.echo(f"{name}: current")
-            return previous
+            return previous or hosts.written(manifest)
+        if not hosts.writes():
+            with discarded_writes():
+                compute()
+            return hosts.written(manifest)
         if previous:
             changes = changed_keys(previous.depends, depends)
             reason = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
@@ -190,6 +206,7 @@ class Job:
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
             written = write_manifest(manifest, depends, files, {**result, **measured}, versions())
         point("result.after_manifest", manifest)
+        hosts.wait_for_all()
         return written
 
 
@@ -210,7 +227,7 @@ def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
     what: what this process does.  Raises UserError naming the process that holds the lock.
     """
     try:
-        with exclusive(path, what or path.stem) as dead:
+        with exclusive(path, what or path.stem, HOSTS_WAIT if hosts.are_expected() else 0.0) as dead:
             yield dead
     except Held as held:
         raise UserError(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
@@ -340,12 +357,14 @@ def run_stage(module: str, options: Options, is_last: bool = True) -> None:
     logging.captureWarnings(True)
     faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
     try:
+        name = module.rpartition(".")[2]
+        if not hosts.runs(name):
+            return
         stage = importlib.import_module(module)
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
         check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name
-        name = module.rpartition(".")[2]
         require_folder(work, is_written=name in WRITING)
         require_folder(options.submissions, is_written=name in SUBMITTING)
         work.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,9 @@
 """One worker of a member's study: what `make tune` runs here, in its WORKERS processes, and on other machines."""
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import atomic_write
@@ -16,31 +19,50 @@ from pipelines.runner import Job
 from pipelines.tuning_trials import TrialRunner
 
 
-def work_on_study(job: Job, prepared: Prepared, name: str, runner: TrialRunner | None = None) -> None:
+def work_on_study(
+    job: Job,
+    prepared: Prepared,
+    name: str,
+    runner: TrialRunner | None = None,
+    show: Callable[[str], None] | None = None,
+) -> None:
     """Run one worker of a member's study in this process, until no trial is left or a limit is reached.
 
     Any number of processes may call this at once, here or on other machines that have the same prepared data and reach
     tune.storage (without it: the same work folder). Whoever calls it first creates the study.
+    show: gets a line for each finished trial; None: it is printed.
     """
     settings = study_settings(job.work, prepared, job.params, name, max(job.options.workers, 1))
     study = open_study(storage_of(job, prepared, name), settings)
     runner, sign = runner or TrialRunner(job, prepared, name), metric_named(prepared.competition.metric).sign
+    show = show or job.echo
     run_worker(
         study,
         settings,
         runner.evaluate,
-        lambda study, trial: job.echo(f"tune {name}: {trial_line(study, settings, trial, sign)}"),
+        lambda study, trial: show(f"tune {name}: {trial_line(study, settings, trial, sign)}"),
     )
 
 
 def storage_of(job: Job, prepared: Prepared, name: str) -> Any:
+    storage = job.params.tune.storage
+    return open_storage(storage, Path() if storage else journal_of(job, prepared, name))
+
+
+def journal_of(job: Job, prepared: Prepared, name: str) -> Path:
+    """The journal file of a member's study on this machine; a copy of that of fewer trials if the study continues it."""
     depends = tuning_dependencies(prepared, job.params, name)
     result = tuning_result_path(job.work, name, depends)
     journal = result.with_name("study.log")
-    if not job.params.tune.storage and not journal.exists() and (earlier := continued_journal(result, name, depends)):
+    if not journal.exists() and (earlier := continued_journal(result, name, depends)):
         with atomic_write(journal) as temporary:  # more trials continue the same study
             shutil.copyfile(earlier, temporary)
-    return open_storage(job.params.tune.storage, journal)
+    return journal
+
+
+def with_storage(job: Job, storage: str) -> Job:
+    """The job with another tune.storage; a study does not depend on where it is stored."""
+    return replace(job, params=replace(job.params, tune=replace(job.params.tune, storage=storage)))
 
 
 def trial_line(study: Any, settings: StudySettings, trial: Any, sign: int) -> str:

@@ -17,6 +17,7 @@ from competition.artifacts.soft_labels import predict_soft_labels
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.data.prepared import Prepared
+from pipelines import hosts
 from pipelines.fold_training import describe_fold
 from pipelines.runner import Job
 from pipelines.trainer import open_trainer
@@ -48,7 +49,7 @@ def update_soft_labels(
                 f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
             )
         manifest, depends = soft_labels_path(teacher, fold), soft_labels_dependencies(teacher, fold)
-        if is_current(manifest, depends):
+        if hosts.decided(is_current(manifest, depends)):
             continue
         if trainer is None:
             trainer = open_trainer(

@@ -28,6 +28,7 @@ from competition.config.params import ExcludedFolds
 from competition.config.teachers import ancestors, in_training_order
 from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
+from pipelines import hosts
 from pipelines.cli import main
 from pipelines.cluster import train_on_cluster
 from pipelines.device_retries import train_with_retries
@@ -48,6 +49,8 @@ AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/<run>/fold<k>/: weights.npz, history.csv, oof.npz, manifest.json"""
     prepared = job.prepared()
+    if hosts.are_expected():
+        start_device(job)  # the hosts decide together what is missing
     names = [name for name in in_training_order(job.params) if name in selected_members(job)]
     for name in names:
         show_tuned_values(job, prepared, name)
@@ -65,12 +68,12 @@ def train_run(job: Job, prepared: Prepared, run: Run) -> None:
     """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
     folds: list[ExcludedFolds] = list(selected_folds(job))
     stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
+    stale = hosts.decided(interrupted_last(run, stale))
     current = [fold for fold in folds if fold not in stale]
-    stale = interrupted_last(run, stale)
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold and current else ""
         job.echo(f"train {run.title}: {fold_names(current)} current{again}")
-    for fold in current:
+    for fold in current if hosts.writes() else ():
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
         train_with_retries(job, run.title, partial(train_models, job, prepared, run, stale))
@@ -107,7 +110,9 @@ def train_nested_teachers(job: Job, prepared: Prepared, name: str) -> None:
         return
     pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
     for run in [run for teacher in ancestors(job.params, name) for run in job.runs_of(prepared, teacher)]:
-        missing = [pair for pair in pairs if not is_trained(run, pair)]
+        missing: list[ExcludedFolds] = [
+            (a, b) for a, b in hosts.decided([pair for pair in pairs if not is_trained(run, pair)])
+        ]
         if missing:
             job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
             train_with_retries(job, run.title, partial(train_models, job, prepared, run, missing))
@@ -209,7 +214,7 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
     from competition.report.sheets import contact_sheet
 
     folds = [fold for fold in pending if isinstance(fold, int)]
-    if (run.folder / AUGMENTED).is_file() or not folds:
+    if not hosts.writes() or (run.folder / AUGMENTED).is_file() or not folds:
         return
     pixels, targets, _ = trainer.first_batch(folds[0], run.member.train)
     classes = prepared.competition.classes

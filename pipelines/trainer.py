@@ -11,6 +11,7 @@ from competition.data.cache import CacheBudget
 from competition.data.prepared import Prepared
 from competition.data.targets import check_training
 from competition.ensemble.predictions import Predictions
+from pipelines import hosts
 from pipelines.backend import start_backend
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, image_cache
@@ -29,7 +30,9 @@ def start_device(job: Job) -> "Device":
     start_backend(job)
     from competition.training.device import open_device
 
-    return open_device(job.params.device, job.path("cache", "compiled"))
+    device = open_device(job.params.device, job.path("cache", "compiled"))
+    hosts.join(job.work)
+    return device
 
 
 def read_images(

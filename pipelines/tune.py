@@ -11,13 +11,13 @@ values, and writes the result. Other processes with the same parameters and stor
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import Manifest, write_json
+from competition.artifacts.manifest import Manifest, is_current, write_json
 from competition.artifacts.studies import (
     adopted_study,
     is_tuned,
@@ -25,6 +25,7 @@ from competition.artifacts.studies import (
     tuning_result_path,
 )
 from competition.artifacts.study_settings import study_settings
+from competition.config.errors import UserError
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.preflight.planning import duration
@@ -43,9 +44,12 @@ from competition.tuning.study import (
     own_trial,
     score_of,
 )
+from pipelines import hosts
 from pipelines.cli import main
+from pipelines.cluster_tuning import reachable_study, run_workers
 from pipelines.runner import Job, display_path, selected_members
 from pipelines.study_worker import storage_of, work_on_study
+from pipelines.trainer import start_device
 from pipelines.tuning_trials import TrialRunner
 
 
@@ -78,6 +82,7 @@ def tune_member(job: Job, prepared: Prepared, name: str) -> Manifest | None:
         return None
     depends = tuning_dependencies(prepared, job.params, name)
     result = tuning_result_path(job.work, name, depends)
+    refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
     with leading(result) as leads:
         if not leads:
             job.echo(f"tune {name}: another process leads this study; this one joins it")
@@ -85,6 +90,18 @@ def tune_member(job: Job, prepared: Prepared, name: str) -> Manifest | None:
     with leading(result, wait=True):
         compute = partial(lead_study, job, prepared, name, depends)
         return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
+
+
+def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
+    """Raise UserError if several hosts with one folder would lead a study: a trial of one would wait for the others for ever."""
+    if is_done or not hosts.are_expected():
+        return
+    start_device(job)
+    if hosts.share_folder():
+        raise UserError(
+            f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
+            "tune.trials=0"
+        )
 
 
 @contextmanager
@@ -108,21 +125,26 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
 def lead_study(
     job: Job, prepared: Prepared, name: str, depends: dict[str, Any]
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
-    """Run the missing trials of one member's study, here and in other processes, and write its best.json."""
-    settings = study_settings(job.work, prepared, job.params, name, job.options.workers)
-    study = open_study(storage_of(job, prepared, name), settings)
-    done = len(finished_trials(study, settings))
-    job.echo(
-        f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
-        + (f", {done} of them finished earlier" if done else "")
-        + (f", in {job.options.workers} processes" if job.options.workers > 1 else "")
-    )
-    runner = TrialRunner(job, prepared, name)
-    with worker_processes(job, name) as processes:
-        wait_for(job, name, processes)
-    work_on_study(job, prepared, name, runner)  # with workers: what they left because they were stopped
-    best = tuning_result_path(job.work, name, depends)
-    result = result_of(job, prepared, name, settings, study, runner)
+    """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
+    settings, workers = study_settings(job.work, prepared, job.params, name, job.options.workers), job.options.workers
+    with reachable_study(job, prepared, name, settings.name) if job.options.cluster else nullcontext(job) as job:
+        study = open_study(storage_of(job, prepared, name), settings)
+        done = len(finished_trials(study, settings))
+        where = " of the cluster" if job.options.cluster else ""
+        job.echo(
+            f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
+            + (f", {done} of them finished earlier" if done else "")
+            + (f", in {workers} processes{where}" if workers > 1 else f", in a process{where}" if where else "")
+        )
+        runner = TrialRunner(job, prepared, name)
+        if not job.options.cluster:
+            with worker_processes(job, name) as processes:
+                wait_for(job, name, processes)
+        elif done < settings.total and not limit_reached(study, settings):
+            run_workers(job, prepared, name, settings, depends)
+        work_on_study(job, prepared, name, runner)  # with workers: what they left because they were stopped
+        best = tuning_result_path(job.work, name, depends)
+        result = result_of(job, prepared, name, settings, study, runner)
     write_json(best, result)
     for line in result_lines(job, prepared, result, settings, finished_trials(study, settings)):
         job.echo(f"tune {name}: {line}")

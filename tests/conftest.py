@@ -5,9 +5,11 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from filelock import FileLock
+from postgres import running_postgres
 from stages import MAIN_JOB, Workspace, new_workspace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -72,3 +74,10 @@ def exported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> W
             finished.copy_to(folder).do("export", "--format", ",".join(formats))
             done.touch()
     return Workspace(folder)
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """URL of an empty database of a PostgreSQL that runs for this test on 127.0.0.1."""
+    with running_postgres() as url:
+        yield url

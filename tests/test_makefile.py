@@ -125,11 +125,13 @@ def test_allow_partial_reaches_both_stages_of_predict(called) -> None:
     assert not any("--allow-partial" in call for call in called("predict"))
 
 
-def test_a_cluster_reaches_training_and_prediction_and_installs_ray(called) -> None:
+def test_a_cluster_reaches_training_prediction_and_tuning_and_installs_ray(called) -> None:
     calls = called("train", "predict", "CLUSTER=10.0.0.1:6379")
     clusters = {call[2]: option(call, "--cluster") for call in calls}
     assert {stage for stage, cluster in clusters.items() if cluster == "10.0.0.1:6379"} == {"train", "predict"}
     assert not any("--cluster" in call for call in called("train", "predict"))
+    (tune,) = called("tune", "CLUSTER=auto", "WORKERS=8")
+    assert (option(tune, "--cluster"), option(tune, "--workers")) == ("auto", "8")
     (plan,) = called("plan", "MACHINES=4")
     assert option(plan, "--machines") == "4"
 

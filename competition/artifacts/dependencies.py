@@ -4,7 +4,7 @@ Every stage takes both from here, so that no two stages disagree about what is c
 (competition.artifacts.runs); a study's paths are in competition.artifacts.studies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from competition.artifacts.manifest import Manifest, atomic_write, digest_of, is
 from competition.artifacts.runs import Run
 from competition.artifacts.studies import DIGITS, plugins_entry
 from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.params_file import ancestors
 
 
 def fold_model_path(run: Run, fold: int) -> Path:
@@ -90,6 +91,28 @@ def teacher_models(member: Member, folds: int, fold: ExcludedFolds) -> list[Excl
     if isinstance(fold, tuple) or not is_nested(member, fold):
         return [fold]
     return [(min(fold, second), max(fold, second)) for second in range(folds) if second != fold]
+
+
+def nested_teachers(params: Params, folds: Mapping[str, Sequence[ExcludedFolds]]) -> list[tuple[str, tuple[int, int]]]:
+    """(member, two folds) of the teacher models that nested students learn from, teachers of teachers first.
+
+    folds: student -> folds whose models are trained.
+    """
+    teachers = [
+        (teacher, pair)
+        for name, numbers in folds.items()
+        for teacher in ancestors(params, name)
+        for pair in sorted(
+            {
+                pair
+                for fold in numbers
+                if is_nested(params.members[name], fold)
+                for pair in teacher_models(params.members[name], params.prepare.folds, fold)
+                if isinstance(pair, tuple)
+            }
+        )
+    ]
+    return list(dict.fromkeys(teachers))
 
 
 def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:

@@ -33,15 +33,17 @@ class Held(Exception):
 
 
 @contextmanager
-def exclusive(path: Path, what: str) -> Iterator[Holder | None]:
-    """Hold the lock `path`; yield the holder that died with it, None if the last one released it. Raises Held at once.
+def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | None]:
+    """Hold the lock `path`; yield the holder that died with it, None if the last one released it.
+
+    Raises Held if another process holds it for so many seconds.
 
     The operating system releases the lock of a dead process. Who holds it is in a file beside it, which only a dead
     process leaves behind.
     """
     beside = holder_path(path)
     try:
-        lock = FileLock(path).acquire(timeout=0)
+        lock = FileLock(path).acquire(timeout=seconds)
     except Timeout:
         raise Held(last_holder(path)) from None
     with lock:

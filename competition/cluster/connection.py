@@ -53,7 +53,7 @@ def connect(address: str) -> Any:
     return ray
 
 
-def machines(ray: Any) -> list[Machine]:
+def alive_machines(ray: Any) -> list[Machine]:
     """The machines that Ray counts as alive."""
     return [
         Machine(
@@ -94,6 +94,18 @@ def request_machines(ray: Any, needs: Mapping[str, Needs]) -> None:
 
     bundles = [{name: count for name, count in demand(n, {}).items() if count} for n in needs.values()]
     request_resources(bundles=[bundle or {"CPU": 1} for bundle in bundles])
+
+
+def pinned_actor(ray: Any, kind: type, machine: Machine, taken: Resources) -> Any:
+    """A Ray actor class that runs on this machine only, once.  taken: the resources that it takes there."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options: dict[str, Any] = {"num_cpus": taken["CPU"], "num_gpus": taken.get("GPU", 0.0)}
+    options["resources"] = {"TPU": taken["TPU"]} if taken.get("TPU") else {}
+    if taken.get("memory"):
+        options["memory"] = taken["memory"]
+    strategy = NodeAffinitySchedulingStrategy(machine.identity, soft=False)
+    return ray.remote(kind).options(scheduling_strategy=strategy, max_restarts=0, **options)
 
 
 def _described(resources: Resources) -> str:

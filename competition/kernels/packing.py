@@ -127,12 +127,12 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
     """
     folders: dict[str, list[Path]] = {}
     for name, folder in params.prepare.external.items():
-        relative = _project_path(folder, f"prepare.external.{name}")
+        relative = project_path(folder, f"prepare.external.{name}")
         folders[relative] = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     for name, member in members.items():
         if member.weights in ("none", "imagenet") or "://" in member.weights:
             continue
-        _project_path(member.weights, f"members.{name}.weights")
+        project_path(member.weights, f"members.{name}.weights")
         if Path(member.weights).is_dir():  # a KerasHub preset
             folders[member.weights] = [path for path in sorted(Path(member.weights).rglob("*")) if path.is_file()]
             continue
@@ -146,7 +146,7 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
     return folders
 
 
-def _project_path(path: str, key: str) -> str:
+def project_path(path: str, key: str) -> str:
     """Path relative to the project's folder; UserError, naming the parameter `key`, if it is outside."""
     if Path(path).is_absolute() or ".." in Path(path).parts or path.startswith("~"):
         raise UserError(

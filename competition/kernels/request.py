@@ -12,10 +12,9 @@ from competition.artifacts.dependencies import (
     blend_blocks,
     fold_model_path,
     fold_views_path,
-    is_nested,
     is_trained,
     model_path,
-    teacher_models,
+    nested_teachers,
     views_dependencies,
     weights_digest,
 )
@@ -56,20 +55,6 @@ def units_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str
         units += [fold_model_path(run, fold).parent for fold in folds for run in runs[teacher]]
     units += [model_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]]
     return _packed(work, units)
-
-
-def nested_teachers(params: Params, missing: Mapping[str, Sequence[int]]) -> list[tuple[str, tuple[int, int]]]:
-    """(member, two folds) of the teacher models that nested students among the missing fold models learn from."""
-    teachers = {
-        (teacher, pair)
-        for name, folds in missing.items()
-        for fold in folds
-        if is_nested(params.members[name], fold)
-        for teacher in ancestors(params, name)
-        for pair in teacher_models(params.members[name], params.prepare.folds, fold)
-        if isinstance(pair, tuple)
-    }
-    return sorted(teachers)
 
 
 def units_to_blend(

@@ -38,12 +38,24 @@ class Checkpoints:
     """The checkpoints of one fold model in training, written by a thread while training goes on."""
 
     def __init__(
-        self, folder: Path, made_from: str, seconds: float = 0.0, on_damage: Callable[[str], None] = lambda _: None
+        self,
+        folder: Path,
+        made_from: str,
+        seconds: float = 0.0,
+        on_damage: Callable[[str], None] = lambda _: None,
+        is_writer: bool = True,
     ) -> None:
         """made_from: digest of everything the model depends on.  seconds: between checkpoints; 0 = one per epoch.
         on_damage: called by `latest` with the name of each newer checkpoint that cannot be read.
+        is_writer: False: another host writes the checkpoints of both.
         """
-        self._folder, self._made_from, self._seconds, self._on_damage = folder, made_from, seconds, on_damage
+        self._is_writer, self._folder, self._made_from, self._seconds, self._on_damage = (
+            is_writer,
+            folder,
+            made_from,
+            seconds,
+            on_damage,
+        )
         self._last = time.monotonic()
         self._writer: ThreadPoolExecutor | None = None
         self._written: Future[None] | None = None
@@ -55,6 +67,9 @@ class Checkpoints:
     def start_saving(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state in a thread. It must not be changed any more. Waits for the checkpoint before it."""
         self.wait()
+        if not self._is_writer:
+            self._last = time.monotonic()
+            return
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._last = time.monotonic()

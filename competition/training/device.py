@@ -201,7 +201,7 @@ def _jax(logical: int, cache: Path | None) -> Device:
         _split_cpu(jax, logical)
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
-    if _is_multi_host() and not jax.distributed.is_initialized():
+    if is_multi_host() and not jax.distributed.is_initialized():
         jax.distributed.initialize(**_host_addresses())
     kind = {"cpu": "cpu", "tpu": "tpu"}.get(jax.default_backend(), "gpu")
     devices = jax.devices()
@@ -225,7 +225,8 @@ def _split_cpu(jax: Any, logical: int) -> None:
             raise
 
 
-def _is_multi_host() -> bool:
+def is_multi_host() -> bool:
+    """Return True if the environment says that this process is one of several hosts."""
     hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     return len(hosts) > 1 or "JAX_COORDINATOR_ADDRESS" in os.environ
 

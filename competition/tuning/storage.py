@@ -10,18 +10,19 @@ from competition.config.errors import UserError
 # Two workers that create the tables of an empty database at once: one of them gets such an error, and finds the tables
 # when it tries again.
 RACES = ("IntegrityError", "ProgrammingError", "OperationalError", "DuplicateObject")
+JOURNAL = "journal:"  # before the path of a journal file elsewhere than in the folder of its study
 PAUSES = (1.0, 2.0)  # seconds before it tries again
 
 
 def open_storage(url: str, journal: Path) -> Any:
-    """An Optuna storage: that of the URL, or the journal file if the URL is empty.
+    """An Optuna storage: that of the URL (journal:PATH is a journal file), or the journal file if the URL is empty.
 
     Raises UserError if the database cannot be reached, without the URL's password.
     """
     import optuna
 
-    if not url:
-        return open_journal(journal)
+    if not url or url.startswith(JOURNAL):
+        return open_journal(Path(url.removeprefix(JOURNAL)) if url else journal)
     if url.startswith("grpc://"):
         host, _, port = url.removeprefix("grpc://").partition(":")
         return optuna.storages.GrpcStorageProxy(host=host or "localhost", port=int(port or 13000))

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from builders import params
 
-from competition.artifacts.dependencies import model_path, soft_labels_path
+from competition.artifacts.dependencies import model_path, nested_teachers, soft_labels_path
 from competition.artifacts.runs import Run
 from competition.artifacts.soft_labels import load_soft_labels
 from competition.config.params import ExcludedFolds, Params
@@ -18,7 +18,6 @@ from competition.config.teachers import ancestors
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.ensemble.predictions import ViewPredictions
-from competition.kernels.request import nested_teachers
 
 FOLDS, ROWS = 3, 9
 INDEX = pd.DataFrame(

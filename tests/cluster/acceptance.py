@@ -1,12 +1,17 @@
 """The long tests of clusters, which `make test-cluster` runs and `make test` does not: minutes on two cores."""
 
+import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+from host_processes import SETS as HOST_SETS
+from host_processes import results_of, start_hosts
 from ray_nodes import RayCluster
 from stages import Workspace, new_workspace
 from test_cluster import HEAD, OTHER, checkpoints_on, files_of, started, wait_for, wait_for_end
+from test_cluster_tuning import assert_every_trial_counts_once, running_on, settings, trials_of
 
 pytestmark = pytest.mark.timeout(3000)
 MEMBERS = """
@@ -64,8 +69,69 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
     wait_for(lambda: checkpoints_on(ray_cluster, HEAD), process, 600)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 130 and "1 fold models write their checkpoints" in output, output
+    assert process.returncode == 130 and "running tasks: 1, which write their checkpoints" in output, output
     wait_for_end("pipelines.cluster_child")
     assert checkpoints_on(ray_cluster, HEAD) and prepared.weights() == {}
     assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
     assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_on(ray_cluster, HEAD)
+
+
+def test_eight_workers_on_postgresql_one_killed_make_every_trial_once(
+    finished: Workspace, ray_cluster: RayCluster, postgres: str, tmp_path: Path
+) -> None:
+    workspace, trials, workers = finished.copy_to(tmp_path / "copy"), 24, 8
+    nodes = [ray_cluster.start(address, cpus=4) for address in (HEAD, OTHER)]
+    sets = f"{settings(postgres, trials)} cluster.needs.cpus=1"
+    process = started(workspace, "tune", ray_cluster, "--workers", str(workers), sets=sets)
+    wait_for(lambda: len([n for node in nodes for n in running_on(postgres, node)]) == workers, process, 900)
+    os.kill(running_on(postgres, nodes[0])[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=1200)
+    assert process.returncode == 0, output
+    assert "ended with code -9" in output and "is started again (try 2 of 4)" in output
+    assert_every_trial_counts_once(workspace, postgres, trials)
+    assert len({trial.user_attrs["worker"] for trial in trials_of(postgres)}) >= workers
+    wait_for_end("pipelines.cluster_child")
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
+def test_four_hosts_stopped_one_by_one_end_with_the_bits_of_undisturbed_ones(
+    finished: Workspace, tmp_path: Path, signal_number: int
+) -> None:
+    """The undisturbed hosts have a folder each, the others share one."""
+    number, train, sets = 4, ("train", "--member", "slim", "--fold", "0"), HOST_SETS.format(epochs=12)
+    common = finished.copy_to(tmp_path / "common")
+    shutil.rmtree(common.work / "members")
+    apart = [common.copy_to(tmp_path / f"host{n}") for n in range(number)]
+    assert [code for code, _, _ in start_hosts(apart, *train, sets=sets).wait(900)] == [0] * number
+    steps = 0
+    for stopped in range(number):
+        hosts = start_hosts([common] * number, *train, sets=sets)
+        hosts.stop_one(stopped, signal_number, steps)
+        outputs = hosts.wait(300)  # those that lost a host end by themselves
+        codes = [code for code, _, _ in outputs]
+        assert codes == [143] * number if signal_number == signal.SIGTERM else 0 not in codes, outputs
+        assert hosts.newest_step() > steps and not results_of(common)
+        steps = hosts.newest_step()
+    outputs = start_hosts([common] * number, *train, sets=sets).wait(900)
+    assert [code for code, _, _ in outputs] == [0] * number, outputs
+    assert ["held-out rows" in out for _, out, _ in outputs] == [True, False, False, False]
+    undisturbed = [results_of(workspace) for workspace in apart]
+    assert len(results_of(common)) == 3 and undisturbed == [results_of(common)] * number
+    if signal_number == signal.SIGTERM:
+        predict_and_tune_in_one_folder(common, apart, sets)
+
+
+def predict_and_tune_in_one_folder(common: Workspace, apart: list[Workspace], sets: str) -> None:
+    """Prediction gives the bits of hosts with a folder each; a study is refused, because one host would lead it."""
+    sets = f"{sets} blend.members=[slim]"
+    views = []
+    for workspaces in ([common] * len(apart), apart):
+        outputs = start_hosts(workspaces, "predict", "--allow-partial", sets=sets).wait(900)
+        assert all(code == 0 for code, _, _ in outputs), outputs
+        files = workspaces[0].work.glob("members/slim/*/fold0/views/*/*.npz")
+        views.append({file.name: file.read_bytes() for file in files})
+    assert views[0] == views[1] and views[0].keys() == {"oof.npz", "test.npz"}
+    outputs = start_hosts(
+        [common] * 2, "tune", "--member", "slim", sets=f"{sets} tune.trials=2 tune.members=[slim]"
+    ).wait()
+    assert [code for code, _, _ in outputs] == [1, 1] and "cannot lead the study of slim" in outputs[0][2], outputs

@@ -32,11 +32,11 @@ def descendants(process: int) -> list[int]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(folder.name))
-    found, queue = [], [process]
+    below, queue = [], [process]
     while queue:
         queue = [child for parent in queue for child in children.get(parent, [])]
-        found += queue
-    return found
+        below += queue
+    return below
 
 
 def command_of(process: int) -> str:

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +10,6 @@ import pytest
 from builders import ROOT
 from ray_nodes import RayCluster, command_of, processes_with
 from stages import Workspace
-
-from competition.config.params_file import load_params
-from pipelines.cluster import run_workers
-from pipelines.runner import Job, Options
 
 pytestmark = pytest.mark.timeout(900)
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
@@ -39,12 +34,17 @@ def started(
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 200) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            raise AssertionError(process.communicate()[0])
         time.sleep(0.02)
 
 
 def checkpoints_on(cluster: RayCluster, address: str) -> list[Path]:
-    return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
+    try:
+        return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
+    except FileNotFoundError:  # the machine renamed a folder meanwhile
+        return []
 
 
 def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
@@ -117,36 +117,3 @@ def wait_for_end(text: str) -> None:
     while processes_with(text) and time.monotonic() < end:
         time.sleep(0.1)
     assert not processes_with(text)
-
-
-def test_workers_run_a_command_on_the_machines_and_again_after_a_loss(
-    finished: Workspace, ray_cluster: RayCluster, tmp_path: Path
-) -> None:
-    ray_cluster.start(HEAD)
-    other = ray_cluster.start(OTHER)
-    marks, go = tmp_path / "marks", tmp_path / "go"
-    marks.mkdir()
-    code = f"""
-import os, pathlib, sys, time
-(pathlib.Path({str(marks)!r}) / str(os.getpid())).write_text(sys.argv[sys.argv.index("--work") + 1])
-assert pathlib.Path(sys.argv[sys.argv.index("--params") + 1]).is_file()
-while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)
-"""
-    options = Options(finished.params, work=finished.folder / "work", cluster=ray_cluster.address)
-    job = Job(load_params(finished.params), (), options, finished.copy_to(tmp_path / "copy").work, tmp_path)
-
-    def kill_one() -> None:
-        while len(list(marks.iterdir())) < 2:
-            time.sleep(0.05)
-        other.kill()
-        go.touch()
-
-    killer = threading.Thread(target=kill_one)
-    killer.start()
-    run_workers(job, job.prepared(), "slim", ["-c", code], 2)
-    killer.join()
-    machines = [Path(path.read_text()).parent.name for path in marks.iterdir()]
-    assert sorted(machines) == [HEAD, HEAD, OTHER]
-    assert sum(line.startswith("cluster: slim worker") for line in job.echoed) == 2
-    assert any(f"{OTHER} is gone; slim worker" in line for line in job.echoed)
-    assert not [number for number in other.seen if command_of(number)]

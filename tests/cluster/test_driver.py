@@ -7,6 +7,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from ray_nodes import RayCluster, command_of
 from small_child import write_result
 
 from competition.cluster import connection
-from competition.cluster.driver import Home, Setup, Status, Work, run_works
+from competition.cluster.driver import run_works
 from competition.cluster.node import packed
 from competition.cluster.schedule import Task
 from competition.cluster.simulation import ONE_AT_A_TIME
+from competition.cluster.work import Callbacks, Setup, Status, Work
 from competition.config.errors import UserError
 
 MEMBERS = ("a", "b")
@@ -55,7 +57,7 @@ class Bench:
     files: dict[str, tuple[str, Path]] = field(default_factory=dict)
     retries: int = 2
     delivered: dict[str, str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     status: list[Status] = field(default_factory=list)
 
     def run(self, *works: Work, show=None) -> None:
@@ -69,8 +71,9 @@ class Bench:
             ("-m", "small_child"), {"shared_by_all": str(self.tries), "checkpoints": ""},
             dict.fromkeys(MEMBERS, ONE_AT_A_TIME), self.retries, 0.0,
         )  # fmt: skip
-        home = Home(self.pack, self.deliver, self.said.append, show or self.status.append, lambda *_: None)
-        run_works(self.ray, setup, works, home, public=False)
+        show = show or self.status.append
+        callbacks = Callbacks(self.pack, self.deliver, self.lines.append, show, lambda *_: None)
+        run_works(self.ray, setup, works, callbacks, public=False)
 
     @property
     def tries(self) -> Path:
@@ -130,7 +133,7 @@ def test_a_crashed_process_gets_its_task_again_and_then_another_machine_does(ben
     assert bench.delivered == {"x/a1": "1", "x/a2": "2"}
     first, second, third = [machine for machine, _ in bench.starts("x/a1")]
     assert first == second != third
-    (sentence, _) = [line for line in bench.said if "a1 is started again" in line]
+    (sentence, _) = [line for line in bench.lines if "a1 is started again" in line]
     assert "ended with code -11" in sentence and "(try 2 of 3)" in sentence
 
 
@@ -140,7 +143,7 @@ def test_tries_are_bounded_and_the_other_tasks_are_done(bench: Bench) -> None:
     ):
         bench.run(work("a1", "crash"), work("b2", after=("a1",)), work("a3"))
     assert bench.delivered == {"x/a3": "3"} and len(bench.starts("x/a1")) == 3
-    assert any("b2 failed: it needs a1, which failed" in line for line in bench.said)
+    assert any("b2 failed: it needs a1, which failed" in line for line in bench.lines)
 
 
 def test_an_error_of_the_machine_is_tried_again_and_an_error_of_the_task_is_not(bench: Bench) -> None:
@@ -148,6 +151,12 @@ def test_an_error_of_the_machine_is_tried_again_and_an_error_of_the_task_is_not(
         bench.run(work("a1", "ValueError"), work("a2", "OSError", times=1))
     assert len(bench.starts("x/a1")) == 1
     assert len(bench.starts("x/a2")) == 2 and bench.delivered == {"x/a2": "2"}
+
+
+def test_a_task_that_no_machine_can_start_is_given_up(bench: Bench) -> None:
+    with pytest.raises(UserError, match=r"a1: started 3 times without a result.*not JSON serializable"):
+        bench.run(work("a1", when=datetime.now(UTC)), work("b1"))
+    assert bench.delivered == {"x/b1": "1"}
 
 
 def test_a_result_that_a_killed_driver_left_on_a_machine_is_fetched_and_not_computed(bench: Bench) -> None:
@@ -168,7 +177,7 @@ def test_ctrl_c_ends_all_processes(bench: Bench) -> None:
     for name in ("a1", "b1"):
         ((_, process),) = bench.starts(f"x/{name}")
         assert has_ended(process)
-    assert bench.said == ["cluster: stopping; 2 fold models write their checkpoints"]
+    assert bench.lines == ["cluster: stopping; running tasks: 2"]
 
 
 def test_data_are_sent_to_a_machine_once_and_damaged_files_again(bench: Bench) -> None:
@@ -177,22 +186,22 @@ def test_data_are_sent_to_a_machine_once_and_damaged_files_again(bench: Bench) -
     bench.files["x/data/data.bin"] = (hashlib.sha256(b"data").hexdigest(), path)
     bench.run(work("a1"))
     copies = [bench.folder / "machines" / machine / "work/x/data/data.bin" for machine in ("127.0.0.4", "127.0.0.5")]
-    assert sum("receives 1 files" in line for line in bench.said) == sum(copy.is_file() for copy in copies) >= 1
+    assert sum("receives 1 files" in line for line in bench.lines) == sum(copy.is_file() for copy in copies) >= 1
     for copy in copies:
         with contextlib.suppress(FileNotFoundError):
             copy.write_bytes(b"DATA") if copy is copies[0] else None
-    bench.said.clear()
+    bench.lines.clear()
     bench.run(work("a2"), work("b1"))
     assert all(copy.read_bytes() == b"data" for copy in copies if copy.is_file())
 
 
 def test_a_need_that_no_machine_has_and_a_public_address_are_errors(ray) -> None:
-    found = connection.machines(ray)
-    connection.check_needs(found, {"a": ONE_AT_A_TIME})
-    connection.check_addresses(found, public=False)
+    machines = connection.alive_machines(ray)
+    connection.check_needs(machines, {"a": ONE_AT_A_TIME})
+    connection.check_addresses(machines, public=False)
     with pytest.raises(UserError, match=r"a fold model of a, which needs 8 TPU; the largest of 2 machines have 1 CPU"):
-        connection.check_needs(found, {"a": replace(ONE_AT_A_TIME, tpu_chips=8)})
-    elsewhere = replace(found[0], address="8.8.8.8")
+        connection.check_needs(machines, {"a": replace(ONE_AT_A_TIME, tpu_chips=8)})
+    elsewhere = replace(machines[0], address="8.8.8.8")
     connection.check_addresses([elsewhere], public=True)
     with pytest.raises(UserError, match=r"8\.8\.8\.8 is a public address, and whoever reaches Ray's ports runs code"):
         connection.check_addresses([elsewhere], public=False)

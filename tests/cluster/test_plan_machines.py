@@ -24,7 +24,18 @@ def test_four_machines_share_the_work_and_start_their_processes() -> None:
     assert plan["bound"] < plan["seconds"] < 1.1 * plan["bound"]
     assert math.isclose(plan["alone"], 20 * 360 + 2 * 30)  # a machine starts one process for each member
     assert plan["spot"] >= plan["seconds"]
-    assert "4 machines like this one train in 32 min, one in 2.0 h" in planning.echoed[0]
+    assert "4 machines like this one train in 32 min, a single one in 2.0 h" in planning.echoed[0]
+
+
+def test_machines_with_a_price_cost_the_hours_that_they_are_up() -> None:
+    planning = Job(params(), (), Options(machines=4, topology="v5e-8"), Path(), Path())
+    prices = {"v5e-8": [{"region": "here", "on_demand": 10.0, "preemptible": 2.0, "as_of": 2026}]}
+    plan = plan_machines(planning, {"a": (LOAD, SPEED)}, starting=0.0, cloud=prices)["machines"]
+    on_demand, spot = plan["cloud"]
+    assert math.isclose(on_demand.dollars, 10.0 * plan["hours"]["on demand"])
+    assert math.isclose(spot.dollars, 2.0 * plan["hours"]["preemptible"])
+    assert plan["hours"]["on demand"] >= 10 * 360 / 3600
+    assert any("dollars preemptible in here, price of 2026" in line for line in planning.echoed)
 
 
 def test_one_machine_takes_what_the_plan_says_and_nothing_is_said_unasked() -> None:

@@ -16,7 +16,9 @@ from competition.config.params_file import load_params
 
 
 def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(tmp_path: Path) -> None:
-    here = params("competition.source=/home/me/x cache.folder=/home/me/cache cluster.members='{cnn: {gpus: 1}}'")
+    storage = "postgresql+psycopg://me:s3cret@host/studies"
+    sets = f"competition.source=/home/me/x cache.folder=/home/me/cache tune.storage={storage}"
+    here = params(f"{sets} cluster.members='{{cnn: {{gpus: 1}}}}'")
     tuned = replace(
         here.members["cnn"], train=replace(here.members["cnn"].train, learning_rate=0.125), tuned_folds=(0,)
     )
@@ -27,7 +29,7 @@ def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(t
         (tmp_path / PARAMS).write_bytes(zipped.read(PARAMS))
     there = load_params(tmp_path / PARAMS)
     assert stated_keys(there.members["cnn"]) == stated_keys(tuned)
-    assert "/home/me" not in (tmp_path / PARAMS).read_text()
+    assert "/home/me" not in (tmp_path / PARAMS).read_text() and "s3cret" not in (tmp_path / PARAMS).read_text()
     assert there.cluster.members["cnn"] == replace(there.cluster.needs, gpus=1.0)
 
 
@@ -40,6 +42,19 @@ def test_weights_travel_from_the_project_and_from_nowhere_else(tmp_path: Path, m
     here = params("members.cnn.weights=/tmp/mine.weights.h5")
     with pytest.raises(UserError, match="outside the project's folder, which other machines do not have"):
         packed_project(ROOT, here, here.members)
+
+
+def test_the_files_of_a_study_travel_with_its_workers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("best.json", "a.weights.h5"):
+        (tmp_path / name).write_text("{}")
+    here = params("tune.warm_start='[earlier, best.json]' 'tune.search={weights: {choices: [none, a.weights.h5]}}'")
+    for is_tuning in (False, True):
+        with zipfile.ZipFile(io.BytesIO(packed_project(ROOT, here, here.members, is_tuning)[0])) as zipped:
+            assert ({"best.json", "a.weights.h5"} <= set(zipped.namelist())) == is_tuning
+    here = params(f"tune.warm_start='[{tmp_path}/best.json]'")
+    with pytest.raises(UserError, match=r"tune.warm_start: .* is outside the project's folder"):
+        packed_project(ROOT, here, here.members, is_tuning=True)
 
 
 def test_records_on_gs_are_not_sent(tmp_path: Path) -> None:

@@ -1,15 +1,9 @@
 """A study in a database that several workers share: SQLite with one worker, and a real PostgreSQL with four."""
 
-import os
-import pwd
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,34 +52,6 @@ def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
-
-
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """URL of an empty database of a PostgreSQL that runs for this test on 127.0.0.1."""
-    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
-    commands = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    folder = commands[-1] if commands else Path(shutil.which("initdb") or "none").parent
-    if not (folder / "initdb").exists():
-        pytest.skip("PostgreSQL is not installed: `apt install postgresql`")
-    # PostgreSQL does not run as root; Debian's package creates a user for it.
-    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    place = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    try:
-        if os.geteuid() == 0:
-            shutil.chown(place, user)
-        data, as_user = str(place / "data"), {"user": user, "cwd": place, "capture_output": True, "check": True}
-        subprocess.run([folder / "initdb", "-D", data, "-U", "goldfold", "--auth=trust", "--no-sync"], **as_user)
-        options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories={place} -c fsync=off"
-        start = [folder / "pg_ctl", "-D", data, "-w", "-l", str(place / "log"), "-o", options, "start"]
-        subprocess.run(start, user=user, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        yield f"postgresql+psycopg://goldfold@127.0.0.1:{port}/postgres"
-        subprocess.run([folder / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **as_user)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(tmp_path: Path, postgres: str) -> None:

@@ -1,0 +1,123 @@
+"""`make tune CLUSTER=... WORKERS=n`: trials of one study on real Ray nodes, of which one is killed."""
+
+import json
+import os
+from pathlib import Path
+
+import optuna
+import pytest
+from ray_nodes import Node, RayCluster, command_of
+from stages import Workspace
+from test_cluster import HEAD, OTHER, started, wait_for, wait_for_end
+
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.tuning.storage import open_storage
+from pipelines.cluster_child import Events, Tuning
+from pipelines.cluster_tuning import check_reachable, copy_longer
+from pipelines.runner import Job, Options
+
+pytestmark = pytest.mark.timeout(900)
+PASSWORD = "d4t4base-s3cret"
+SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}}"
+
+
+def settings(storage: str, trials: int) -> str:
+    return (
+        f"tune.trials={trials} tune.folds=[0,1] tune.members=[slim] 'tune.search={SEARCH}' tune.pruner=none tune.heartbeat=0.5 "
+        f"tune.confirm_seeds=1 train.epochs=1 tune.storage={storage}"
+    )
+
+
+def with_password(url: str) -> str:
+    """PostgreSQL of the tests accepts any password."""
+    return url.replace("goldfold@", f"goldfold:{PASSWORD}@")
+
+
+def trials_of(url: str) -> list[optuna.trial.FrozenTrial]:
+    """All trials of the only study in a database, [] before there is one."""
+    storage = open_storage(url, Path())
+    return [trial for study in storage.get_all_studies() for trial in storage.get_all_trials(study._study_id)]
+
+
+def running_on(url: str, node: Node) -> list[int]:
+    """Ids of the node's processes that run a trial."""
+    workers = [trial.user_attrs.get("worker", "") for trial in trials_of(url) if trial.state.name == "RUNNING"]
+    numbers = {int(worker.rpartition("/")[2].split(".")[0]) for worker in workers if worker}
+    return sorted(numbers & node.processes())
+
+
+def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) -> None:
+    every = trials_of(url)
+    finished = [trial for trial in every if trial.state.name == "COMPLETE"]
+    assert sorted(trial.user_attrs["ticket"] for trial in finished) == list(range(trials))
+    assert len({str(trial.params) for trial in finished}) == trials
+    assert {trial.state.name for trial in every} == {"COMPLETE", "FAIL"}
+    (best,) = workspace.work.glob("tune/slim/*/best.json")
+    assert json.loads(best.read_text())["trials"] == trials
+
+
+def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(
+    finished: Workspace, ray_cluster: RayCluster, postgres: str, tmp_path: Path
+) -> None:
+    workspace, url, trials = finished.copy_to(tmp_path / "workspace"), with_password(postgres), 6
+    ray_cluster.start(HEAD)
+    other = ray_cluster.start(OTHER)
+    process = started(workspace, "tune", ray_cluster, "--workers", "2", sets=settings(url, trials))
+    wait_for(lambda: running_on(url, other), process)
+    other.kill()
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    assert f"cluster: {OTHER} is gone; slim worker" in output and "is started again (try 2 of 4)" in output
+    assert f"cluster: {HEAD}: tune slim: trial" in output and f"{trials} of {trials} done" in output
+    assert_every_trial_counts_once(workspace, url, trials)
+    assert [trial for trial in trials_of(url) if "retry_of" in trial.user_attrs]
+    assert not [number for number in other.seen if command_of(number)]
+    wait_for_end("pipelines.cluster_child")
+    # The password of the database reached the workers, and no file and no line.
+    homes = [path for path in ray_cluster.folder.rglob("home-*/.cache/**/*") if path.is_file()]
+    logs = [path for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()]
+    assert homes and logs and PASSWORD not in output
+    assert not [path for path in [*homes, *logs] if PASSWORD.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("storage", "shared", "message"),
+    [
+        ("", "", "tune.storage is empty and the journal is on this machine"),
+        ("", "gs://bucket/folder", "set tune.storage to a database"),
+        ("sqlite:///studies.db", "/mnt/all", "SQLite, a file that one machine writes"),
+    ],
+)
+def test_a_storage_that_only_this_machine_opens_is_refused(storage: str, shared: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_reachable(storage, shared)
+
+
+def test_databases_and_a_journal_in_a_shared_folder_are_reachable() -> None:
+    check_reachable("postgresql+psycopg://host/studies", "")
+    check_reachable("", "/mnt/all")
+
+
+def test_of_two_copies_of_a_journal_the_longer_one_stays(tmp_path: Path) -> None:
+    here, common = tmp_path / "here" / "study.log", tmp_path / "common" / "study.log"
+    copy_longer(here, common)
+    assert not common.exists()
+    here.parent.mkdir()
+    here.write_text("1\n")
+    copy_longer(here, common)
+    common.write_text("1\n2\n")
+    copy_longer(here, common)
+    assert common.read_text() == "1\n2\n"
+    copy_longer(common, here)
+    assert here.read_text() == "1\n2\n"
+
+
+def test_a_machine_that_would_work_on_another_study_refuses_to(finished: Workspace, tmp_path: Path) -> None:
+    params = load_params(finished.params, parse_overrides(settings("", 2)))
+    job = Job(params, (), Options(finished.params, work=tmp_path), finished.work, tmp_path)
+    slot = Tuning(job, {"member": "slim"}, Events(os.dup(2)))
+    request = {"unit": "x", "study": "slim-0123", "depends": {"data": "0" * 64}, "storage": "", "workers": 1}
+    with pytest.raises(UserError, match=r"this machine would work on another study .*: its packages or files differ"):
+        slot.do(request)
+    assert not list(tmp_path.iterdir())
