@@ -21,8 +21,8 @@ LAYERS: list[tuple[str, ...]] = [
     (
         "competition.config.yaml_text",
         "competition.artifacts.manifest",
-        "competition.artifacts.locks",
-    ),  # atomic files, digests and locks, which all write with
+    ),
+    ("competition.artifacts.locks",),  # atomic files, digests and locks, which all write with
     ("competition.config",),
     ("competition.ensemble",),
     ("competition.data.targets",),
@@ -39,6 +39,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.report", "competition.serving", "competition.cluster"),
     ("pipelines.output", "pipelines.versions"),
     ("pipelines.next_command", "pipelines.progress", "pipelines.failures", "pipelines.own_errors"),
+    ("pipelines.hosts",),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
     ("pipelines.trainer", "pipelines.device_retries", "pipelines.fold_prediction"),
@@ -46,6 +47,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("pipelines.study_worker",),
     ("pipelines.teachers", "pipelines.cluster_progress"),
     ("pipelines.cluster",),
+    ("pipelines.cluster_tuning",),
     ("pipelines.cli",),
     ("pipelines",),
 ]
@@ -53,6 +55,7 @@ SHARED = {
     "pipelines.output",
     "pipelines.own_errors",
     "pipelines.next_command",
+    "pipelines.hosts",
     "pipelines.progress",
     "pipelines.versions",
     "pipelines.failures",
@@ -65,6 +68,7 @@ SHARED = {
     "pipelines.teachers",
     "pipelines.cluster",
     "pipelines.cluster_progress",
+    "pipelines.cluster_tuning",
     "pipelines.device_retries",
     "pipelines.fold_prediction",
     "pipelines.cli",

@@ -9,9 +9,9 @@ from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client, KaggleError, ask
 from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
-from competition.submission.ledger import What
 
-Record = Callable[[What, str, float | None, float | None, str], None]
+Step = Literal["sending", "submitted", "scored", "failed"]  # of a submission, as the ledger names them
+Record = Callable[[Step, str, float | None, float | None, str], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def deliver(
 ) -> Submission:
     """Submit and wait for the score; record each step before and after it happens.
 
-    record: (what, ref, public, private, error), what as in the ledger: sending, submitted, scored or failed. A killed
+    record: (what, ref, public, private, error), what: see Step. A killed
     process leaves "sending" as the last record; the next one then looks for the submission instead of sending it.
     """
     is_sending = False
