@@ -9,8 +9,8 @@ from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client, KaggleError, ask
 from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
-from competition.submission.ledger import What
 
+What = Literal["sending", "submitted", "scored", "failed"]  # as in the ledger
 Record = Callable[[What, str, float | None, float | None, str], None]
 
 
