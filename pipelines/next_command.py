@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from competition.config.params import Params
+from competition.kaggle.redaction import redact
 
 # Stage -> the verbs that usually follow it.
 NEXT: Mapping[str, tuple[str, ...]] = {
@@ -66,7 +67,7 @@ def after_blend(params: Params, work: Path) -> tuple[str, ...]:
 
 
 def command(verb: str, file: Path, with_make: bool, sets: str = "") -> str:
-    """The command line of a verb with the same parameter file and overrides."""
+    """The command line of a verb with the same parameter file and overrides; overrides with a secret are not repeated."""
     try:
         name = file.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -74,7 +75,9 @@ def command(verb: str, file: Path, with_make: bool, sets: str = "") -> str:
     words = ["make" if with_make else "goldfold", verb]
     if name != "params.yaml":
         words.append(f"PARAMS={name}" if with_make else f"--params {name}")
-    if sets.strip():
+    if redact(sets) != sets:  # such as the password of tune.storage
+        words.append('SET="..."' if with_make else '--set "..."')
+    elif sets.strip():
         quoted = shlex.quote(sets.strip()) if set(sets) & set('"$`\\!') else f'"{sets.strip()}"'
         words.append(f"SET={quoted}" if with_make else f"--set {quoted}")
     return " ".join(words)

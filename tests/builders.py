@@ -25,9 +25,9 @@ def params(overrides: str = "") -> Params:
     return load_params(ROOT / "params.yaml", parse_overrides(overrides))
 
 
-def run_of(work: Path, prepared: Prepared, params: Params, name: str) -> Run:
-    """The run of the first seed of a member."""
-    return runs_of(work, prepared, params, name)[0]
+def run_of(work: Path, prepared: Prepared, params: Params, name: str, seed: int = 0) -> Run:
+    """The run of one seed of a member, by default the first."""
+    return runs_of(work, prepared, params, name)[seed]
 
 
 def member(**train: Any) -> Member:

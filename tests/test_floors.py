@@ -18,11 +18,9 @@ FILES = {
 # Layers from the lowest. A module belongs to the layer of its longest prefix and imports lower layers or its own part.
 LAYERS: list[tuple[str, ...]] = [
     ("competition.config.errors", "competition.config.faults"),
-    (
-        "competition.config.yaml_text",
-        "competition.artifacts.manifest",
-    ),
-    ("competition.artifacts.locks",),  # atomic files, digests and locks, which all write with
+    # Atomic files, digests and locks, which all write with.
+    ("competition.config.yaml_text", "competition.artifacts.manifest"),
+    ("competition.artifacts.locks",),
     ("competition.config",),
     ("competition.ensemble",),
     ("competition.data.targets",),

@@ -10,8 +10,8 @@ from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client, KaggleError, ask
 from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
 
-Step = Literal["sending", "submitted", "scored", "failed"]  # of a submission, as the ledger names them
-Record = Callable[[Step, str, float | None, float | None, str], None]
+What = Literal["sending", "submitted", "scored", "failed"]  # as in the ledger
+Record = Callable[[What, str, float | None, float | None, str], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def deliver(
 ) -> Submission:
     """Submit and wait for the score; record each step before and after it happens.
 
-    record: (what, ref, public, private, error), what: see Step. A killed
+    record: (what, ref, public, private, error), what: see What. A killed
     process leaves "sending" as the last record; the next one then looks for the submission instead of sending it.
     """
     is_sending = False

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from builders import params
+from builders import params, run_of
 
 from competition.artifacts.dependencies import (
     fold_model_dependencies,
@@ -16,7 +16,7 @@ from competition.artifacts.dependencies import (
 )
 from competition.artifacts.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
 from competition.artifacts.manifest import digest_of, write_manifest
-from competition.artifacts.runs import run_of, runs_of
+from competition.artifacts.runs import runs_of
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.data.competition import Competition

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import params
+from builders import params, run_of
 from killing import is_killed
 
 from competition.artifacts.dependencies import (
@@ -21,7 +21,7 @@ from competition.artifacts.dependencies import (
 )
 from competition.artifacts.manifest import is_current, read_manifest, sha256, write_json, write_manifest
 from competition.artifacts.migration import migrate
-from competition.artifacts.runs import Run, run_of, stored_runs
+from competition.artifacts.runs import Run, stored_runs
 from competition.artifacts.studies import used_study
 from competition.config.params import Params
 from competition.data.competition import Competition

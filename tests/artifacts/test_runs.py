@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import params
+from builders import params, run_of
 
 from competition.artifacts import code_digest as code_module
 from competition.artifacts.dependencies import fold_model_dependencies, fold_model_path
 from competition.artifacts.manifest import write_manifest
-from competition.artifacts.runs import find_run, run_of, runs_of, stored_runs, write_run_file
+from competition.artifacts.runs import find_run, runs_of, stored_runs, write_run_file
 from competition.config.errors import UserError
 from competition.config.params import Member, stated_keys
 from competition.data.competition import Competition

@@ -49,6 +49,12 @@ def test_the_next_command_has_the_same_overrides() -> None:
     assert word == f"SET={quoted}"
 
 
+def test_overrides_with_a_password_are_not_repeated() -> None:
+    url = "tune.storage=postgresql+psycopg://ada:s3cret-word@host/studies"
+    assert line("tune", given=url) == 'next: make train SET="..."'
+    assert line("tune", None, given=url) == 'next: goldfold train --set "..."'
+
+
 def test_only_the_last_stage_of_the_last_target_names_the_next_command() -> None:
     assert line("prepare", "download") == line("prepare", "prepare") == "next: make train"
     assert line("prepare", "download folds") == "" and line("folds", "download folds") == "next: make blend"
