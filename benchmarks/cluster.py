@@ -90,9 +90,12 @@ def main() -> None:
         )
         two, _, trained = seconds_of(workspace, 2)
         print(
-            f"two nodes: {two:.0f} s, {two / one:.2f} of one node; {sum(trained.values()) / 2:.0f} s of training on each; "
-            f"load {os.getloadavg()[0]:.1f}"
+            f"two nodes: {two:.0f} s, {two / one:.2f} of one node; {sum(trained.values()) / 2:.0f} s of training on each if they "
+            f"were equal; load {os.getloadavg()[0]:.1f}"
         )
+        for member in sorted({name.split()[0] for name in trained}):
+            seconds = [trained[name] for name in trained if name.split()[0] == member]
+            print(f"  {member}: {sum(seconds):.0f} s, the longest fold model {max(seconds):.0f} s")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,8 @@ class _Driver:
     def _cluster(self) -> Cluster:
         ready = {name: joined.machine.resources for name, joined in self._machines.items() if joined.steps is None}
         slots = [slot.remaining for slot in self._slots.values()]
-        return Cluster(ready, slots, self._setup.needs, prefer=self._tasks.prefer, avoid=self._tasks.avoid)
+        tasks = self._tasks
+        return Cluster(ready, slots, self._setup.needs, tasks.start_seconds, tasks.prefer, tasks.avoid)
 
     def _open(self, step: Open) -> OpenSlot:
         for closing in step.closing:
@@ -245,7 +246,8 @@ class _Driver:
         if kind == "line":
             self._print(f"cluster: {slot.address}: {event['text']}")
         elif kind == "progress":
-            slot.show_progress(event)
+            if seconds := slot.show_progress(event):
+                self._tasks.measured_start(seconds)
         elif kind == "done" and name:
             self._tasks.measured(slot.slot.member, event["seconds"])
             slot.is_warm = True

@@ -1,5 +1,6 @@
 """A slot in use: the process on a machine that keeps one member compiled, and the task that it runs."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ class OpenSlot:
     text: str = "starting"
     share: float = 0.0  # of its task that is done
     is_warm: bool = False  # its process has finished a task
+    started: float = 0.0  # time.monotonic() at which its process began to start; 0 = it runs
     is_stopping: bool = False
 
     @property
@@ -49,6 +51,7 @@ class OpenSlot:
         """Give a task to the process.  task: with its expected seconds."""
         self.slot = replace(self.slot, task=task.name, seconds=task.seconds)
         self.share, self.text = 0.0, "" if self.is_warm else "starts"
+        self.started = 0.0 if self.is_warm else time.monotonic()
         self.calls.append(self.actor.start.remote(dict(work.request)))
         if self.poll is None:
             self.ask()
@@ -60,8 +63,13 @@ class OpenSlot:
         """Ask for the next events."""
         self.poll = self.actor.events.remote(self.seen, POLL_SECONDS)
 
-    def show_progress(self, event: Mapping[str, Any]) -> None:
+    def show_progress(self, event: Mapping[str, Any]) -> float:
+        """Return the seconds of the start if these are the first steps of a process that was started, else 0."""
         self.text, self.share = event["text"], event["step"] / max(event["steps"], 1)
+        if not self.started or not event["step"]:
+            return 0.0
+        seconds, self.started = time.monotonic() - self.started, 0.0
+        return seconds
 
 
 def open_slot(ray: Any, step: Open, number: int, joined: JoinedMachine, setup: Setup) -> OpenSlot:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from competition.cluster.schedule import Task
+from competition.cluster.schedule import START_SECONDS, Task
 from competition.cluster.work import Work
 
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
@@ -34,6 +34,7 @@ class Tasks:
         self._losses: dict[str, int] = {}  # task -> how often its machine or process was lost
         self._crashed: set[tuple[str, str]] = set()  # (task, machine)
         self._seconds: dict[str, list[float]] = {}  # member -> measured seconds of its tasks
+        self._starts: list[float] = []  # measured seconds of starts of processes
 
     def start(self, name: str) -> None:
         self.pending.remove(self.works[name].task)
@@ -46,6 +47,14 @@ class Tasks:
 
     def measured(self, member: str, seconds: float) -> None:
         self._seconds.setdefault(member, []).append(seconds)
+
+    def measured_start(self, seconds: float) -> None:
+        self._starts.append(seconds)
+
+    @property
+    def start_seconds(self) -> float:
+        """What it costs to start a process: the mean of those that were started in this command."""
+        return sum(self._starts) / len(self._starts) if self._starts else START_SECONDS
 
     def expected(self, task: Task) -> Task:
         """The task with the mean of the seconds measured in this command, where there are any."""
