@@ -1,4 +1,4 @@
-"""What a second machine and a warm process are worth: python -m benchmarks.cluster [--folds 6] [--epochs 12]
+"""What a second machine and a warm process are worth: python -m benchmarks.cluster [--folds 6] [--epochs 20]
 
 Real Ray nodes on loopback addresses, each pinned to one core by taskset, and digits with 2 members. In one run:
 
@@ -7,6 +7,7 @@ Real Ray nodes on loopback addresses, each pinned to one core by taskset, and di
 - the fold models of one member on a node, timed at home by the intervals between their arrivals: the second and later ones
   relative to the seconds that the process spent on training and scoring them (manifest).
 
+Starting processes takes a constant time, so fold models of a few seconds show less than longer ones: state enough epochs.
 The machine must be quiet: two nodes share its disk and memory. Needs Linux with two cores and goldfold[cluster].
 """
 
@@ -70,7 +71,7 @@ def seconds_of(workspace: Workspace, nodes: int) -> tuple[float, list[float], di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folds", type=int, default=6)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         workspace = prepared(Path(folder) / "workspace", options.folds, options.epochs)
