@@ -110,7 +110,9 @@ class RayCluster:
         command = [
             *prefix, sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--block",
             f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--resources={resources}", "--disable-usage-stats",
-            "--object-store-memory=100000000", *where,
+            "--object-store-memory=100000000",
+            "--min-worker-port=0", "--max-worker-port=0",  # free ones: other nodes of this machine use the same range
+            *where,
         ]  # fmt: skip
         variables = {**os.environ, **QUICK_LOSS, "RAY_worker_niceness": "0", "HOME": str(home), **environment}
         with (self.folder / f"ray-{address}.log").open("wb") as log:
