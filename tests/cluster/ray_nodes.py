@@ -39,6 +39,14 @@ def descendants(process: int) -> list[int]:
     return below
 
 
+def start_of(process: int) -> int:
+    """When a process started, in clock ticks since the system did; -1 if it has ended. Ids are used again, ids with starts are not."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return -1
+
+
 def command_of(process: int) -> str:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -58,11 +66,13 @@ class Node:
 
     address: str
     process: subprocess.Popen[bytes]
-    seen: set[int] = field(default_factory=set)
+    starts: dict[int, int] = field(default_factory=dict)  # process id -> its start
 
     def processes(self) -> set[int]:
-        self.seen |= {self.process.pid, *descendants(self.process.pid)}
-        return self.seen
+        """Ids of the processes of the node that were seen and are still there."""
+        for number in (self.process.pid, *descendants(self.process.pid)):
+            self.starts[number] = start_of(number)
+        return {number for number, start in self.starts.items() if start != -1 and start_of(number) == start}
 
     def kill(self) -> None:
         """SIGKILL to all of Ray's own processes of the node; what they started must end by itself."""
@@ -77,7 +87,7 @@ class Node:
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
-        for number in self.seen:
+        for number in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         self.process.wait()

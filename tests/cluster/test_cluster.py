@@ -71,7 +71,7 @@ def test_a_killed_node_changes_nothing_in_the_results(
     for name in ("weights.npz", "oof.npz", "history.csv"):
         assert files_of(untrained, name) == files_of(finished, name)
     # No process of the killed node is left, and no secret in what Ray wrote.
-    assert not [number for number in other.seen if command_of(number)]
+    assert not [number for number in other.processes() if command_of(number)]
     wait_for_end(str(ray_cluster.folder / f"home-{OTHER}"))
     logs = [
         path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()

@@ -72,7 +72,7 @@ def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(
     assert f"cluster: {HEAD}: tune slim: trial" in output and f"{trials} of {trials} done" in output
     assert_every_trial_counts_once(workspace, url, trials)
     assert [trial for trial in trials_of(url) if "retry_of" in trial.user_attrs]
-    assert not [number for number in other.seen if command_of(number)]
+    assert not [number for number in other.processes() if command_of(number)]
     wait_for_end("pipelines.cluster_child")
     # The password of the database reached the workers, and no file and no line.
     homes = [path for path in ray_cluster.folder.rglob("home-*/.cache/**/*") if path.is_file()]
