@@ -40,7 +40,7 @@ def has_weights_of(workspace: Workspace, finished: Workspace) -> bool:
 
 
 def stopped_by_ctrl_c(workspace: Workspace) -> None:
-    stopped = run_stage(workspace, "train.after_steps:4:int", *FOLD0)
+    stopped = run_stage(workspace, "train.after_steps:2:int", *FOLD0)
     assert stopped.code == 130 and "the same command resumes from it" in stopped.out, stopped
     assert len(checkpoints(workspace)) >= 1
 
