@@ -67,6 +67,8 @@ def mix(probs: np.ndarray, weights: np.ndarray, mixing: str) -> np.ndarray:
 
 def _ranks(probs: np.ndarray) -> np.ndarray:
     """Each column's mean rank among the N rows, in (0, 1]: independent of a member's scale, for AUC."""
-    from scipy.stats import rankdata
+    import pandas as pd  # loaded already in every stage, while scipy.stats takes 0.4 s
 
-    return (rankdata(probs, method="average", axis=-2) / probs.shape[-2]).astype(np.float32)
+    columns = np.moveaxis(probs, -2, 0)
+    ranks = pd.DataFrame(columns.reshape(len(columns), -1)).rank(method="average").to_numpy().reshape(columns.shape)
+    return np.moveaxis(ranks / len(columns), 0, -2).astype(np.float32)
