@@ -59,7 +59,9 @@ def test_it_says_what_differs_on_kaggle_and_on_colab(tmp_path: Path, variable: s
 
 
 def test_without_the_project_it_says_what_to_do(tmp_path: Path) -> None:
-    ran = run(CELLS[:2], tmp_path, PYTHONPATH="")
+    # An editable installation has put the project on the path.
+    not_installed = f"import sys; sys.path[:] = [folder for folder in sys.path if folder != {str(ROOT)!r}]"
+    ran = run([not_installed, *CELLS[:2]], tmp_path, PYTHONPATH="")
     assert ran.returncode != 0 and "attach it as a dataset, or set `repository` above" in ran.stderr
 
 
