@@ -13,7 +13,9 @@ from competition.training.engine import Engine
 from competition.training.optimizer import StepValues
 
 STALL_SHARE = 0.2  # share of the time; a smaller one is not reported
-MEASURED_SECONDS = 3.0  # seconds of steps to measure, after the first call, which compiles
+# Seconds of steps to measure, after the first call, which compiles. The comparison takes one call more, which a training of
+# less than a minute would notice and gain nothing from.
+MEASURED_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
