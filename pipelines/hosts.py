@@ -74,7 +74,8 @@ def writes() -> bool:
     return number() == 0 or not _is_shared
 
 
-def share_folder() -> bool:
+def are_sharing_a_folder() -> bool:
+    """Return True if this process is one of several hosts that see the same work folder."""
     return _is_shared
 
 

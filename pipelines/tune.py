@@ -97,7 +97,7 @@ def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
     if is_done or not hosts.are_expected():
         return
     start_device(job)
-    if hosts.share_folder():
+    if hosts.are_sharing_a_folder():
         raise UserError(
             f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
             "tune.trials=0"

@@ -45,17 +45,19 @@ def test_a_sentence_that_was_cut_off_is_looked_up_too() -> None:
 
 
 def test_an_unknown_key_gets_the_suggestion_of_its_message() -> None:
-    found, why, fix = explanation_lines(
+    meaning, why, fix = explanation_lines(
         "goldfold: params.yaml line 34: train.epoch: unknown key; did you mean 'epochs'?"
     )
-    assert found == "found: unknown key; did you mean 'epochs'?"
+    assert meaning == "found: unknown key; did you mean 'epochs'?"
     assert "an error of goldfold (Parameters, SET and plugins)" in why and fix == "fix:   did you mean 'epochs'?"
 
 
 def test_a_full_disk_is_an_error_of_goldfold_and_an_unexpected_error_is_explained_by_what_it_says() -> None:
     text = "goldfold: the disk is full; complete results and the last checkpoint are intact: free disk space, then run the same"
-    found, _, fix = explanation_lines(f"{text} command again ([Errno 28] No space left on device)")
-    assert found.startswith("found: the disk is full; complete results") and "free disk space, then run the same" in fix
+    meaning, _, fix = explanation_lines(f"{text} command again ([Errno 28] No space left on device)")
+    assert (
+        meaning.startswith("found: the disk is full; complete results") and "free disk space, then run the same" in fix
+    )
     unexpected = "goldfold: ModuleNotFoundError: No module named 'six'\nUnexpected error; DEBUG=1 shows the traceback."
     assert explanation_lines(unexpected)[2] == "fix:   pip install six."
 

@@ -92,12 +92,14 @@ def files_of(prefix: str) -> list[Path]:
 def sentences_in(file: Path) -> Iterator[str]:
     """The sentences of all errors that a file makes, in their order, with <name> for each value."""
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-    made = [list(node.args) for node in nodes if isinstance(node, ast.Call) and name_called(node) in ERRORS]
+    error_arguments = [list(node.args) for node in nodes if isinstance(node, ast.Call) and name_called(node) in ERRORS]
     if file.name == RETURNED:
-        made += [
+        error_arguments += [
             node.value.elts for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
         ]
-    for expressions in sorted(made, key=lambda parts: (parts[0].lineno, parts[0].col_offset) if parts else (0, 0)):
+    for expressions in sorted(
+        error_arguments, key=lambda parts: (parts[0].lineno, parts[0].col_offset) if parts else (0, 0)
+    ):
         texts = [text for expression in expressions if (text := template(expression))]
         longest = max(texts, key=len, default="")
         words = sum(word.isalpha() for word in longest.replace("<", " <").split())

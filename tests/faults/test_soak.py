@@ -56,15 +56,17 @@ def arrays_digest(path: Path) -> str:
 
 def results(workspace: Workspace) -> dict[str, str]:
     """Digests of all predictions, of the submission and of the ledger without times and commits."""
-    found = {
+    digests = {
         path.relative_to(workspace.work).as_posix(): arrays_digest(path)
         for pattern in ("members/*/*/fold*/*.npz", "members/*/*/fold*/views/*/*.npz", "blend/*/*.npz")
         for path in sorted(workspace.work.glob(pattern))
     }
-    found |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in workspace.submissions.glob("*.csv")}
+    digests |= {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in workspace.submissions.glob("*.csv")
+    }
     lines = [json.loads(line) for line in (workspace.submissions / "ledger.jsonl").read_text().splitlines()]
     kept = [{key: line[key] for key in sorted(line) if key not in CHANGES} for line in lines]
-    return found | {"ledger": json.dumps(kept)}
+    return digests | {"ledger": json.dumps(kept)}
 
 
 def is_killed(workspace: Workspace, stage: str, seconds: float, number: int) -> bool:

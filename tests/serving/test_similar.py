@@ -28,10 +28,10 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def test_a_training_image_is_most_similar_to_itself_and_then_to_its_class(images: TrainingImages) -> None:
-    found = images.most_similar(png(PIXELS[7]), 5)
-    assert (found[0].id, found[0].row, found[0].distance) == ("i7", 7, pytest.approx(0, abs=1e-6))
-    assert [each.class_name for each in found] == ["green"] * 5
-    assert [each.distance for each in found] == sorted(each.distance for each in found)
+    nearest = images.most_similar(png(PIXELS[7]), 5)
+    assert (nearest[0].id, nearest[0].row, nearest[0].distance) == ("i7", 7, pytest.approx(0, abs=1e-6))
+    assert [each.class_name for each in nearest] == ["green"] * 5
+    assert [each.distance for each in nearest] == sorted(each.distance for each in nearest)
 
 
 def test_an_unreadable_row_is_neither_found_nor_shown(images: TrainingImages) -> None:
