@@ -37,6 +37,7 @@ DIGESTED = (
     "training/engine_tensorflow",
     "training/engines",
     "training/fold_rows",
+    "training/fused_batch_norm",
     "training/initializers",
     "training/keras_fit",
     "training/loop",

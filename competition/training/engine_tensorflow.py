@@ -33,6 +33,7 @@ from competition.training.engine import (
     weights_of,
     with_weights,
 )
+from competition.training.fused_batch_norm import fuse_batch_norm
 from competition.training.keras_fit import FitModel, without_sharding
 from competition.training.optimizer import (
     FIRST_LOSS_SCALE,
@@ -66,6 +67,8 @@ class TensorFlowEngine:
         self._is_cpu = self._is_single_device and device.kind == "cpu"
         with self._strategy.scope():
             self.model = build()
+            if self._is_cpu:
+                fuse_batch_norm(self.model)
             self._saved = [(name, v.value) for name, v in saved_variables(self.model)]
             trainable = [v.value for v in self.model.trainable_variables]
             self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable))

@@ -1,0 +1,77 @@
+"""The fused batch normalisation gives what Keras gives: outputs, gradients and statistics, in training and prediction."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from competition.training.fused_batch_norm import FusedBatchNormalization, fuse_batch_norm
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.normal(2.0, 3.0, (5, 4, 4, 6)).astype(np.float32)
+UPSTREAM = RANDOM.normal(size=IMAGES.shape).astype(np.float32)
+
+
+def model(dtype: str = "float32", size: tuple[int, ...] = (4, 4, 6), **options: Any) -> keras.Model:
+    """One batch normalisation with scales, offsets and statistics that differ from 0 and 1."""
+    inputs = keras.Input(size, dtype=dtype)
+    layer = keras.layers.BatchNormalization(
+        momentum=0.8, dtype=f"mixed_{dtype}" if dtype != "float32" else dtype, **options
+    )
+    built, random = keras.Model(inputs, layer(inputs)), np.random.default_rng(1)
+    for variable in built.variables:
+        variable.assign(random.uniform(0.5, 1.5, variable.shape))
+    return built
+
+
+def results(built: keras.Model, training: bool, images: np.ndarray = IMAGES) -> list[np.ndarray]:
+    """[output, gradient of the images, gradients of the trainable variables ..., all variables afterwards ...]."""
+    x = tf.cast(tf.constant(images), built.inputs[0].dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = tf.cast(built(x, training=training), tf.float32)
+        total = tf.reduce_sum(output * UPSTREAM.reshape(images.shape))
+    gradients = tape.gradient(total, [x, *(v.value for v in built.trainable_variables)])
+    return [np.asarray(tf.cast(each, tf.float32)) for each in (output, *gradients, *(v.value for v in built.variables))]
+
+
+def fused(built: keras.Model) -> keras.Model:
+    fuse_batch_norm(built)
+    assert type(built.layers[1]) is FusedBatchNormalization
+    return built
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}, {"epsilon": 0.1}], ids=str)
+def test_outputs_gradients_and_statistics_are_those_of_keras(training: bool, options: dict[str, Any]) -> None:
+    for ours, theirs in zip(
+        results(fused(model(**options)), training), results(model(**options), training), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+def test_bfloat16_keeps_the_statistics_in_float32() -> None:
+    ours, theirs = results(fused(model("bfloat16")), True), results(model("bfloat16"), True)
+    np.testing.assert_allclose(ours[0], theirs[0], atol=0.05)  # of outputs up to 4, with 8 bits of mantissa
+    for mine, other in zip(ours[-4:], theirs[-4:], strict=True):  # scale, offset, moving mean and variance
+        np.testing.assert_allclose(mine, other, rtol=1e-4)
+
+
+def test_frozen_statistics_and_other_shapes_are_left_to_keras() -> None:
+    frozen, expected = fused(model()), model()
+    frozen.layers[1].trainable = expected.layers[1].trainable = False
+    for ours, theirs in zip(results(frozen, True), results(expected, True), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    flat = IMAGES.reshape(-1, 6)
+    for ours, theirs in zip(
+        results(fused(model(size=(6,))), True, flat), results(model(size=(6,)), True, flat), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_only_the_last_axis_and_the_plain_layer_are_fused() -> None:
+    for other in (model(axis=1), model(renorm=True)):
+        fuse_batch_norm(other)
+        assert type(other.layers[1]) is keras.layers.BatchNormalization
