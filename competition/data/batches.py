@@ -4,6 +4,7 @@ The order of rows depends on (seed, fold, epoch), and every random number of an 
 a resumed run gets the same batches as an uninterrupted one, whatever the number of replicas, threads or hosts.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,23 +99,31 @@ class TrainingBatches:
             parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
             return tf.nest.pack_sequence_as(specs, parts)
 
-        # Neither parallel nor prefetched: the loader works ahead, and its limit is that of all batches on the host.
-        self._batches = tf.data.Dataset.counter().map(take_batch)
+        # Neither parallel nor prefetched, which are default optimizations: the loader works ahead, and its limit is that of all
+        # batches on the host. A prefetch would ask for batches after the last step. The end of an iterator waits for autotuning,
+        # up to a second.
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        options.autotune.enabled = False
+        self._batches = tf.data.Dataset.counter().map(take_batch).with_options(options)
 
     @property
     def spec(self) -> Any:
         """Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights)."""
         return self._batches.element_spec
 
-    def start(self, plan: TrainingPlan, first_step: int = 0) -> tf.data.Dataset:
+    def start(self, plan: TrainingPlan, first_step: int = 0, end: int = sys.maxsize) -> tf.data.Dataset:
         """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
 
-        If augmentations are left to the device, the images are a pair with their numbers (device_numbers.py).
+        end: the number of steps; no batch of later ones is made ahead. If augmentations are left to the device, the images are
+        a pair with their numbers (device_numbers.py).
 
         Iterators of an earlier start must not be read any more.
         """
         cursor = _Cursor(plan, self._maker.batch, first_step)
-        self._loader = BatchLoader(lambda step: self._maker.work(cursor.at(step)), self._pool, self._ahead)
+        self._loader = BatchLoader(
+            lambda step: self._maker.work(cursor.at(step)), self._pool, self._ahead, end - first_step
+        )
         return self._batches
 
 

@@ -67,9 +67,11 @@ Work = tuple[Parts, Callable[[], Batch]]  # the parts of a batch, and what retur
 class BatchLoader(Generic[Batch]):
     """The batches of steps 0, 1, 2, ... Any order is correct, because a batch depends on its step only."""
 
-    def __init__(self, work: Callable[[int], Work[Batch]], pool: ThreadPoolExecutor, ahead: int) -> None:
-        """work: step -> the work of its batch.  ahead: batches in memory."""
-        self._work, self._pool, self._ahead = work, pool, ahead
+    def __init__(
+        self, work: Callable[[int], Work[Batch]], pool: ThreadPoolExecutor, ahead: int, end: int = sys.maxsize
+    ) -> None:
+        """work: step -> the work of its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
+        self._work, self._pool, self._ahead, self._end = work, pool, ahead, end
         self._pending: dict[int, Future[Batch]] = {}
         self._lock = Lock()
 
@@ -77,7 +79,8 @@ class BatchLoader(Generic[Batch]):
         """The batch of this step. Waits for it, and starts those that follow. Raises what its work raises."""
         with self._lock:
             # A step out of order, as from an iterator of an earlier epoch, must not leave batches in memory.
-            self._pending = {n: self._pending.get(n) or self._started(n) for n in range(step, step + self._ahead)}
+            end = max(step + 1, min(step + self._ahead, self._end))
+            self._pending = {n: self._pending.get(n) or self._started(n) for n in range(step, end)}
             future = self._pending.pop(step)
         return future.result()
 

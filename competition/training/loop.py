@@ -99,7 +99,7 @@ def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
     while state.step < len(rates) and not state.is_out_of_patience(train.patience):
         if engine.uses_fit or source is not run.batches_at(state.step // per_epoch):
             source = run.batches_at(state.step // per_epoch)
-            batches = engine.distributed(source.start(plan, state.step))
+            batches = engine.distributed(source.start(plan, state.step, len(rates)))
         steps = min(train.steps_per_call, per_epoch - state.step % per_epoch)
         # Random numbers depend on the step and not on earlier calls, so that a resumed run draws the same ones.
         engine.reseed(plan.seed * 1_000 + plan.fold, state.step)

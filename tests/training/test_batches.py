@@ -20,7 +20,7 @@ from competition.data.batches import (
     smooth_labels,
     steps_per_epoch,
 )
-from competition.data.loader import Loading
+from competition.data.loader import Loading, thread_pool
 from competition.data.pixels import ConcatenatedPixels, PixelFile, image_reader
 
 N, CLASSES = 23, 3
@@ -168,6 +168,20 @@ def test_the_memory_of_batches_is_bounded_by_the_number_made_ahead(ahead: int) -
         assert len(source._maker._buffers._memories) <= ahead + 3 + threads
         if n == 30:
             break
+
+
+def test_no_batch_is_made_that_no_step_will_use() -> None:
+    source, made = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(2, 3)), []
+    work = source._maker.work
+    source._maker.work = lambda step: (made.append(step.number), work(step))[1]  # type: ignore[method-assign]
+    batches = iter(source.start(PLAN, 1, 5))
+    for step in range(1, 5):
+        next(batches)
+        # TensorFlow asks for no batch before a step needs it.
+        assert len(made) <= step + 2
+    del batches
+    thread_pool(2).submit(list).result()
+    assert len(made) == 4
 
 
 def test_smaller_images_are_the_same_images() -> None:
