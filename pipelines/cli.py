@@ -13,6 +13,8 @@ predict = predict, blend. Stages separated by `+` run in one process, which star
     goldfold download + prepare + resolve + tune + train + predict + blend
 """
 
+import atexit
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -201,6 +203,8 @@ def main(*verb: str) -> None:
     Several stages, each with its options, are separated by `+`. Each reads and writes files as in a process of its own;
     the first that fails ends the command with its exit code.
     """
+    # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
+    atexit.register(gc.freeze)
     *stages, last = split_stages([*verb, *sys.argv[1:]])
     for arguments in stages:
         try:
