@@ -1,11 +1,14 @@
-"""Prediction on a CPU with the weights frozen to constants, against the same network with variables, in one run.
+"""Prediction on a CPU against the layers of Keras as they are, and against weights frozen to constants, in one run.
 
     python -m benchmarks.prediction              # MobileNetV2, EfficientNetV2B0, ResNet50 at 128 pixels, batches of 64
 
-Both engines of the ratio are the one that predicts in `make predict`; their batches alternate. "Pays from" is the number
-of image-views per fold model from which freezing, with its first batch, takes less time than it saves;
-engine_tensorflow.FREEZE_FROM is the threshold in use. Weights are random; batch norm has the statistics of the batch, without which
-the signal of a random network vanishes and all probabilities are equal.
+goldfold   the program of `make predict`, in which batch normalisation is one operation
+Keras      the same network with Keras's own batch normalisation
+frozen     goldfold's program with its weights as constants, so that TensorFlow folds batch normalisation into the convolutions;
+           it is compiled once for each fold model
+
+Their batches alternate. Weights are random; batch norm has the statistics of the batch, without which the signal of a random
+network vanishes and all probabilities are equal.
 """
 
 import argparse
@@ -29,49 +32,58 @@ def processor(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(architecture: str, size: int, batch: int, rounds: int) -> str:
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
     from benchmarks.limits import multiply_adds, peak_flops
     from benchmarks.photos import ROOT
     from competition.config.params_file import load_params
     from competition.training.device import open_device
-    from competition.training.predictor_tensorflow import FREEZE_FROM
+    from competition.training.model import build
     from competition.training.trainer import engine_of
 
     params = load_params(ROOT / "params.yaml")
     member = replace(params.members["small"], architecture=architecture, alpha=1.0, image_size=size)
     engine: Any = engine_of(member, CLASSES, batch, open_device(params.device))
     images = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3)).astype(np.uint8)
-    rows, views = np.arange(batch), (lambda x: x,)
-
+    inputs, rows, views = tf.constant(images, tf.float32), np.arange(batch), (lambda x: x,)
     for layer in engine.model._flatten_layers():
-        if hasattr(layer, "momentum"):
+        if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.0
-    engine.model(images.astype(np.float32), training=True)
+    engine.model(inputs, training=True)
+    plain_model = build(replace(member, train=replace(member.train, precision="float32")), CLASSES)
+    plain_model.set_weights(engine.model.get_weights())
+    plain = tf.function(lambda x: tf.nn.softmax(plain_model(x, training=False)), autograph=False)
 
-    def predict() -> np.ndarray:
-        return np.asarray(engine.probabilities(iter([(rows, images)]), rows, views))
+    def goldfold() -> np.ndarray:
+        return np.asarray(engine.probabilities(iter([(rows, images)]), rows, views))[:, 0]
 
-    first, plain = processor(predict)
-    engine.predictor.frozen, freezing = None, time.process_time()
-    engine.prepare_prediction(FREEZE_FROM, size)
-    frozen_network = engine.predictor.frozen
-    frozen = predict()
-    freezing = time.process_time() - freezing
-    times: dict[bool, list[float]] = {False: [], True: []}
+    first, expected = processor(goldfold)
+    started = time.process_time()
+    program = convert_variables_to_constants_v2(engine.predictor.network.get_concrete_function(inputs))
+    program(inputs)
+    freezing = time.process_time() - started
+    calls = {"goldfold": goldfold, "Keras": lambda: plain(inputs).numpy(), "frozen": lambda: program(inputs)[0].numpy()}
+    calls["Keras"]()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    results = {}
     for _ in range(rounds):
-        for is_frozen in (False, True):
-            engine.predictor.frozen = frozen_network if is_frozen else None
-            times[is_frozen].append(processor(predict)[0])
-    slow, fast = (float(np.median(times[key])) for key in (False, True))
-    ratios = np.array(times[False]) / np.array(times[True])
+        for name, call in calls.items():
+            seconds, results[name] = processor(call)
+            times[name].append(seconds)
+    ms = {name: float(np.median(values)) / batch * 1000 for name, values in times.items()}
+    ratios = np.array(times["Keras"]) / np.array(times["goldfold"])
     limit = 2 * multiply_adds(engine.model) / peak_flops() * 1000
-    pays = (freezing - fast) / ((slow - fast) / batch) if slow > fast else float("inf")
-    changed = int((frozen.argmax(-1) != plain.argmax(-1)).sum())
+    gain = (ms["goldfold"] - ms["frozen"]) / 1000
+    pays = f"pays from {(freezing - ms['frozen'] * batch / 1000) / gain:,.0f} image-views" if gain > 0 else "never pays"
+    changed = int((results["Keras"].argmax(-1) != expected.argmax(-1)).sum())
     return (
-        f"{architecture} at {size} px: frozen {np.median(ratios):.2f} times as fast ({ratios.min():.2f} to {ratios.max():.2f}), "
-        f"{slow / batch * 1000:.2f} and {fast / batch * 1000:.2f} ms of processor time an image-view, where its multiply-adds "
-        f"as one matrix product of NumPy take {limit:.2f}; freezing {freezing - fast:.1f} s, tracing {first - slow:.1f} s; pays from "
-        f"{pays:,.0f} image-views, frozen from {FREEZE_FROM / size**2:,.0f}; largest difference "
-        f"{np.abs(frozen - plain).max():.1e}, {changed} of {batch} labels changed, largest probability {plain.max():.3f}"
+        f"{architecture} at {size} px: {np.median(ratios):.2f} times as fast as the layers of Keras ({ratios.min():.2f} to "
+        f"{ratios.max():.2f}), {ms['goldfold']:.2f} and {ms['Keras']:.2f} ms of processor time an image-view, frozen "
+        f"{ms['frozen']:.2f}, which {pays} of a fold model; its multiply-adds as one matrix product of NumPy {limit:.2f}; "
+        f"tracing {first - ms['goldfold'] * batch / 1000:.1f} s; largest difference "
+        f"{np.abs(results['Keras'] - expected).max():.1e}, {changed} of {batch} labels changed"
     )
 
 

@@ -25,8 +25,7 @@ def predict_fold(
     weights, views, train = load_arrays(model / "weights.npz"), tuple(transforms), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
     files = [folder / "oof.npz", folder / "test.npz"]
-    trainer.load_weights(weights, (len(held_out_rows) + len(test_rows)) * len(views))
-    trainer.predict(None, train, held_out_rows, views).save(files[0])
+    trainer.predict(weights, train, held_out_rows, views).save(files[0])
     batch = trainer.engine.predict_batch
     started = perf_counter()  # only after the first prediction, for which the program was compiled
     test_predictions = trainer.predict(None, test, test_rows, views)

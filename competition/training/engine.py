@@ -66,12 +66,6 @@ class Engine(Protocol):
         then share the network, compiled once; the next batch is started before the results of one are fetched.
         """
 
-    def prepare_prediction(self, image_views: int, size: int) -> None:
-        """Optimise the network for the current weights if that pays for so many image-views of (size, size, 3).
-
-        It holds until the weights change. Call it once for all rows that must be predicted by the same program.
-        """
-
     def view_seconds(self, view: View, images: np.ndarray) -> float:
         """Seconds in which the devices transform a batch (B, H, W, 3) uint8 by the compiled program of one view.
 

@@ -135,9 +135,6 @@ class JaxEngine:
                 step_losses[-1 - AHEAD].block_until_ready()
         return float(np.mean([_fetch(loss) for loss in step_losses], dtype=np.float64))
 
-    def prepare_prediction(self, image_views: int, size: int) -> None:
-        """Nothing: XLA compiles one program for all weights."""
-
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:

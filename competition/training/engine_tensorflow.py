@@ -50,7 +50,7 @@ from competition.training.optimizer import (
     unscaled,
     update_average,
 )
-from competition.training.predictor_tensorflow import FREEZE_FROM, Predictor
+from competition.training.predictor_tensorflow import Predictor
 
 
 class TensorFlowEngine:
@@ -64,10 +64,9 @@ class TensorFlowEngine:
         self._losses = LOSSES[compiled_in.target]
         self._micro_batches, self._strategy = compiled_in.accumulate, device.strategy
         self._is_single_device = device.replicas == 1 and device.kind != "tpu"
-        self._is_cpu = self._is_single_device and device.kind == "cpu"
         with self._strategy.scope():
             self.model = build()
-            if self._is_cpu:
+            if self._is_single_device and device.kind == "cpu":
                 fuse_batch_norm(self.model)
             self._saved = [(name, v.value) for name, v in saved_variables(self.model)]
             trainable = [v.value for v in self.model.trainable_variables]
@@ -95,7 +94,7 @@ class TensorFlowEngine:
         columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
-        self.predictor = Predictor(self.model, self._strategy, predict_batch, compiled_in.target, use_xla)
+        self.predictor = Predictor(self.model, self._strategy, compiled_in.target, use_xla)
 
     def reset(self, seed: int) -> None:
         self.load(self._initial_state)
@@ -114,23 +113,17 @@ class TensorFlowEngine:
 
     def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
         """batches: the result of distributed(); if `uses_fit`, of a dataset that starts at `step`."""
-        self.predictor.frozen, table = None, step_table(rates, step, values, self._depths, self._is_head)
+        table = step_table(rates, step, values, self._depths, self._is_head)
         if self._fit_model is not None:
             return self._fit_model.run_steps(batches, table, self.batch)
         self._step_table.assign(table)
         return float(self._compiled_steps(batches)) / len(rates)
 
-    def prepare_prediction(self, image_views: int, size: int) -> None:
-        """Freeze the weights to constants, so that TensorFlow folds batch norm into the convolutions: on one CPU alone."""
-        if self._is_cpu and self.predictor.frozen is None and image_views * size**2 >= FREEZE_FROM:
-            self._with_averages(partial(self.predictor.freeze, size))
-
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
         dispatch = partial(self.predictor.predict_views, tuple(views))
-        collect = partial(collect_probabilities, batches, rows, dispatch, np.asarray)
-        return collect() if self.predictor.frozen is not None else self._with_averages(collect)
+        return self._with_averages(partial(collect_probabilities, batches, rows, dispatch, np.asarray))
 
     def view_seconds(self, view: View, images: np.ndarray) -> float:
         return self.predictor.view_seconds(view, images)
@@ -144,7 +137,6 @@ class TensorFlowEngine:
         return state | {average_name(n): value for n, value in zip(self._averaged_names, averages, strict=True)}
 
     def load(self, state: State) -> None:
-        self.predictor.frozen = None
         check_state(self._state_shapes, state)
         for name, variable in [*self._saved, *zip(MOMENTS, self._moments, strict=True)]:
             variable.assign(state[name])

@@ -175,14 +175,6 @@ class Trainer:
             )
         return self._predictions(self.images.ids[rows], ("identity",), probs)
 
-    def load_weights(self, weights: State, image_views: int) -> None:
-        """Load the weights of a fold model that is about to predict so many image-views.
-
-        Rows that are compared with each other, as out-of-fold and test rows are, are predicted after one call.
-        """
-        self.engine.load_weights(weights)
-        self.engine.prepare_prediction(image_views, self.member.image_size)
-
     def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
         """Predict every row of `rows` under every view.
 
@@ -190,7 +182,7 @@ class Trainer:
         An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
         """
         if weights is not None:
-            self.load_weights(weights, len(rows) * len(views))
+            self.engine.load_weights(weights)
         is_readable = images.readable[rows]
         probs = np.zeros((len(rows), len(views), self._classes), np.float32)
         if is_readable.any():
