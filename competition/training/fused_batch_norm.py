@@ -39,8 +39,8 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
             is_training=uses_batch,
         )
         if uses_batch:
-            values = tf.cast(tf.size(inputs) // channels, tf.float32)
-            variance *= (values - 1.0) / values  # the operation returns the unbiased one; Keras follows the biased one
-            for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
-                moving.assign(moving * self.momentum + new * (1.0 - self.momentum))
+            size = inputs.shape.num_elements() or tf.cast(tf.size(inputs), tf.float32)
+            biased = variance * (1.0 - channels / size)  # Keras follows the biased variance
+            for moving, new in ((self.moving_mean.value, mean), (self.moving_variance.value, biased)):
+                moving.assign_sub((moving - new) * (1.0 - self.momentum))
         return output
