@@ -1,6 +1,7 @@
 """Select and start the Keras backend. Must run before Keras is imported."""
 
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -21,6 +22,10 @@ def start_tensorflow(job: Job) -> None:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+    # Every member compiles programs of its own, in which TensorFlow suspects one that is compiled again and again.
+    logging.getLogger("tensorflow").addFilter(
+        lambda record: "triggered tf.function retracing" not in record.getMessage()
+    )
     gc.freeze()  # what was imported is never garbage: half a million objects that no later collection has to visit
 
 

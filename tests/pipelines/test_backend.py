@@ -1,0 +1,33 @@
+"""What starting TensorFlow changes for the rest of a command."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from builders import params
+
+from pipelines.backend import start_tensorflow
+from pipelines.runner import Job, Options
+
+
+def test_many_members_raise_no_warning_about_programs_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("tensorflow")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "filters", [])
+    monkeypatch.delitem(__import__("sys").modules, "tensorflow")
+    start_tensorflow(Job(params(), (), Options(), tmp_path, tmp_path))
+
+    def steps(x: tf.Tensor) -> tf.Tensor:
+        return x + 1
+
+    for member in range(8):
+        assert tf.function(steps)(tf.constant(member)).numpy() == member + 1
+    assert not messages
+    logger.warning("another warning")
+    assert messages == ["another warning"]
