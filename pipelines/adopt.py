@@ -14,7 +14,6 @@ from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import load_params
 from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml
-from pipelines.cli import main
 from pipelines.runner import Job, display_path
 
 
@@ -134,7 +133,3 @@ def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
         return
     changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)
     job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes[:3])}")
-
-
-if __name__ == "__main__":
-    main("adopt")

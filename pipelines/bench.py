@@ -12,7 +12,6 @@ from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 from pipelines.trainer import open_trainer, read_images, start_device
 
@@ -65,7 +64,3 @@ def timed(function: Callable[[], object]) -> float:
     started = time.perf_counter()
     function()
     return time.perf_counter() - started
-
-
-if __name__ == "__main__":
-    main("bench")

@@ -40,7 +40,6 @@ from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import blend_lines, diversity_lines, plus_minus, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path
 from pipelines.versions import git_commit
@@ -294,7 +293,3 @@ def ledger_entry(
         optimistic=scores["optimistic"],
         runs=runs,
     )
-
-
-if __name__ == "__main__":
-    main("blend")

@@ -8,7 +8,6 @@ from competition.artifacts.replacement import AGAIN, REPLACED
 from competition.config.errors import UserError
 from competition.storage import bucket
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, bucket_of
 
@@ -94,7 +93,3 @@ def receive(job: Job, unit: str, names: list[str]) -> None:
         raise UserError(
             f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
         )
-
-
-if __name__ == "__main__":
-    main("bucket")

@@ -195,13 +195,13 @@ for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
 
 
-def main(*verb: str) -> None:
-    """Run the command line; `verb` is put before the arguments: main("train") runs `goldfold train ARGUMENTS`.
+def main() -> None:
+    """Run the command line.
 
     Several stages, each with its options, are separated by `+`. Each reads and writes files as in a process of its own;
     the first that fails ends the command with its exit code.
     """
-    *stages, last = split_stages([*verb, *sys.argv[1:]])
+    *stages, last = split_stages(sys.argv[1:])
     for arguments in stages:
         try:
             app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE)

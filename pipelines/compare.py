@@ -18,7 +18,6 @@ from competition.ensemble.metrics import metric_named
 from competition.report.spreadsheets import for_spreadsheet
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
-from pipelines.cli import main
 from pipelines.runner import Job, display_path
 
 
@@ -101,7 +100,3 @@ def two_blends(job: Job) -> tuple[Path, Path]:
             )
         pair.append(matches[0])
     return pair[0], pair[1]
-
-
-if __name__ == "__main__":
-    main("compare")

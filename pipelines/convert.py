@@ -28,7 +28,6 @@ from competition.data.convert.shard import (
 )
 from competition.data.convert.sources import Source, read_source
 from competition.data.loader import cores
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, lock
 from pipelines.versions import ROOT, versions
@@ -240,7 +239,3 @@ def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds
         f"convert: {len(outcomes) - reused} shards written and read back{finished}; {images:,} images at {len(recipe.sizes)} "
         f"sizes in {seconds:.0f} s, {target}"
     )
-
-
-if __name__ == "__main__":
-    main("convert")

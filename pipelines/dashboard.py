@@ -7,7 +7,6 @@ from wsgiref.simple_server import make_server
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.errors import UserError
 from competition.tuning.storage import open_journal, open_storage
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, selected_members
 
 PORT = 8080
@@ -61,7 +60,3 @@ def address(text: str) -> tuple[str, int]:
             f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
         )
     return ("127.0.0.1" if host == "localhost" else host), int(port)
-
-
-if __name__ == "__main__":
-    main("dashboard")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.artifacts.dependencies import training_parts
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_folds, selected_members
 from pipelines.trainer import open_trainer, start_device
@@ -97,7 +96,3 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
     contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)
     job.echo(f"debug: the worst predicted held-out images: {display_path(worst_sheet)}")
-
-
-if __name__ == "__main__":
-    main("debug")

@@ -5,7 +5,6 @@ import csv
 from competition.artifacts.manifest import atomic_write
 from competition.data.competition import Competition
 from competition.submission.compare import compare_submissions
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, submission_named
 
 MAX_LINES = 10  # of each kind
@@ -40,7 +39,3 @@ def run(job: Job) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([("id", "a", "b"), *comparison.changed])
     job.echo(f"diff: every id that differs is in {display_path(table)}")
-
-
-if __name__ == "__main__":
-    main("diff")

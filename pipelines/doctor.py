@@ -18,7 +18,6 @@ from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations as storage
-from pipelines.cli import main
 from pipelines.own_errors import SURE, find_own_error
 from pipelines.runner import Job, display_path
 from pipelines.versions import is_installed, versions
@@ -225,7 +224,3 @@ CHECKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
     "storage": bucket_access,
     "devices": devices,  # last: they were started first and take seconds
 }
-
-
-if __name__ == "__main__":
-    main("doctor")

@@ -16,7 +16,6 @@ from competition.data.competition import Settings
 from competition.kaggle import download, partial
 from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
 from pipelines.progress import ByteSteps
 from pipelines.runner import Job, display_path, kaggle_client
 
@@ -103,7 +102,3 @@ def source_digest(source: str) -> str:
         raise UserError(f"competition.source: {source} was not found; expected a zip file or a directory")
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
-
-
-if __name__ == "__main__":
-    main("download")

@@ -20,7 +20,6 @@ from competition.serving.bundle import CARD, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, selected_folds, selected_members
 from pipelines.versions import git_commit, is_installed, versions
 
@@ -150,7 +149,3 @@ def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[
     if not images:
         raise UserError("no readable test image was found to check the export with; `make download` indexes them")
     return np.array(ids, dtype=str), images
-
-
-if __name__ == "__main__":
-    main("export")

@@ -5,7 +5,6 @@ from pathlib import Path
 from competition.artifacts.ensemble_inputs import folds_digest
 from competition.artifacts.manifest import atomic_write
 from competition.data.fold_table import fold_table, unlabelled_table
-from pipelines.cli import main
 from pipelines.runner import Job, display_path
 
 
@@ -18,7 +17,3 @@ def run(job: Job) -> None:
             table.to_csv(temporary, index=False, lineterminator="\n")
         job.echo(f"folds: {len(table):,} rows in {display_path(job.path(name))}")
     job.echo(f"folds: predictions.folds of a member trained on these folds: {folds_digest(prepared)}")
-
-
-if __name__ == "__main__":
-    main("folds")

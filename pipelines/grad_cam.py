@@ -15,7 +15,6 @@ from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
 from pipelines.backend import start_backend
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache, selected_members
 
 
@@ -94,7 +93,3 @@ def create(
         "submission": blend.result["submission"],
     }
     return [job.path(FILE)], result
-
-
-if __name__ == "__main__":
-    main("grad-cam")

@@ -4,7 +4,6 @@ from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
 from competition.ensemble.leaderboard import from_standard_error, interval
 from competition.submission import grading, ledger
-from pipelines.cli import main
 from pipelines.runner import Job, newest_submission, require_test_images
 
 
@@ -46,7 +45,3 @@ def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
     return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows; {advice}"
-
-
-if __name__ == "__main__":
-    main("grade")

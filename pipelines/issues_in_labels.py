@@ -13,7 +13,6 @@ from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
 from competition.report.spreadsheets import for_spreadsheet
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
 from pipelines.runner import Job, display_path
 
 SHEET_IMAGES = 48
@@ -77,7 +76,3 @@ def draw_sheet(job: Job, prepared: Prepared, issues: pd.DataFrame) -> None:
     sheet = job.path("label_issues.png")
     contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
     job.echo(f"issues-in-labels: {display_path(sheet)}")
-
-
-if __name__ == "__main__":
-    main("issues-in-labels")

@@ -27,7 +27,6 @@ from competition.kernels import import_results, packing, request
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, kaggle_client, lock, selected_folds, selected_members
 from pipelines.versions import ROOT
 
@@ -260,7 +259,3 @@ def show_quota(job: Job, client: Client) -> None:
         raise UserError(
             f"no hours on {job.params.kernel.machine} are left this week; they are renewed {quota.refresh[:16]} UTC"
         )
-
-
-if __name__ == "__main__":
-    main("kernel")

@@ -4,7 +4,6 @@ from competition.kaggle.client import SITE, Client
 from competition.kernels import api as kernels
 from competition.kernels.api import KernelVersion
 from competition.kernels.push import read_push_intent
-from pipelines.cli import main
 from pipelines.runner import Job, kaggle_client
 
 
@@ -39,7 +38,3 @@ def kernel_of(job: Job, client: Client) -> KernelVersion:
 def print_log(job: Job, text: str) -> None:
     for line in text.splitlines():
         job.echo(f"kernel | {line}")
-
-
-if __name__ == "__main__":
-    main("kernel-status")

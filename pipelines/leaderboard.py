@@ -2,7 +2,6 @@
 
 from competition.kaggle import leaderboard
 from competition.kaggle.client import competition_slug
-from pipelines.cli import main
 from pipelines.runner import Job, kaggle_client, printable
 
 
@@ -23,7 +22,3 @@ def run(job: Job) -> None:
     if not board.rows:
         job.echo(f"leaderboard: no team has a score on {slug} yet")
     job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")
-
-
-if __name__ == "__main__":
-    main("leaderboard")

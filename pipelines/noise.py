@@ -18,7 +18,6 @@ from competition.data.prepared import Prepared
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_members
 from pipelines.trainer import open_trainer
@@ -84,7 +83,3 @@ def train_seed(
             bar.update()
     concatenate_folds(fold_predictions).save(folder / "oof.npz")
     return [folder / "oof.npz"], {}
-
-
-if __name__ == "__main__":
-    main("noise")

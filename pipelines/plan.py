@@ -33,7 +33,6 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_members
 
@@ -254,7 +253,3 @@ def member_lines(costs: dict[str, Cost]) -> list[str]:
         )
         for name, cost in costs.items()
     ]
-
-
-if __name__ == "__main__":
-    main("plan")

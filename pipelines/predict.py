@@ -17,7 +17,6 @@ from competition.artifacts.runs import Run, blended_runs, stored_runs
 from competition.config.errors import UserError
 from competition.data.prepared import Prepared
 from pipelines import hosts
-from pipelines.cli import main
 from pipelines.cluster import predict_on_cluster
 from pipelines.fold_prediction import predict_fold
 from pipelines.progress import progress_bar
@@ -124,7 +123,3 @@ def predict_folds(job: Job, prepared: Prepared, run: Run, stale: Mapping[int, di
         f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under all {len(costs)} views, "
         f"{costs[slowest]:.3g} s under {slowest}, the slowest"
     )
-
-
-if __name__ == "__main__":
-    main("predict")

@@ -19,7 +19,6 @@ from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.console_table import table_lines
 from competition.training.device import TPU_FILES, TPU_SIGNS
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, selected_members
 from pipelines.versions import is_installed
@@ -161,7 +160,3 @@ def backend_of(job: Job) -> str:
 
 def has_tpu() -> bool:
     return any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)
-
-
-if __name__ == "__main__":
-    main("preflight")

@@ -22,7 +22,6 @@ from competition.ensemble.rare_classes import small_class_warning
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path
 
@@ -267,7 +266,3 @@ def report_findings(
         job.echo(
             f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv"
         )
-
-
-if __name__ == "__main__":
-    main("prepare")

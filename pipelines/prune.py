@@ -10,7 +10,6 @@ from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.data.prepared import load_prepared
 from competition.ensemble.settings import validate_params
-from pipelines.cli import main
 from pipelines.runner import Job, display_path
 from pipelines.versions import ROOT
 
@@ -65,7 +64,3 @@ def parameter_files(job: Job) -> list[Params]:
         if params.competition.name == job.params.competition.name:
             named_params.append(params)
     return named_params
-
-
-if __name__ == "__main__":
-    main("prune")

@@ -38,7 +38,6 @@ from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, image_cache
 from pipelines.versions import git_commit, versions
 
@@ -285,7 +284,3 @@ def provenance_section(job: Job, prepared: Prepared, blend: Manifest | None) -> 
     ]
     tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
     return Section("made", "Made from", "params, manifests", [*tables])
-
-
-if __name__ == "__main__":
-    main("report")

@@ -8,7 +8,6 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.storage import locations as storage
-from pipelines.cli import main
 from pipelines.runner import Job, bucket_of, display_path
 
 
@@ -41,7 +40,3 @@ def run(job: Job) -> None:
     depends = {"data": data.digest, "device": job.params.device, "bucket": settings.bucket}
     depends["machine"] = storage.machine(os.environ, os.path.exists)
     job.cached("resolve", job.path("resolve.manifest.json"), depends, choose)
-
-
-if __name__ == "__main__":
-    main("resolve")

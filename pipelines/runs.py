@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from competition.artifacts.runs import stored_runs
 from competition.report.console_table import table_lines
 from competition.report.runs import COLUMNS, NOTE, run_rows
-from pipelines.cli import main
 from pipelines.runner import Job
 
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
@@ -36,7 +35,3 @@ def marked(row: Sequence[str]) -> list[str]:
     """A row of the table; a run without all its fold models, such as one whose training failed, is marked."""
     done, _, folds = row[FOLDS].partition("/")
     return [*row[:FOLDS], row[FOLDS] if done == folds else f"{row[FOLDS]} {INCOMPLETE}", *row[FOLDS + 1 :]]
-
-
-if __name__ == "__main__":
-    main("runs")

@@ -8,7 +8,6 @@ from competition.config.errors import UserError
 from competition.serving.bundle import load_bundle
 from competition.serving.limits import Limits
 from competition.serving.selection import export_name
-from pipelines.cli import main
 from pipelines.runner import Job, image_cache, selected_folds
 from pipelines.versions import is_installed
 
@@ -56,7 +55,3 @@ def run(job: Job) -> None:
 def _warn_of_other_blend(job: Job, data: str) -> None:
     if job.path("data", "manifest.json").is_file() and job.prepared().digest != data:
         job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")
-
-
-if __name__ == "__main__":
-    main("serve")

@@ -11,7 +11,6 @@ from competition.kaggle.submit import Submission
 from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.cli import main
 from pipelines.runner import Job, display_path, kaggle_client, printable
 
 
@@ -142,7 +141,3 @@ def foreign_line(submission: Submission) -> dict[str, str]:
 
 def state_of(submission: Submission) -> str:
     return "submitted" if submission.status == "PENDING" else delivery.outcome(submission)
-
-
-if __name__ == "__main__":
-    main("submissions")

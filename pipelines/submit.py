@@ -11,7 +11,6 @@ from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
-from pipelines.cli import main
 from pipelines.progress import progress_bar
 from pipelines.runner import Job, display_path, kaggle_client, newest_submission, require_test_images
 
@@ -167,7 +166,3 @@ def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
 
 def score_text(public: float | None, error: str) -> str:
     return error or (f"public {public:.5f}" if public is not None else "no public score")
-
-
-if __name__ == "__main__":
-    main("submit")

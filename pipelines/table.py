@@ -9,7 +9,6 @@ from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.report.terminal import markdown, seeds_line
-from pipelines.cli import main
 from pipelines.runner import Job, display_path
 
 METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
@@ -57,7 +56,3 @@ def run(job: Job) -> None:
         job.echo(line)
     write_json(job.path("table.json"), {"blends": blends, "policies": policies})
     job.echo(f"\ntable: {display_path(job.path('table.json'))}")
-
-
-if __name__ == "__main__":
-    main("table")

@@ -29,7 +29,6 @@ from competition.config.teachers import ancestors, in_training_order
 from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
 from pipelines import hosts
-from pipelines.cli import main
 from pipelines.cluster import train_on_cluster
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_training import describe_fold, remove_checkpoints, result_line, train_model
@@ -260,7 +259,3 @@ def tuned_folds_note(job: Job, prepared: Prepared) -> str:
 def fold_names(folds: Sequence[ExcludedFolds]) -> str:
     """fold 2; folds 0, 1, 2"""
     return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"
-
-
-if __name__ == "__main__":
-    main("train")

@@ -45,7 +45,6 @@ from competition.tuning.study import (
     score_of,
 )
 from pipelines import hosts
-from pipelines.cli import main
 from pipelines.cluster_tuning import reachable_study, run_workers
 from pipelines.runner import Job, display_path, selected_members
 from pipelines.study_worker import storage_of, work_on_study
@@ -262,7 +261,3 @@ def conclusion(result: Mapping[str, Any], trials: Sequence[Any], sign: int) -> s
         f"the member's own values have the best score, {sign * score_of(own):.4f} ± {error:.4f}{ahead}, so `make train` keeps "
         f"them: {values}"
     )
-
-
-if __name__ == "__main__":
-    main("tune")

@@ -171,7 +171,7 @@ def commands(
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
-        return ("-m", f"pipelines.{name}", "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *options)
+        return ("-m", "pipelines", name, "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *options)
 
     train = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))
