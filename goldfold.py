@@ -34,7 +34,8 @@ from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.ensemble.settings import validate_params
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 from pipelines.trainer import start_device
 
 if TYPE_CHECKING:

@@ -107,7 +107,8 @@ def member(name: str) -> str:
 
 def job_of(folder: Path, sets: str = "") -> Any:
     from competition.config.params_file import load_params, parse_overrides
-    from pipelines.runner import Job, Options
+    from pipelines.options import Options
+    from pipelines.runner import Job
 
     overrides = tuple(parse_overrides(sets))
     options = Options(params=folder / "params.yaml")

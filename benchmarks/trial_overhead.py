@@ -42,7 +42,8 @@ def main() -> int:
 def prepared_job(folder: Path) -> Any:
     from competition.config.params_file import load_params
     from pipelines import download, prepare
-    from pipelines.runner import Job, Options
+    from pipelines.options import Options
+    from pipelines.runner import Job
 
     path, work = ROOT / "params.yaml", folder / "work" / "digits"
     work.mkdir(parents=True)

@@ -16,86 +16,17 @@ predict = predict, blend. Stages separated by `+` run in one process, which star
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
-from pipelines.runner import Options, run_stage
+from pipelines.options import FIELDS, Options, flag_of
+from pipelines.runner import run_stage
 
 NEXT_STAGE = "+"
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a typer callback that accepts `choices` and the empty string."""
-
-    def check(value: str) -> str:
-        if value and value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    return check
-
-
-# Keyword arguments of typer.Option, by field of Options. Types and defaults are those of the field.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "params": {"help": "Parameter file; params.yaml by default.", "show_default": False},
-    "sets": {"flag": "--set", "help": 'Overrides of parameters: "train.epochs=3 members.cnn.image_size=32".'},
-    "work": {"help": "Folder of all results but submissions; work/ by default.", "show_default": False},
-    "submissions": {"help": "Folder of submissions and their ledger; submissions/ by default.", "show_default": False},
-    "force": {"help": "Compute again although the result is current."},
-    "debug": {"help": "Print full tracebacks and warnings of TensorFlow."},
-    "member": {"help": "Only this member.", "metavar": "NAME"},
-    "fold": {"help": "Only these folds, e.g. 0 or 0,2.", "metavar": "NUMBERS"},
-    "allow_partial": {"help": "Continue although fold models are missing."},
-    "debug_rows": {"help": "Largest number of rows to train on."},
-    "a": {"help": "First digits of a submission's name.", "metavar": "DIGEST"},
-    "b": {"help": "First digits of the other submission's name.", "metavar": "DIGEST"},
-    "file": {"help": "This submission instead of the newest.", "metavar": "NAME"},
-    "again": {"help": "Repeat what is otherwise done once: submit the same file, or push another kernel."},
-    "only": {"help": "Download only this file, folder or pattern, for inspection.", "metavar": "PATTERN"},
-    "run": {"help": "A run listed by `runs`: MEMBER@DIGITS.", "metavar": "RUN"},
-    "like": {"help": "Take groups and folds from this index.csv.", "metavar": "FILE"},
-    "explain": {"help": "Explain this error message.", "metavar": "TEXT"},
-    "topology": {"help": "TPU: v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8.", "metavar": "NAME"},
-    "mode": {
-        "help": "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
-        "metavar": "[compile|quick|ops]",
-        "callback": one_of("compile", "quick", "ops"),
-    },
-    "backend": {
-        "help": "Overrides device.backend.",
-        "metavar": "[tensorflow|jax]",
-        "callback": one_of("tensorflow", "jax"),
-    },
-    "step": {"help": "Only this step.", "metavar": "[train|predict]", "callback": one_of("train", "predict")},
-    "search": {"help": "Find the largest training batch that fits."},
-    "most": {"help": "Largest batch to try."},
-    "classes": {"help": "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given."},
-    "limit": {"help": "Seconds that one member may take."},
-    "if_tpu": {"help": "Do nothing without an attached TPU."},
-    "log": {"help": "Print the kernel's log and follow it while the kernel runs."},
-    "inline": {"help": "Largest compressed index, in bytes, that is sent inside the kernel."},
-    "top": {"help": "Number of rows."},
-    "seeds": {"help": "Number of seeds."},
-    "workers": {"help": "Processes of this machine, or of the cluster, that run trials of one study."},
-    "join": {"help": "Only run trials of a study that another process leads."},
-    "trial": {"help": "A trial of a study: MEMBER:NUMBER.", "metavar": "TRIAL"},
-    "source": {"help": "Overrides convert.source: folder to convert, local or gs://.", "metavar": "FOLDER"},
-    "target": {"help": "Overrides convert.target: folder of the shards, local or gs://.", "metavar": "FOLDER"},
-    "format": {"help": "saved_model, onnx, litert, or several separated by commas.", "metavar": "NAMES"},
-    "engine": {
-        "help": "What computes the predictions.",
-        "metavar": "[onnx|saved_model|litert]",
-        "callback": one_of("onnx", "saved_model", "litert"),
-    },
-    "cluster": {
-        "help": "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).",
-        "metavar": "HOST:PORT",
-    },
-    "machines": {"help": "Also estimate training on this many machines; 0 = not asked for."},
-    "address": {"help": "Address and port to listen on; port 0 = any free one.", "metavar": "HOST:PORT"},
-}
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 
 
@@ -105,7 +36,7 @@ class Verb:
 
     help: str
     options: Sequence[str] = ()
-    defaults: Sequence[tuple[str, Any]] = ()
+    defaults: dict[str, Any] = field(default_factory=dict)
 
 
 SELECTION = ("member", "fold")
@@ -117,7 +48,7 @@ VERBS = {
     "preflight": Verb(
         "Compile the members for a TPU that need not be attached.",
         (*SELECTION, *PREFLIGHT),
-        (("topology", "v5e-8"),),
+        {"topology": "v5e-8"},
     ),
     "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines")),
     "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster")),
@@ -140,7 +71,7 @@ VERBS = {
     "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
     "adopt": Verb("Write the parameters of a run or of a trial into the parameter file.", ("run", "trial")),
     "dashboard": Verb(
-        "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), (("address", "127.0.0.1:8080"),)
+        "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), {"address": "127.0.0.1:8080"}
     ),
     "prune": Verb("List runs that nothing uses; --force removes them."),
     "report": Verb("Write report.html."),
@@ -166,13 +97,24 @@ app = typer.Typer(
 )
 
 
-def parameter(field_type: Any, name: str, default: Any) -> inspect.Parameter:
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a typer callback that accepts `choices` and the empty string."""
+
+    def check(value: str) -> str:
+        if value and value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check
+
+
+def parameter(name: str, default: Any) -> inspect.Parameter:
     """One option as typer reads it from a signature."""
-    settings = dict(OPTIONS[name])
-    flag = settings.pop("flag", f"--{name.replace('_', '-')}")
-    if default == "":
-        settings["show_default"] = False
-    annotation = Annotated[field_type, typer.Option(flag, **settings)]
+    field_type: Any = FIELDS[name].type
+    settings = {key: value for key, value in FIELDS[name].metadata.items() if key not in ("flag", "choices")}
+    if choices := FIELDS[name].metadata.get("choices"):
+        settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": one_of(choices)}
+    annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -180,14 +122,12 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        run_stage(f"pipelines.{name.replace('-', '_')}", Options(**values), is_last=context.obj != NEXT_STAGE)
+        run_stage(name, Options(**values), is_last=context.obj != NEXT_STAGE)
 
-    names, defaults = {*COMMON, *verb.options}, dict(verb.defaults)
-    parameters = [
-        parameter(f.type, f.name, defaults.get(f.name, f.default)) for f in fields(Options) if f.name in names
-    ]
+    defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    call.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    parameters = [context, *(parameter(option, default) for option, default in defaults.items())]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
 
 

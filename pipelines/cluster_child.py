@@ -44,7 +44,8 @@ from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_prediction import predict_fold
 from pipelines.fold_training import describe_fold, remove_checkpoints, train_model
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 from pipelines.study_worker import with_storage, work_on_study
 from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, read_images, start_device

@@ -36,9 +36,10 @@ from competition.kaggle.client import Client, Patience
 from pipelines import hosts
 from pipelines.failures import describe, require_folder
 from pipelines.next_command import next_line
+from pipelines.options import Options
 from pipelines.output import print_line
 from pipelines.progress import clear_bars
-from pipelines.versions import ROOT, versions
+from pipelines.versions import versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.artifacts.runs import Run
@@ -50,53 +51,6 @@ TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_writ
 HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
 SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line of one stage. The help of each option is in pipelines/cli.py; "" = not given."""
-
-    params: Path = ROOT / "params.yaml"
-    sets: str = ""  # --set: overrides of parameters
-    work: Path = ROOT / "work"
-    submissions: Path = ROOT / "submissions"
-    force: bool = False
-    debug: bool = False
-    member: str = ""
-    fold: str = ""
-    allow_partial: bool = False
-    debug_rows: int = 256
-    a: str = ""
-    b: str = ""
-    file: str = ""
-    again: bool = False
-    only: str = ""
-    run: str = ""
-    like: str = ""
-    explain: str = ""
-    topology: str = ""
-    mode: str = "compile"
-    backend: str = ""
-    step: str = ""
-    search: bool = False
-    most: int = 4096  # images
-    classes: int = 0
-    limit: float = 3600.0  # seconds
-    if_tpu: bool = False
-    log: bool = False
-    inline: int = 350_000  # bytes; a larger index does not fit into the kernel's one file and is sent as a dataset
-    top: int = 20
-    seeds: int = 3
-    workers: int = 1
-    join: bool = False
-    trial: str = ""
-    source: str = ""
-    target: str = ""
-    format: str = ""
-    engine: str = "onnx"
-    address: str = "127.0.0.1:8501"
-    cluster: str = ""
-    machines: int = 0
 
 
 @dataclass(frozen=True)
@@ -347,7 +301,7 @@ def tidy(job: Job) -> None:
             job.echo(sentence)
 
 
-def run_stage(module: str, options: Options, is_last: bool = True) -> None:
+def run_stage(verb: str, options: Options, is_last: bool = True) -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
@@ -357,21 +311,20 @@ def run_stage(module: str, options: Options, is_last: bool = True) -> None:
     logging.captureWarnings(True)
     faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
     try:
-        name = module.rpartition(".")[2]
-        if not hosts.runs(name):
+        if not hosts.runs(verb):
             return
-        stage = importlib.import_module(module)
+        stage = importlib.import_module(f"pipelines.{verb.replace('-', '_')}")
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
         check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name
-        require_folder(work, is_written=name in WRITING)
-        require_folder(options.submissions, is_written=name in SUBMITTING)
+        require_folder(work, is_written=verb in WRITING)
+        require_folder(options.submissions, is_written=verb in SUBMITTING)
         work.mkdir(parents=True, exist_ok=True)
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
         stage.run(job)
-        verb, goals = name.replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
+        goals = os.environ.get("GOLDFOLD_GOALS")
         line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold), options.sets)
         if line and is_last and not options.debug:
             job.echo(line)

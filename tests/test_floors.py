@@ -36,7 +36,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.kernels",),
     ("competition.report", "competition.serving", "competition.cluster"),
     ("pipelines.output", "pipelines.versions"),
-    ("pipelines.next_command", "pipelines.progress", "pipelines.failures", "pipelines.own_errors"),
+    ("pipelines.next_command", "pipelines.progress", "pipelines.failures", "pipelines.own_errors", "pipelines.options"),
     ("pipelines.hosts",),
     ("pipelines.runner",),
     ("pipelines.backend", "pipelines.fold_training"),
@@ -52,6 +52,7 @@ LAYERS: list[tuple[str, ...]] = [
 SHARED = {
     "pipelines.output",
     "pipelines.own_errors",
+    "pipelines.options",
     "pipelines.next_command",
     "pipelines.hosts",
     "pipelines.progress",

@@ -20,8 +20,9 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.kaggle import download
 from competition.kaggle.client import Client, Patience
 from pipelines import doctor
+from pipelines.options import Options
 from pipelines.progress import Bar, ByteSteps
-from pipelines.runner import Job, Options
+from pipelines.runner import Job
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml

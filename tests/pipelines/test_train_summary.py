@@ -9,7 +9,8 @@ from competition.artifacts.dependencies import fold_model_path
 from competition.artifacts.manifest import write_manifest
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 from pipelines.train import print_summary
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
