@@ -68,8 +68,8 @@ def open(
 
 
 class _QuietJob(Job):
-    def echo(self, line: str) -> None:
-        self.echoed.append(line)
+    def echo(self, *lines: str) -> None:
+        self.echoed.extend(lines)
 
 
 class Project:

@@ -61,8 +61,7 @@ def run(job: Job) -> None:
     if changes:
         with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    for keys, value in changes.items():
-        job.echo(f"adopt: {'.'.join(keys)}: {rendered(value)}")
+    job.echo(*(f"adopt: {'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items()))
     job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
     if adopted.digest:
         report_remaining(job, adopted, expected)

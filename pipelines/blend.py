@@ -73,8 +73,7 @@ def run(job: Job) -> None:
     params, prepared = job.params, job.prepared()
     sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
-    for note in notes:
-        job.echo(f"blend: {note}")
+    job.echo(*(f"blend: {note}" for note in notes))
     depends = {
         "predictions": sources,
         "data": prepared.digest,
@@ -106,8 +105,7 @@ def run(job: Job) -> None:
             f"blend: {score_text(manifest.result)}; no submission is written, because there are no test images; `make report` "
             "writes the result to one page"
         )
-    for line in choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]):
-        job.echo(line)
+    job.echo(*choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]))
 
 
 def score_text(scores: Mapping[str, Any]) -> str:
@@ -130,14 +128,12 @@ def create_blend(
     sources, spreads, seconds: of `ensemble_inputs`.
     """
     inputs = load_predictions(job.work, job.params, prepared, sources, job.overrides)
-    for note in inputs.notes:
-        job.echo(f"blend: {note}")
+    job.echo(*(f"blend: {note}" for note in inputs.notes))
     models = model_digests(job.work, job.params, prepared, sources, job.overrides)
     result = fit(job, prepared, inputs, models, spreads, seconds)
     files, digest = write_files(folder, prepared, result)
     file = write_submission(job, folder, prepared, result, digest, run_labels(sources, job.params))
-    for line in report_lines(result, spreads):
-        job.echo(line)
+    job.echo(*report_lines(result, spreads))
     return files, {"file": file, "submission": digest, **result.scores}
 
 

@@ -214,8 +214,7 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
 
 
 def report_plan(job: Job, source: Source, shards: Sequence[Shard], recipe: Recipe) -> None:
-    for note in source.competition.notes:
-        job.echo(f"convert: {note}")
+    job.echo(*(f"convert: {note}" for note in source.competition.notes))
     number = Counter(shard.part for shard in shards)
     parts = ", ".join(f"{len(rows):,} {part} images in {number[part]} shards" for part, rows in source.rows.items())
     sizes = ", ".join(map(str, recipe.sizes))

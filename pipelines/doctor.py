@@ -48,8 +48,7 @@ class Finding:
 def run(job: Job) -> None:
     """This machine, work/, Kaggle -> lines on the screen; exit code 1 after an error"""
     if job.options.explain:
-        for line in explanation_lines(job.options.explain):
-            job.echo(line)
+        job.echo(*explanation_lines(job.options.explain))
         return
     start_devices()
     errors = 0

@@ -40,8 +40,7 @@ def run(job: Job) -> None:
     manifest = job.cached(
         f"export {selection.name}", manifest_path, depends, lambda: write_export(job, prepared, selection, formats)
     )
-    for line in manifest.result["lines"]:
-        job.echo(f"export: {line}")
+    job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
 
 

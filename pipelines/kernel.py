@@ -111,8 +111,7 @@ def start(
 ) -> PushIntent:
     """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
     check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
-    for name, folds in missing.items():
-        job.echo(f"kernel: {name}: folds {', '.join(map(str, folds))}")
+    job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
     slug = settings.slug or kernels.default_slug(job.params.competition.name)
     submits = can_blend(job, runs, missing)
@@ -186,8 +185,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
         job.echo(
             f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run there"
         )
-    for sentence in objections_found:
-        job.echo(f"kernel: WARNING {sentence}")
+    job.echo(*(f"kernel: WARNING {sentence}" for sentence in objections_found))
     if objections_found and not job.options.force:
         raise UserError(
             f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "

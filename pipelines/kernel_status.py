@@ -36,5 +36,4 @@ def kernel_of(job: Job, client: Client) -> KernelVersion:
 
 
 def print_log(job: Job, text: str) -> None:
-    for line in text.splitlines():
-        job.echo(f"kernel | {line}")
+    job.echo(*(f"kernel | {line}" for line in text.splitlines()))

@@ -66,8 +66,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
-    for line in member_lines(costs):
-        job.echo(line)
+    job.echo(*member_lines(costs))
     total = sum(cost.seconds for cost in costs.values()) + starting  # `make train predict` starts TensorFlow once
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
@@ -149,8 +148,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
             if case == "likely":
                 works[name] = load, speed
         plans[case] = costs
-    for line in member_lines(plans["likely"]):
-        job.echo(line)
+    job.echo(*member_lines(plans["likely"]))
     seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
     job.echo(
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "

@@ -44,8 +44,7 @@ def run(job: Job) -> None:
     file = job.path("preflight", "ops.json" if options.mode == "ops" else f"{topology.name}.json")
     facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
     write_json(file, {**facts, "members": results, "changes": changes})
-    for line in [*table(results, topology, backend, options.mode), *changes]:
-        job.echo(line)
+    job.echo(*table(results, topology, backend, options.mode), *changes)
     job.echo(f"preflight: full results in {display_path(file)}")
     failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
     if failed:

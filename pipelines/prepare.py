@@ -68,8 +68,7 @@ def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, 
     start_tensorflow(job)
     data, params = job.path("data"), job.params.prepare
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
-    for note in competition.notes:
-        job.echo(f"prepare: {note}")
+    job.echo(*(f"prepare: {note}" for note in competition.notes))
     with_metric(competition, job.params.competition.metric)  # a wrong metric is reported before the images are read
     for name, member in job.params.members.items():  # training checks it again
         check_training(competition.targets.kind, name, member.train)
@@ -233,8 +232,7 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         job.echo(
             f"prepare: {len(thin)} classes are missing from some fold, e.g. {competition.classes[thin[0]]}: their score is a guess"
         )
-    for warning in small_class_warning(labels, len(competition.classes)):
-        job.echo(f"prepare: {warning}")
+    job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
 
 
 def report_findings(

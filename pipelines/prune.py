@@ -18,8 +18,7 @@ def run(job: Job) -> None:
     """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
     unused = unused_folders(job)
     total, folders = sum(unused.values()), "1 folder" if len(unused) == 1 else f"{len(unused)} folders"
-    for folder, size in unused.items():
-        job.echo(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB")
+    job.echo(*(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB" for folder, size in unused.items()))
     if not unused:
         job.echo("prune: every run is used by the parameters, a recipe or a submission of the ledger")
     elif job.options.force:

@@ -66,8 +66,7 @@ def run(job: Job) -> None:
     page = job.path("report.html")
     with atomic_write(page) as temporary:
         temporary.write_text(render(head, sections_of(job, results)), encoding="utf-8")
-    for warning in head.warnings:
-        job.echo(f"report: {warning}")
+    job.echo(*(f"report: {warning}" for warning in head.warnings))
     job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
 

@@ -68,10 +68,11 @@ class Job:
     def debug(self) -> bool:
         return self.options.debug
 
-    def echo(self, line: str) -> None:
-        self.echoed.append(line)
+    def echo(self, *lines: str) -> None:
+        self.echoed.extend(lines)
         clear_bars()
-        print_line(line)
+        for line in lines:
+            print_line(line)
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
@@ -202,8 +203,7 @@ def kaggle_client(job: Job, tries: int = 0) -> Client:
         f"kaggle: {credential.kind} from {credential.source}"
         + (f" ({credential.username})" if credential.username else "")
     )
-    for warning in credential.warnings:
-        job.echo(f"kaggle: {warning}")
+    job.echo(*(f"kaggle: {warning}" for warning in credential.warnings))
     patience = Patience(tries or settings.tries, settings.first_wait, settings.longest_wait, settings.stall)
     return Client(os.environ, patience, job.echo)
 

@@ -18,8 +18,7 @@ def run(job: Job) -> None:
         job.echo("runs: none yet; `make train` makes one for each member")
         return
     rows = [marked(row) for row in run_rows(job.work, job.submissions, prepared, job.params, job.overrides, runs)]
-    for line in table_lines(COLUMNS, rows, indent=0):
-        job.echo(line)
+    job.echo(*table_lines(COLUMNS, rows, indent=0))
     job.echo(
         f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
         "`make adopt RUN=...` writes a run's parameters into the file."

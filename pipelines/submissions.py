@@ -33,24 +33,21 @@ def run(job: Job) -> None:
             notes.append(f"could not read how many are left today: {user_error}")
     table = table_rows(job, on_kaggle)
     if table:
-        for line in table_lines(list(table[0]), [[row[name] for name in table[0]] for row in table], indent=0):
-            job.echo(line)
+        job.echo(*table_lines(list(table[0]), [[row[name] for name in table[0]] for row in table], indent=0))
         share = job.params.kaggle.public_share
         job.echo(
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
         prepared = job.prepared() if job.path("data", "manifest.json").exists() else None
-        for line in choices_lines(job.work, job.submissions, job.params, prepared):
-            job.echo(line)
+        job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(
             f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
         )
     if unreadable := ledger.read(path).unreadable:
         notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and were left unchanged")
-    for note in notes:
-        job.echo(f"submissions: {note}")
+    job.echo(*(f"submissions: {note}" for note in notes))
 
 
 def ledger_rows(job: Job) -> list[ledger.Row]:

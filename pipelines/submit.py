@@ -24,8 +24,7 @@ def run(job: Job) -> None:
     entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
-    for line in [*checked.mended, *checked.warnings]:
-        job.echo(f"submit: {line}")
+    job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
     if checked.digest != entry.digest:
         raise UserError(
             f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"

@@ -32,8 +32,7 @@ def run(job: Job) -> None:
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
-    for note in notes:
-        job.echo(f"table: {note}")
+    job.echo(*(f"table: {note}" for note in notes))
     seconds = view_seconds(job.work, params, prepared, job.overrides) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
@@ -44,15 +43,12 @@ def run(job: Job) -> None:
             f"table: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
     blends = blend_table(inputs.oof, inputs.labels, inputs.folds, settings, honest, METHODS, seconds, spreads, tuned)
-    for line in markdown(blends, metric, ("equal", "best")):
-        job.echo(line)
-    for line in seeds_line(spreads, list(inputs.oof)):
-        job.echo(line)
+    job.echo(*markdown(blends, metric, ("equal", "best")))
+    job.echo(*seeds_line(spreads, list(inputs.oof)))
     policies = policy_table(
         inputs.oof, inputs.labels, inputs.folds, settings, honest, seconds=seconds, tuned_folds=tuned
     )
     job.echo("\nTTA policies, with equal weights of the members:\n")
-    for line in markdown(policies, metric, ("identity",)):
-        job.echo(line)
+    job.echo(*markdown(policies, metric, ("identity",)))
     write_json(job.path("table.json"), {"blends": blends, "policies": policies})
     job.echo(f"\ntable: {display_path(job.path('table.json'))}")
