@@ -221,7 +221,6 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         needs=packing.requirements(
             (ROOT / "pyproject.toml").read_text(encoding="utf-8"), [job.params.members[name] for name in missing]
         ),
-        environment={},
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),

@@ -92,8 +92,6 @@ def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, fol
             _fetch(requests, file.url, _inside(Path(folder), file.file_name), emit)
             names.append(file.file_name)
         token = page.next_page_token or ""
-        if not token:
-            break
     return names
 
 

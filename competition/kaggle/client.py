@@ -81,7 +81,7 @@ def ask(
     action: str,
     arguments: Mapping[str, Any],
     slug: str,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
     once: bool = False,
 ) -> Any:
     """Run one action of child.py and return its value; retry after a failure that may be temporary.
@@ -98,8 +98,7 @@ def ask(
         nonlocal max_done
         if event["event"] == "progress":
             max_done = max(max_done, int(event["done"]))
-        if on_event:
-            on_event(event)
+        on_event(event)
 
     while True:
         value, failure = _run(client, credential, action, arguments, record_progress)
@@ -130,7 +129,7 @@ def _run(
     credential: credentials.Credential,
     action: str,
     arguments: Mapping[str, Any],
-    on_event: Callable[[dict[str, Any]], None] | None,
+    on_event: Callable[[dict[str, Any]], None],
 ) -> tuple[Any, Failure | None]:
     """Run one child process: (value, None) or (None, failure)."""
     temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
@@ -174,7 +173,7 @@ def _answer(
     credential: credentials.Credential,
     lines: "queue.Queue[str | None]",
     printed: list[str],
-    on_event: Callable[[dict[str, Any]], None] | None,
+    on_event: Callable[[dict[str, Any]], None],
 ) -> tuple[Any, Failure | None]:
     """Read events until the result or an error. lines: of the child's stdout, None at its end. printed: its stderr."""
     while True:
@@ -192,8 +191,7 @@ def _answer(
             return None, failure_from(event, credential)
         if "text" in event:
             event["text"] = redact(event["text"], credential.secrets)
-        if on_event:
-            on_event(event)
+        on_event(event)
 
 
 def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
@@ -213,11 +211,11 @@ def _kill(child: "subprocess.Popen[str]") -> None:
                 stream.close()
 
 
-def progress_of(progress: Progress | None, total: int = 0) -> Callable[[dict[str, Any]], None]:
-    """Event handler that calls `progress`. total: used if the child does not know it."""
+def progress_of(progress: Progress) -> Callable[[dict[str, Any]], None]:
+    """Event handler that calls `progress`."""
 
     def on_event(event: dict[str, Any]) -> None:
-        if progress and event["event"] == "progress":
-            progress(int(event["done"]), int(event["total"]) or total)
+        if event["event"] == "progress":
+            progress(int(event["done"]), int(event["total"]))
 
     return on_event

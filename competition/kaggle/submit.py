@@ -4,7 +4,6 @@ A submission is a local file or, in competitions that accept submissions from no
 """
 
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Any
 from competition.artifacts.manifest import read_record, sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
+    LostAnswer,
     UnknownOutcome,
     had_no_effect,
-    lost_reason,
-    pause_before_retry,
     poll,
-    with_time_to_return,
+    send_at_most_once,
 )
 from competition.kaggle.client import SITE, Client, KaggleError, ask
-from competition.kaggle.errors import retry_line
 
 
 @dataclass(frozen=True)
@@ -132,23 +129,19 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
         return max(earlier_refs)
     on_send()
     arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **method.arguments}
-    for attempt in range(1, client.patience.tries + 1):
-        events: list[str] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
-        try:
-            answer = ask(client, method.action, arguments, slug, _append_names_to(events), once=True)
-            if answer["ref"]:
-                return int(answer["ref"])
-            error = KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
-        except KaggleError as kaggle_error:
-            error = kaggle_error
-        if "uploaded" in events and not had_no_effect(error):
-            return find_lost(client, request, earlier_refs, f" ({lost_reason(error)})")
-        pause = pause_before_retry(client.patience, error, attempt)
-        if pause is None:
-            raise with_time_to_return(error, "make submit")
-        client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
-        time.sleep(pause)
-    raise AssertionError("patience.tries is at least 1")
+    events: list[str] = []  # of the last attempt
+
+    def send() -> int:
+        events[:] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
+        answer = ask(client, method.action, arguments, slug, lambda event: events.append(event["event"]), once=True)
+        if not answer["ref"]:
+            raise KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
+        return int(answer["ref"])
+
+    try:
+        return send_at_most_once(client, "make submit", send, lambda e: had_no_effect(e) or "uploaded" not in events)
+    except LostAnswer as lost:
+        return find_lost(client, request, earlier_refs, f" ({lost})")
 
 
 def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collection[int], reason: str = "") -> int:
@@ -175,10 +168,6 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
             "`make submit` looks again, `make submit AGAIN=1` sends the file once more"
         )
     return new_ref
-
-
-def _append_names_to(events: list[str]) -> Callable[[dict[str, Any]], None]:
-    return lambda event: events.append(event["event"])
 
 
 def _refs(client: Client, request: SubmissionRequest) -> set[int]:

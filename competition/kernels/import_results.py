@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -86,12 +86,12 @@ def remove_replaced_model(target: ImportTarget, unit: str, force: bool) -> None:
             model_path(run, fold).unlink(missing_ok=True)
 
 
-def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
+def report_merged(target: ImportTarget, units: Mapping[kernel_results.Action, Sequence[str]]) -> None:
     """Show which results were imported, and warn of fold models that do not match the current parameters."""
-    for action, units in (("imported", merged.copied), ("unfinished", merged.partial), ("kept", merged.skipped)):
-        if units:
-            target.say(f"kernel: {action}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
-    for unit in merged.copied:
+    for word, names in (("imported", units["copied"]), ("unfinished", units["partial"]), ("kept", units["skipped"])):
+        if names:
+            target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
+    for unit in units["copied"]:
         if fold_model := fold_model_of_unit(target, unit):
             run, fold = fold_model
             manifest = read_manifest(target.work.parent.resolve().parent / unit / "manifest.json")

@@ -172,8 +172,7 @@ def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
         return "cut", 0
     print(f"goldfold: {' '.join(command)}", flush=True)
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, **PLAN["environment"]}
-    process = subprocess.Popen([sys.executable, "-u", *command], cwd=root, env=environment)
+    process = subprocess.Popen([sys.executable, "-u", *command], cwd=root, env={**os.environ, "PYTHONPATH": path})
     try:
         code = process.wait(seconds)
         return ("failed" if code else "done"), code

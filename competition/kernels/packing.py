@@ -56,7 +56,6 @@ class Plan:
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
     leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
     needs: Mapping[str, str]  # module -> requirement, installed if it is missing
-    environment: Mapping[str, str]  # additional variables of the commands
     accelerator: str  # "tpu", "gpu", or "" = any
     devices: int  # minimum number of them
     seconds: int  # limit of Kaggle's session
@@ -88,7 +87,7 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
     by_package = {
         re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in (*project["dependencies"], *lines)
     }
-    needs = NEEDS | ({"keras_hub": "keras-hub"} if any(_needs_keras_hub(member) for member in members) else {})
+    needs = NEEDS | ({"keras_hub": "keras-hub"} if any(map(_needs_keras_hub, members)) else {})
     return {module: by_package[package] for module, package in needs.items()}
 
 

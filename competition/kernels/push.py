@@ -1,7 +1,6 @@
 """Start a kernel at most once: save the intent before the push, and find a version whose answer was lost."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +8,13 @@ from typing import Any
 
 from competition.artifacts.manifest import write_json
 from competition.kaggle.attempts import (
+    LostAnswer,
     UnknownOutcome,
     had_no_effect,
-    lost_reason,
-    pause_before_retry,
     poll,
-    with_time_to_return,
+    send_at_most_once,
 )
 from competition.kaggle.client import SITE, Client, KaggleError, ask
-from competition.kaggle.errors import retry_line
 from competition.kernels import api as kernels
 from competition.kernels.api import Kernel, KernelVersion
 
@@ -66,19 +63,18 @@ def push_once(
     UnknownOutcome if it does not appear, and keep the intent.
     """
     write_json(state, intent)
-    for attempt in range(1, client.patience.tries + 1):
-        try:
-            pushed = kernels.push(client, kernel, text, as_notebook)
-            break
-        except KaggleError as error:
-            if not had_no_effect(error) and error.kind != "sources":
-                return find_lost_push(client, intent, state, lag, f" ({lost_reason(error)})")
-            pause = pause_before_retry(client.patience, error, attempt)
-            if pause is None:
-                state.unlink()  # no run was started
-                raise with_time_to_return(error, "make kernel") from None
-            client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
-            time.sleep(pause)
+    try:
+        pushed = send_at_most_once(
+            client,
+            "make kernel",
+            lambda: kernels.push(client, kernel, text, as_notebook),
+            lambda error: had_no_effect(error) or error.kind == "sources",
+        )
+    except LostAnswer as lost:
+        return find_lost_push(client, intent, state, lag, f" ({lost})")
+    except KaggleError:
+        state.unlink()  # no run was started
+        raise
     return _save(state, intent, pushed)
 
 
