@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from competition.artifacts.manifest import atomic_write, changed_keys, to_plain
+from competition.artifacts.manifest import changed_keys, to_plain, write_text
 from competition.artifacts.runs import find_run, runs_of
 from competition.artifacts.studies import used_study
 from competition.config.edit_yaml import rendered, set_value
@@ -59,8 +59,7 @@ def run(job: Job) -> None:
         lines = "; ".join(f"{'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items())
         raise UserError(f"{path.name} cannot be edited safely ({differing[0]}); write these values yourself: {lines}")
     if changes:
-        with atomic_write(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text)
     job.echo(*(f"adopt: {'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items()))
     job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
     if adopted.digest:

@@ -19,7 +19,7 @@ from competition.artifacts.ensemble_inputs import (
     run_labels,
     view_seconds,
 )
-from competition.artifacts.manifest import atomic_write, digest_of, sha256, write_json
+from competition.artifacts.manifest import copy_file, digest_of, sha256, write_json
 from competition.artifacts.seed_studies import seed_spreads
 from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
@@ -225,8 +225,7 @@ def copy_submission(source: Path, target: Path) -> None:
     """Copy atomically, so that a file in submissions/ is always complete; remove what a killed copy of it left."""
     for leftover in target.parent.glob(f".{target.name}.*"):
         leftover.unlink(missing_ok=True)
-    with atomic_write(target) as temporary:
-        shutil.copyfile(source, temporary)
+    copy_file(source, target)
 
 
 def keep_blend(folder: Path, copy: Path) -> None:

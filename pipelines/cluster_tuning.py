@@ -1,12 +1,11 @@
 """Run the workers of a study on the machines of a Ray cluster (`make tune CLUSTER=... WORKERS=...`)."""
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write, to_plain
+from competition.artifacts.manifest import copy_file, to_plain
 from competition.cluster.schedule import Task
 from competition.cluster.work import Work
 from competition.config.errors import UserError
@@ -78,5 +77,4 @@ def check_reachable(storage: str, shared: str) -> None:
 def copy_longer(source: Path, target: Path) -> None:
     """Copy a journal unless the target is at least as long: a journal only grows."""
     if source.is_file() and (not target.is_file() or target.stat().st_size < source.stat().st_size):
-        with atomic_write(target) as temporary:
-            shutil.copyfile(source, temporary)
+        copy_file(source, target)

@@ -13,7 +13,7 @@ from competition.artifacts.manifest import Manifest, digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
 from competition.data.adapters.flowers import DESCRIPTION, FOLDER
-from competition.data.competition import Competition, Settings
+from competition.data.competition import Competition
 from competition.data.convert import files, plan, work_list
 from competition.data.convert.local import convert_shards
 from competition.data.convert.shard import (
@@ -41,10 +41,9 @@ OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lo
 def run(job: Job) -> None:
     """convert.source -> convert.target: tfrecords-jpeg-HxW/{train,val,test}/NN-HxW-COUNT.tfrec, tables, manifest.json"""
     started = time.monotonic()
-    params, prepare = job.params.convert, job.params.prepare
-    settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+    params = job.params.convert
     recipe = recipe_of(job, params)
-    source = read_source(recipe.source, settings)
+    source = read_source(recipe.source, job.adapter_settings())
     check_labels(source.competition)
     shards = plan_shards(source, recipe, params)
     report_plan(job, source, shards, recipe)
@@ -148,17 +147,15 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
                 f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
-    outcomes: dict[tuple[str, str], Outcome] = {}
     with progress_bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
-        for outcome in convert_shards(shards, recipe, params.processes or cores(), bar.update_to):
-            outcomes[outcome.part, outcome.name] = outcome
+        converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
+        outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
     return [outcomes[shard.part, shard.name] for shard in shards]
 
 
 def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
     work_list.save_work(shards, recipe)
-    command = [beam_python(params), "-m", "pipelines.convert_beam", recipe.target, *params.beam_options]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    ran = in_beam(params, recipe.target, *params.beam_options)
     if ran.returncode != 0:
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
         causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
@@ -166,17 +163,17 @@ def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> 
         raise UserError(f"Apache Beam failed: {cause} (convert.beam_options: {' '.join(params.beam_options)})")
 
 
-def beam_python(params: ConvertParams) -> str:
-    python = Path(os.path.expanduser(params.beam_python))
-    python = python if python.is_absolute() else ROOT / python
+def in_beam(params: ConvertParams, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run convert_beam.py in the environment of Apache Beam."""
+    python = ROOT / os.path.expanduser(params.beam_python)
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
-    return str(python)
+    command = [str(python), "-m", "pipelines.convert_beam", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def beam_codecs(params: ConvertParams) -> str:
-    command = [beam_python(params), "-m", "pipelines.convert_beam", "codecs"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    ran = in_beam(params, "codecs")
     if ran.returncode != 0:
         last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"convert.beam_python: it cannot load goldfold: {last}; `make beam` installs what it needs")

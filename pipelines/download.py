@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,7 @@ def run(job: Job) -> None:
     if job.options.only:
         download_some(job, job.options.only)
         return
-    prepare = job.params.prepare
-    settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+    settings = job.adapter_settings()
     depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
     depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))

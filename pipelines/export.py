@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from competition.artifacts.dependencies import export_path, newest_blend
-from competition.artifacts.manifest import atomic_write, digest_of, read_manifest
+from competition.artifacts.manifest import digest_of, read_manifest, write_text
 from competition.config.errors import UserError
 from competition.data import records
 from competition.data.images import BadImage, decode
@@ -94,8 +94,7 @@ def write_export(
     )
     files = bundle.save(folder)
     facts, result = checked(job, prepared, selection, bundle, folder)
-    with atomic_write(folder / CARD) as temporary:
-        temporary.write_text(model_card(bundle, selection, prepared, facts), encoding="utf-8")
+    write_text(folder / CARD, model_card(bundle, selection, prepared, facts))
     outputs = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
     return sorted({*files, *outputs}), result
 

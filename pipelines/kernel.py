@@ -77,13 +77,11 @@ def resume(job: Job, client: Client, state: Path) -> PushIntent:
 
 def missing_folds(job: Job, runs: request.Runs) -> dict[str, list[int]]:
     """Member -> selected folds whose models are missing or stale."""
-    folds_by_member = {}
-    for name in runs:
-        if name in selected_members(job):
-            selected = selected_folds(job)
-            stale = request.stale_folds(runs[name], selected)
-            folds_by_member[name] = selected if job.options.force else stale
-    return {name: folds for name, folds in folds_by_member.items() if folds}
+    names, folds = selected_members(job), selected_folds(job)
+    stale = {
+        name: folds if job.options.force else request.stale_folds(runs[name], folds) for name in runs if name in names
+    }
+    return {name: folds for name, folds in stale.items() if folds}
 
 
 def needs_submission(job: Job, runs: request.Runs) -> bool:

@@ -46,7 +46,7 @@ def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
     """
-    folds = trained_folds(job, prepared, run, is_named)
+    folds = trained_folds(job, run, is_named)
     depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
     stale = {
         fold: depends[fold]
@@ -65,7 +65,7 @@ def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[
     return stale
 
 
-def trained_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> list[int]:
+def trained_folds(job: Job, run: Run, is_named: bool) -> list[int]:
     """Folds whose model is current.
 
     Raises UserError with the command that trains the others, unless --allow-partial is set.

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,12 @@ def run(job: Job) -> None:
             "set both (group_by=column and the name of a column) or neither"
         )
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
-    settings = Settings(**asdict(job.params.competition), seed=params.seed, group_column=params.group_column)
-    settings = settings.of_data()
+    settings = job.adapter_settings().of_data()
     depends = {
         "raw": raw.files,
         "prepare": params,
         "competition": settings,
-        **like_digest(job),
+        **({"like": sha256(Path(job.options.like))} if job.options.like else {}),
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest = job.path("data", "manifest.json")
@@ -58,10 +57,6 @@ def require_intact(path: Path, raw: Manifest) -> None:
             f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
             f"{first_few(damaged, 3)}; `make download` fetches them again"
         )
-
-
-def like_digest(job: Job) -> dict[str, str]:
-    return {"like": sha256(Path(job.options.like))} if job.options.like else {}
 
 
 def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from competition.artifacts.dependencies import blend_blocks, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_digests
-from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest
+from competition.artifacts.manifest import Manifest, changed_keys, digest_of, read_manifest, write_text
 from competition.artifacts.runs import Run, blended_runs
 from competition.artifacts.seed_studies import seed_spreads
 from competition.config.errors import UserError
@@ -64,8 +64,7 @@ def run(job: Job) -> None:
     prepared, blend = results.prepared, results.blend
     head = head_of(job, prepared, blend, results.submitted, [*stale_warnings(job, prepared, blend), *results.notes])
     page = job.path("report.html")
-    with atomic_write(page) as temporary:
-        temporary.write_text(render(head, sections_of(job, results)), encoding="utf-8")
+    write_text(page, render(head, sections_of(job, results)))
     job.echo(*(f"report: {warning}" for warning in head.warnings))
     job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
@@ -104,7 +103,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         *optional_sections(job, prepared, blend, pixels),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
-        caveats_section(job, prepared, blend),
+        caveats_section(prepared, blend),
         runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
         leaderboard.leaderboard_section(submitted, public_share, changed_share(job, prepared), has_test),
         leaderboard.ledger_section(submitted, public_share, solution_looks(job)),
@@ -222,7 +221,7 @@ def error_sections(
     ]
 
 
-def caveats_section(job: Job, prepared: Prepared, blend: Manifest | None) -> Section:
+def caveats_section(prepared: Prepared, blend: Manifest | None) -> Section:
     """Section on series and shift, with their effect on the blend if it is of the current data."""
     current = blend is not None and blend.depends.get("data") == prepared.digest
     result = blend.result if blend is not None and current else {}

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from competition.config.faults import point
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override, load_params, parse_overrides
 from competition.data.augmentations import check_augmentations
+from competition.data.competition import Settings
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
@@ -91,6 +92,11 @@ class Job:
                 f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
             )
         return load_prepared(self.path("data"), self.params.competition.metric, self.params.competition.predicts)
+
+    def adapter_settings(self) -> Settings:
+        """The parameters that an adapter reads."""
+        prepare = self.params.prepare
+        return Settings(**asdict(self.params.competition), seed=prepare.seed, group_column=prepare.group_column)
 
     def tuned_member(self, name: str) -> Member:
         """The member with its tuned values, if the data are prepared and a study of them is finished."""

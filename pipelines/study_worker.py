@@ -1,12 +1,11 @@
 """One worker of a member's study: what `make tune` runs here, in its WORKERS processes, and on other machines."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import copy_file
 from competition.artifacts.studies import continued_journal, tuning_dependencies, tuning_result_path
 from competition.artifacts.study_settings import study_settings
 from competition.data.prepared import Prepared
@@ -55,8 +54,7 @@ def journal_of(job: Job, prepared: Prepared, name: str) -> Path:
     result = tuning_result_path(job.work, name, depends)
     journal = result.with_name("study.log")
     if not journal.exists() and (earlier := continued_journal(result, name, depends)):
-        with atomic_write(journal) as temporary:  # more trials continue the same study
-            shutil.copyfile(earlier, temporary)
+        copy_file(earlier, journal)  # more trials continue the same study
     return journal
 
 

@@ -145,7 +145,7 @@ def lead_study(
         best = tuning_result_path(job.work, name, depends)
         result = result_of(job, prepared, name, settings, study, runner)
     write_json(best, result)
-    for line in result_lines(job, prepared, result, settings, finished_trials(study, settings)):
+    for line in result_lines(prepared, result, settings, finished_trials(study, settings)):
         job.echo(f"tune {name}: {line}")
     job.echo(f"tune {name}: {display_path(best)}")
     return [best], {key: value for key, value in result.items() if key != "front"}
@@ -214,7 +214,7 @@ def result_of(
 
 
 def result_lines(
-    job: Job, prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
+    prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
 ) -> list[str]:
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign

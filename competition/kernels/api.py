@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write, write_json
+from competition.artifacts.manifest import write_json, write_text
 from competition.config.errors import UserError
 from competition.kaggle import credentials
 from competition.kaggle.client import RETRYABLE, Client, KaggleError, ask
@@ -131,8 +131,7 @@ def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> 
     """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file.  text: Python source."""
     code_file = f"{kernel.slug}.ipynb" if as_notebook else f"{kernel.slug}.py"
     values = metadata(kernel, code_file)
-    with atomic_write(folder / code_file) as temporary:
-        temporary.write_text(notebook(text) if as_notebook else text, encoding="utf-8")
+    write_text(folder / code_file, notebook(text) if as_notebook else text)
     write_json(folder / "kernel-metadata.json", values)
 
 
