@@ -77,7 +77,7 @@ class Project:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._prepared = job.prepared()
+        self._prepared = job.prepared
         self._device: Device | None = None
         self._trainers: dict[str, Trainer] = {}  # by run digest
 

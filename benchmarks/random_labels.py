@@ -126,7 +126,7 @@ def scores_of(folder: Path, classes: int) -> dict[str, Any]:
     from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
 
     job = job_of(folder)
-    prepared = job.prepared()
+    prepared = job.prepared
     inputs = (job.work, job.params, prepared)
     rows = load_predictions(*inputs, prediction_sources(*inputs, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)

@@ -72,7 +72,7 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     Its tuned folds are those of the study: their rows stay excluded from the honest scores.
     """
     name, _, number = label.partition(":")
-    study = used_study(job.work, job.prepared(), job.params, name, job.overrides) if name in params.members else None
+    study = used_study(job.work, job.prepared, job.params, name, job.overrides) if name in params.members else None
     if study is None:
         raise UserError(
             f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"
@@ -125,7 +125,7 @@ def check_stated(path: Path, name: str) -> None:
 
 def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
     """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
-    prepared = job.prepared()
+    prepared = job.prepared
     runs = runs_of(job.work, prepared, params, adopted.name)
     if adopted.digest in {each.digest for each in runs}:
         return

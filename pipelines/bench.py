@@ -11,7 +11,6 @@ from competition.artifacts.dependencies import training_parts
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.data.pixels import is_streamed
-from competition.data.prepared import Prepared
 from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
 from pipelines.trainer import open_trainer, read_images, start_device
 
@@ -20,16 +19,16 @@ MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast
 
 def run(job: Job) -> None:
     """data/ -> bench.json; no fold model is changed"""
-    prepared, results = job.prepared(), {}
+    _, results = job.prepared, {}  # an error before anything is started
     for name in selected_members(job):
         member = job.tuned_member(name)
         job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
-        results[name] = bench_member(job, prepared, name, member)
+        results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")
 
 
-def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, Any]:
+def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
     """Images per second of each part, each printed as soon as it is measured."""
     device = start_device(job)
     from competition.training.bench import time_parts
@@ -41,8 +40,8 @@ def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dic
         job.echo(f"bench {name}: {images / seconds:>10,.0f} images/s  {description}")
 
     no_cache = replace(image_cache(job), ram=0, disk=0)
-    uncached = read_images(job, prepared, member, training_parts(member), name, no_cache).pixels
-    trainer = open_trainer(job, prepared, member, name, device=device)
+    uncached = read_images(job, member, training_parts(member), name, no_cache).pixels
+    trainer = open_trainer(job, member, name, device=device)
     pixels, count = trainer.images.pixels, len(trainer.images.ids)
     rows = np.arange(min(MAX_DECODED, count))
     record("decoded", len(rows), timed(lambda: uncached[rows]), "read from the record files and decoded")

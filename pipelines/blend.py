@@ -70,7 +70,7 @@ class BlendResult:
 
 def run(job: Job) -> None:
     """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
-    params, prepared = job.params, job.prepared()
+    params, prepared = job.params, job.prepared
     sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
     job.echo(*(f"blend: {note}" for note in notes))
@@ -92,7 +92,7 @@ def run(job: Job) -> None:
         "blend",
         path,
         depends,
-        lambda: create_blend(job, path.parent, prepared, sources, spreads, depends.get("seconds")),
+        lambda: create_blend(job, path.parent, sources, spreads, depends.get("seconds")),
     )
     set_newest_blend(path.parent)
     if len(prepared.part("test")):
@@ -116,36 +116,32 @@ def score_text(scores: Mapping[str, Any]) -> str:
 
 
 def create_blend(
-    job: Job,
-    folder: Path,
-    prepared: Prepared,
-    sources: Mapping[str, Any],
-    spreads: Mapping[str, float],
-    seconds: ViewSeconds | None,
+    job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Fit the blend, write its files and the submission, print the scores.  Returns the files and the manifest's result.
 
     sources, spreads, seconds: of `ensemble_inputs`.
     """
+    prepared = job.prepared
     inputs = load_predictions(job.work, job.params, prepared, sources, job.overrides)
     job.echo(*(f"blend: {note}" for note in inputs.notes))
     models = model_digests(job.work, job.params, prepared, sources, job.overrides)
-    result = fit(job, prepared, inputs, models, spreads, seconds)
+    result = fit(job, inputs, models, spreads, seconds)
     files, digest = write_files(folder, prepared, result)
-    file = write_submission(job, folder, prepared, result, digest, run_labels(sources, job.params))
+    file = write_submission(job, folder, result, digest, run_labels(sources, job.params))
     job.echo(*report_lines(result, spreads))
     return files, {"file": file, "submission": digest, **result.scores}
 
 
 def fit(
     job: Job,
-    prepared: Prepared,
     inputs: EnsembleInputs,
     models: Mapping[str, Any],
     spreads: Mapping[str, float],
     seconds: ViewSeconds | None,
 ) -> BlendResult:
     """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
+    prepared = job.prepared
     params, metric = job.params, metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
     first = next(iter(oof.values()))
@@ -201,9 +197,7 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     return [folder / name for name in FILES], digest
 
 
-def write_submission(
-    job: Job, folder: Path, prepared: Prepared, result: BlendResult, digest: str, runs: tuple[str, ...]
-) -> str:
+def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, runs: tuple[str, ...]) -> str:
     """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file.
 
     Without test images there is no file; the name, which ends in -cv, is that of the blend. The ledger counts it all the
@@ -216,7 +210,7 @@ def write_submission(
     job.submissions.mkdir(exist_ok=True)
     if has_test and (not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest):
         copy_submission(folder / "submission.csv", job.submissions / file)
-    ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
+    ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, result, digest, file, runs))
     keep_blend(folder, job.path("blends", Path(file).stem))
     return file
 
@@ -260,15 +254,13 @@ def saved_chain(chain: Chain, path: Path) -> Chain:
     return loaded
 
 
-def ledger_entry(
-    job: Job, prepared: Prepared, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]
-) -> ledger.Entry:
+def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]) -> ledger.Entry:
     """The submission as one line of the ledger."""
     chain, scores = result.chain, result.scores
     return ledger.Entry(
         digest=digest,
         file=file,
-        competition=prepared.competition.name,
+        competition=job.prepared.competition.name,
         members=tuple(chain.blend.weights),
         weights=tuple(round(float(w), 4) for w in chain.blend.weights.values()),
         views=tuple(dict.fromkeys(view for policy in chain.policies.values() for view in policy)),

@@ -31,7 +31,6 @@ from competition.cluster.schedule import Task
 from competition.cluster.work import Callbacks, Setup, Work
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Needs
-from competition.data.prepared import Prepared
 from competition.kernels.results import install
 from competition.preflight.planning import load_of, sizes_of
 from pipelines.backend import start_tensorflow
@@ -46,32 +45,27 @@ RESULT_RATIO = 200.0  # largest ratio of unpacked to packed bytes of a result
 Deliver = Callable[[Work, Path], str]  # installs a pack at home and returns the line for the screen
 
 
-def train_on_cluster(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
+def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     """Train the missing fold models of these members, teachers before students."""
     models: dict[str, tuple[Run, ExcludedFolds]] = {}
     works: dict[str, Work] = {}
     for name in names:
-        for run in job.runs_of(prepared, name):
+        for run in job.runs_of(name):
             wanted = list(selected_folds(job))
             stale = [fold for fold in wanted if job.options.force or not is_trained(run, fold)]
             if len(stale) < len(wanted):
                 job.echo(f"train {run.title}: {len(wanted) - len(stale)} of {len(wanted)} fold models current")
             for teacher, pair in nested_teachers(job.params, {name: stale}):
-                for teacher_run in job.runs_of(prepared, teacher):
+                for teacher_run in job.runs_of(teacher):
                     if not is_trained(teacher_run, pair):
-                        add_model(job, prepared, teacher_run, pair, works, models)
+                        add_model(job, teacher_run, pair, works, models)
             for fold in stale:
-                add_model(job, prepared, run, fold, works, models)
-    run_on_cluster(job, prepared, "train", list(works.values()), partial(deliver_model, job, prepared, models))
+                add_model(job, run, fold, works, models)
+    run_on_cluster(job, "train", list(works.values()), partial(deliver_model, job, models))
 
 
 def add_model(
-    job: Job,
-    prepared: Prepared,
-    run: Run,
-    fold: ExcludedFolds,
-    works: dict[str, Work],
-    models: dict[str, tuple[Run, ExcludedFolds]],
+    job: Job, run: Run, fold: ExcludedFolds, works: dict[str, Work], models: dict[str, tuple[Run, ExcludedFolds]]
 ) -> None:
     """Add the task of one model. Raises UserError if a teacher's model is neither there nor trained before it."""
     name, inputs, after = f"{run.title} {describe_fold(fold)}", [], []
@@ -92,7 +86,7 @@ def add_model(
     works[name], models[name] = Work(task, unit, {**request, "unit": unit}, tuple(inputs)), (run, fold)
 
 
-def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
     """Predict by the fold models of each run that have no current predictions."""
     works, models = [], {}
     for run, folds in stale:
@@ -104,10 +98,10 @@ def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, 
             inputs = (unit_of(job, folder),)
             works.append(Work(task, unit, {**request, "unit": unit}, inputs, keeps_checkpoints=False))
             models[name] = run, fold
-    run_on_cluster(job, prepared, "predict", works, partial(deliver_views, job, models))
+    run_on_cluster(job, "predict", works, partial(deliver_views, job, models))
 
 
-def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
+def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
     """Connect, check the machines, run all tasks and install each result as it comes."""
     if not works:
         return
@@ -119,7 +113,7 @@ def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work
         try:
             print_line = partial(echo_above, job, screen)
             check_machines(job, ray, needs, print_line)
-            setup = setup_of(job, prepared, verb, works, needs)
+            setup = setup_of(job, verb, works, needs)
             warned: set[str] = set()
 
             def deliver_pack(work: Work, digest: str, data: bytes) -> None:
@@ -161,13 +155,13 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: C
         connection.check_needs(machines, needs)
 
 
-def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
+def setup_of(job: Job, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
     params = job.params
     is_tuning = verb == "tune"  # of the members as they are in the file
     members = {name: member if is_tuning else job.tuned_member(name) for name, member in params.members.items()}
     project, digest = packed_project(ROOT, params, members, is_tuning)
     data = job.require(job.path("data", "manifest.json"), "download")
-    files = data_files(job.work, data, bool(prepared.remote_records))
+    files = data_files(job.work, data, bool(job.prepared.remote_records))
     shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
     if shared:
         start_tensorflow(job)
@@ -181,7 +175,7 @@ def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], nee
         "shared": shared,
         "files": {name: digest for name, (digest, _) in files.items()} if shared else {},
         "checkpoints": f"{shared}/{params.competition.name}/checkpoints" if shared else "",
-        "records": prepared.remote_records,
+        "records": job.prepared.remote_records,
     }
     limits = params.cluster
     return Setup(
@@ -212,9 +206,7 @@ def pack_unit(job: Job, unit: str) -> tuple[str, bytes]:
         return node.packed(unit, job.work.parent / unit, Path(temporary))
 
 
-def deliver_model(
-    job: Job, prepared: Prepared, models: Mapping[str, tuple[Run, ExcludedFolds]], work: Work, pack: Path
-) -> str:
+def deliver_model(job: Job, models: Mapping[str, tuple[Run, ExcludedFolds]], work: Work, pack: Path) -> str:
     """Install a trained model. A complete earlier one stays in its place until this one is complete."""
     run, fold = models[work.task.name]
     target, depends = model_path(run, fold), fold_model_dependencies(run, fold)
@@ -231,7 +223,7 @@ def deliver_model(
         raise UserError(f"{display_path(path.parent)} came home, but is of another run: {'; '.join(changes[:3])}")
     if trained_before:
         replace_model(run.folder, target)
-    return f"train {work.task.name}: {result_line(prepared.competition.metric, manifest)}"
+    return f"train {work.task.name}: {result_line(job.prepared.competition.metric, manifest)}"
 
 
 def deliver_views(job: Job, models: Mapping[str, tuple[Run, int]], work: Work, pack: Path) -> str:

@@ -23,7 +23,7 @@ from pipelines.runner import Job, display_path
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
-    prepared, (a, b) = job.prepared(), two_blends(job)
+    prepared, (a, b) = job.prepared, two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))

@@ -37,7 +37,7 @@ def storage_of(job: Job) -> tuple[Any, str]:
     """The storage of the studies, and its name for the terminal."""
     if job.params.tune.storage:
         return open_storage(job.params.tune.storage, Path()), "tune.storage"
-    prepared = job.prepared()
+    prepared = job.prepared
     names = selected_members(job)
     current_journals = [
         tuning_result_path(job.work, name, tuning_dependencies(prepared, job.params, name)).with_name("study.log")

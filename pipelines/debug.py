@@ -63,15 +63,13 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.data.labelled_images import sample_rows
     from competition.report.sheets import contact_sheet
 
-    prepared, rows = job.prepared(), job.options.debug_rows
+    prepared, rows = job.prepared, job.options.debug_rows
     member = job.tuned_member(name)
     classes, metric = prepared.competition.classes, prepared.competition.metric
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
-    trainer = open_trainer(
-        job, prepared, member, name, device=device, select=lambda images: sample_rows(images, rows, 0)
-    )
+    trainer = open_trainer(job, member, name, device=device, select=lambda images: sample_rows(images, rows, 0))
     images = trainer.images
     job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
     pixels, targets, _ = trainer.first_batch(fold, train)

@@ -188,14 +188,14 @@ def data(job: Job) -> Iterator[Finding]:
         intact = files_intact(manifest, result)
         fix = "" if intact else "make download FORCE=1"
         yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
-    prepared = job.prepared()
+    prepared = job.prepared
     counts = prepared.part("train")["fold"].value_counts().sort_index()
     yield Finding(
         f"{len(prepared.part('train')):,} training and {len(prepared.part('test')):,} test images, "
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     for name in job.params.members:
-        for run in job.runs_of(prepared, name):
+        for run in job.runs_of(name):
             trained = trained_folds(run, job.params.prepare.folds)
             yield Finding(
                 f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"

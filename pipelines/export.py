@@ -28,7 +28,7 @@ SAMPLE = 64  # test images on which the formats are compared
 
 def run(job: Job) -> None:
     """blend/<newest>/, members/*/*/fold*/weights.npz -> export/<name>/: the model, classes.txt, serving.json, README.md"""
-    prepared, member = job.prepared(), job.options.member
+    prepared, member = job.prepared, job.options.member
     check_target(prepared)
     if member:
         selected_members(job)
@@ -38,7 +38,7 @@ def run(job: Job) -> None:
     manifest_path = export_path(job.work, selection.name)
     depends = export_dependencies(selection, prepared, job.params, formats)
     manifest = job.cached(
-        f"export {selection.name}", manifest_path, depends, lambda: write_export(job, prepared, selection, formats)
+        f"export {selection.name}", manifest_path, depends, lambda: write_export(job, selection, formats)
     )
     job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
@@ -67,10 +67,9 @@ def selected_formats(text: str) -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in names)
 
 
-def write_export(
-    job: Job, prepared: Prepared, selection: Selection, formats: Sequence[str]
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Write the export and compare its formats on test images. Returns its files and the manifest's result."""
+    prepared = job.prepared
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on
     start_tensorflow(job)
     from competition.serving.graph import ExportedChain
@@ -93,19 +92,17 @@ def write_export(
         tuple(formats),
     )
     files = bundle.save(folder)
-    facts, result = checked(job, prepared, selection, bundle, folder)
+    facts, result = checked(job, selection, bundle, folder)
     write_text(folder / CARD, model_card(bundle, selection, prepared, facts))
     outputs = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
     return sorted({*files, *outputs}), result
 
 
-def checked(
-    job: Job, prepared: Prepared, selection: Selection, bundle: Bundle, folder: Path
-) -> tuple[CardFacts, dict[str, Any]]:
+def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tuple[CardFacts, dict[str, Any]]:
     """Compare the formats with each other and, for a blend, with the predictions behind the submission."""
     from competition.serving.parity import check_formats, check_stored
 
-    ids, images = sample_images(prepared, bundle)
+    ids, images = sample_images(job.prepared, bundle)
     checks, probs, labels = check_formats(folder, bundle, images)
     lines = [
         f"{check.format}: {check.megabytes:g} MB, loads in {check.load_seconds:g} s, one image {check.milliseconds:g} ms, "

@@ -9,8 +9,8 @@ from pipelines.runner import Job, newest_submission, require_test_images
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
-    prepared = job.prepared()
-    require_test_images(job, prepared)
+    prepared = job.prepared
+    require_test_images(job)
     solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
     if solution is None or not solution.exists():
         advice = (

@@ -19,7 +19,6 @@ from competition.config.params import Member
 from competition.config.teachers import in_training_order
 from competition.data.adapters import adapter_named
 from competition.data.index import choices, save
-from competition.data.prepared import Prepared
 from competition.kaggle import submit
 from competition.kaggle.client import Client, KaggleError, competition_slug
 from competition.kernels import api as kernels
@@ -37,13 +36,13 @@ OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entr
 
 def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
-    prepared = job.prepared()
+    prepared = job.prepared
     tuned = {
         n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides)
         for n in in_training_order(job.params)
     }
     members = {name: member for name, (member, _) in tuned.items()}
-    runs = {name: job.runs_of(prepared, name) for name in members}
+    runs = {name: job.runs_of(name) for name in members}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
@@ -56,7 +55,7 @@ def run(job: Job) -> None:
             push = resume(job, client, state)
         else:
             to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
-            push = start(job, client, prepared, members, runs, missing, to_tune, state)
+            push = start(job, client, members, runs, missing, to_tune, state)
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:
             import_results.import_output(target, client, push)
@@ -100,7 +99,6 @@ def needs_submission(job: Job, runs: request.Runs) -> bool:
 def start(
     job: Job,
     client: Client,
-    prepared: Prepared,
     members: dict[str, Member],
     runs: request.Runs,
     missing: dict[str, list[int]],
@@ -108,13 +106,14 @@ def start(
     state: Path,
 ) -> PushIntent:
     """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
+    prepared = job.prepared
     check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
     slug = settings.slug or kernels.default_slug(job.params.competition.name)
     submits = can_blend(job, runs, missing)
     plan = plan_for(job, missing, to_tune, submits)
-    index = write_index(job, prepared)
+    index = write_index(job)
     inputs = request.local_inputs(job.params, members)
     inputs |= request.units_to_resume(job.work, job.params, runs, missing)
     if submits:
@@ -226,11 +225,11 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
     )
 
 
-def write_index(job: Job, prepared: Prepared) -> Path:
+def write_index(job: Job) -> Path:
     """Write groups and folds for the kernel, whose package versions might compute different ones."""
     path = job.path(*INDEX)
     with atomic_write(path) as temporary:
-        save(choices(prepared.index), temporary)
+        save(choices(job.prepared.index), temporary)
     return path
 
 

@@ -14,7 +14,6 @@ from competition.artifacts.runs import run_with
 from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.data.prepared import Prepared
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
@@ -28,14 +27,14 @@ def run(job: Job) -> None:
     if not job.options.member or job.options.seeds < 2:
         raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
-    prepared = job.prepared()
+    prepared = job.prepared
     member = job.tuned_member(name)
     if member.teacher:
         raise UserError(
             f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
         )
     seeds = range(member.train.seed, member.train.seed + job.options.seeds)
-    runs = [predictions_of_seed(job, prepared, name, member, seed) for seed in seeds]
+    runs = [predictions_of_seed(job, name, member, seed) for seed in seeds]
     ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
     labels = prepared.targets(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
     probs = [predictions.at(ids).view("identity") for predictions in runs]
@@ -55,26 +54,24 @@ def run(job: Job) -> None:
     )
 
 
-def predictions_of_seed(job: Job, prepared: Prepared, name: str, member: Member, seed: int) -> ViewPredictions:
+def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:
     """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
-    run = run_with(job.work, prepared, job.params, name, member, job.overrides)
+    run = run_with(job.work, job.prepared, job.params, name, member, job.overrides)
     folds = range(job.params.prepare.folds)
     if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")
         paths = [fold_model_path(run, fold).with_name("oof.npz") for fold in folds]
         return concatenate_folds([ViewPredictions.load(path) for path in paths])
     folder = job.path("noise", name, run.folder.name)
-    make = partial(train_seed, job, prepared, member, folder, f"noise {name} seed {seed}")
+    make = partial(train_seed, job, member, folder, f"noise {name} seed {seed}")
     job.cached(f"noise {name} seed {seed}", folder / "manifest.json", run.depends, make)
     return ViewPredictions.load(folder / "oof.npz")
 
 
-def train_seed(
-    job: Job, prepared: Prepared, member: Member, folder: Path, title: str
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def train_seed(job: Job, member: Member, folder: Path, title: str) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
-    trainer = open_trainer(job, prepared, member, title)
+    trainer = open_trainer(job, member, title)
     fold_predictions = []
     with progress_bar(job.params.prepare.folds, title) as bar:
         for fold in range(job.params.prepare.folds):

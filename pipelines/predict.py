@@ -15,7 +15,6 @@ from competition.artifacts.dependencies import (
 from competition.artifacts.manifest import changed_keys, is_current, read_manifest
 from competition.artifacts.runs import Run, blended_runs, stored_runs
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from pipelines import hosts
 from pipelines.cluster import predict_on_cluster
 from pipelines.fold_prediction import predict_fold
@@ -26,22 +25,20 @@ from pipelines.trainer import open_trainer, read_images, start_device
 
 def run(job: Job) -> None:
     """members/<member>/<run>/fold<k>/weights.npz -> members/<member>/<run>/fold<k>/views/<digest>/: oof.npz, test.npz"""
-    prepared = job.prepared()
+    prepared = job.prepared
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing
     runs_by_name = blended_runs(job.work, prepared, job.params, job.overrides)
-    pending = (
-        (run, stale_folds(job, prepared, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs
-    )
+    pending = ((run, stale_folds(job, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs)
     if job.options.cluster:
-        predict_on_cluster(job, prepared, [(run, stale) for run, stale in pending if stale])
+        predict_on_cluster(job, [(run, stale) for run, stale in pending if stale])
         return
     for run, stale in pending:
         if stale:
-            predict_folds(job, prepared, run, stale)
+            predict_folds(job, run, stale)
 
 
-def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
+def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
     """Fold -> what its predictions depend on, for the fold models of a run whose predictions are missing.
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
@@ -56,8 +53,8 @@ def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[
     stale = {fold: depends[fold] for fold in hosts.decided(list(stale))}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
-    if stale and (run.depends["data"] != prepared.digest or run.depends["code"] != code_digest()):
-        other = "data" if run.depends["data"] != prepared.digest else "code"
+    if stale and (run.depends["data"] != job.prepared.digest or run.depends["code"] != code_digest()):
+        other = "data" if run.depends["data"] != job.prepared.digest else "code"
         raise UserError(
             f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
             f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
@@ -102,14 +99,14 @@ def earlier_run(job: Job, run: Run) -> str:
     return f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
 
 
-def predict_folds(job: Job, prepared: Prepared, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
+def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
     """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
     device, views, name = start_device(job), job.params.predict.views, run.title
     from competition.training.view_cost import transform_seconds
 
     job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
-    trainer = open_trainer(job, prepared, run.member, name, device=device, parts=("train",))
-    test = read_images(job, prepared, run.member, ("test",), name)
+    trainer = open_trainer(job, run.member, name, device=device, parts=("train",))
+    test = read_images(job, run.member, ("test",), name)
     transforms = transform_seconds(trainer.engine, views, run.member.image_size)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with progress_bar(len(stale), f"predict {name}") as bar:

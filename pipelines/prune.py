@@ -34,7 +34,7 @@ def run(job: Job) -> None:
 
 def unused_folders(job: Job) -> dict[Path, int]:
     """Folder -> bytes: runs that nothing uses, and fold models of an earlier layout that no run could be found for."""
-    prepared = job.prepared()
+    prepared = job.prepared
     used = runs_in_use(job.work, prepared, job.params, job.overrides)
     for params in parameter_files(job):
         of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ class Job:
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
 
+    @cached_property
     def prepared(self) -> "Prepared":
         """Return the prepared data with the metric of the parameters.
 
@@ -104,13 +106,13 @@ class Job:
 
         if not self.path("data", "manifest.json").is_file():
             return self.params.members[name]
-        return member_with_tuned_values(self.work, self.prepared(), self.params, name, self.overrides)[0]
+        return member_with_tuned_values(self.work, self.prepared, self.params, name, self.overrides)[0]
 
-    def runs_of(self, prepared: "Prepared", name: str) -> "list[Run]":
+    def runs_of(self, name: str) -> "list[Run]":
         """The runs of a member with the current parameters, one for each of its seeds."""
         from competition.artifacts.runs import runs_of
 
-        return runs_of(self.work, prepared, self.params, name, self.overrides)
+        return runs_of(self.work, self.prepared, self.params, name, self.overrides)
 
     def begin_run(self, run: "Run") -> None:
         """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
@@ -255,9 +257,9 @@ def submission_named(job: Job, name: str) -> Path:
     return matches[0]
 
 
-def require_test_images(job: Job, prepared: "Prepared") -> None:
+def require_test_images(job: Job) -> None:
     """Raise UserError for a competition without test images, which has no submission."""
-    if not len(prepared.part("test")):
+    if not len(job.prepared.part("test")):
         raise UserError(
             f"{job.params.competition.name} has no test images, so there is no submission: its result is the honest "
             "score (`make report`); to get predictions, add a folder test/ of images to competition.source and run "

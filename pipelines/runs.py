@@ -12,7 +12,7 @@ FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
 
 def run(job: Job) -> None:
     """members/*/*/, blend/, submissions/ledger.jsonl -> a table on the screen"""
-    prepared = job.prepared()
+    prepared = job.prepared
     runs = sorted(stored_runs(job.work, job.options.member), key=lambda one: one.name)
     if not runs:
         job.echo("runs: none yet; `make train` makes one for each member")

@@ -36,7 +36,7 @@ def run(job: Job) -> None:
     def training_images() -> TrainingImages | None:
         if not is_loopback or not job.path("data", "manifest.json").is_file():
             return None
-        prepared = job.prepared()
+        prepared = job.prepared
         sizes = [*bundle.sizes, *(member.image_size for member in job.params.members.values())]
         return cached_training_images(prepared, sizes, bundle.fit, image_cache(job).folder)
 
@@ -53,5 +53,5 @@ def run(job: Job) -> None:
 
 
 def _warn_of_other_blend(job: Job, data: str) -> None:
-    if job.path("data", "manifest.json").is_file() and job.prepared().digest != data:
+    if job.path("data", "manifest.json").is_file() and job.prepared.digest != data:
         job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")

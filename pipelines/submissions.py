@@ -39,7 +39,7 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
-        prepared = job.prepared() if job.path("data", "manifest.json").exists() else None
+        prepared = job.prepared if job.path("data", "manifest.json").exists() else None
         job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(

@@ -19,8 +19,8 @@ LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple o
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
-    prepared = job.prepared()
-    require_test_images(job, prepared)
+    prepared = job.prepared
+    require_test_images(job)
     entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)

@@ -16,7 +16,7 @@ METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_me
 
 def run(job: Job) -> None:
     """predictions of the blend's runs -> table.json; prints two Markdown tables"""
-    params, prepared = job.params, job.prepared()
+    params, prepared = job.params, job.prepared
     inputs = load_predictions(
         job.work,
         params,

@@ -16,7 +16,6 @@ from competition.artifacts.runs import Run
 from competition.artifacts.soft_labels import predict_soft_labels
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
-from competition.data.prepared import Prepared
 from pipelines import hosts
 from pipelines.fold_training import describe_fold
 from pipelines.runner import Job
@@ -28,13 +27,7 @@ if TYPE_CHECKING:
 
 
 def update_soft_labels(
-    job: Job,
-    prepared: Prepared,
-    student: Run,
-    teacher: Run,
-    folds: Iterable[ExcludedFolds],
-    device: "Device",
-    alive: Callable[[], None],
+    job: Job, student: Run, teacher: Run, folds: Iterable[ExcludedFolds], device: "Device", alive: Callable[[], None]
 ) -> None:
     """Predict the soft labels of the teacher's models of these folds, unless they are current.
 
@@ -52,9 +45,7 @@ def update_soft_labels(
         if hosts.decided(is_current(manifest, depends)):
             continue
         if trainer is None:
-            trainer = open_trainer(
-                job, prepared, teacher.member, teacher.title, device=device, parts=("train",), alive=alive
-            )
+            trainer = open_trainer(job, teacher.member, teacher.title, device=device, parts=("train",), alive=alive)
         make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
         job.cached(
             f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}", manifest, depends, make

@@ -12,7 +12,6 @@ from competition.artifacts.studies import folds_used_in_tuning
 from competition.artifacts.study_settings import confirmed_folds, scored_folds
 from competition.config.params import Member, Train
 from competition.config.search_space import compiled_key, compiled_values, with_values
-from competition.data.prepared import Prepared
 from competition.tuning.choice import Comparison, compare, format_values, score_of_rows
 from competition.tuning.samplers import FULL
 from competition.tuning.study import Evaluation, Pruned, Report, Values
@@ -61,8 +60,8 @@ class _Progress:
 class TrialRunner:
     """Evaluates values of searched parameters for one member. The device is opened with the first trial."""
 
-    def __init__(self, job: Job, prepared: Prepared, name: str) -> None:
-        self._job, self._prepared, self._name = job, prepared, name
+    def __init__(self, job: Job, name: str) -> None:
+        self._job, self._name = job, name
         self.member: Member = job.params.members[name]
         self._device: Device | None = None
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
@@ -113,7 +112,7 @@ class TrialRunner:
                 + (f" ({searched}; trials with these values share it)" if searched else "")
             )
         labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
-        classes, seed = len(self._prepared.competition.classes), self._job.params.tune.seed
+        classes, seed = len(self._job.prepared.competition.classes), self._job.params.tune.seed
         _, standard_error = score_of_rows(labels, np.concatenate(predictions), trainer.metric, classes, seed)
         return Evaluation(
             float(np.mean(scores)),
@@ -129,7 +128,7 @@ class TrialRunner:
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)
         labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
-        classes, seed = len(self._prepared.competition.classes), self._job.params.tune.seed
+        classes, seed = len(self._job.prepared.competition.classes), self._job.params.tune.seed
         return compare(labels, own, new, trainer.metric, classes, seed)
 
     def _predictions(self, member: Member, folds: Sequence[int], seed: int) -> np.ndarray:
@@ -159,7 +158,6 @@ class TrialRunner:
 
         trainer = open_trainer(
             self._job,
-            self._prepared,
             member,
             f"tune {self._name}",
             device=self._device,
