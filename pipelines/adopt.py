@@ -14,7 +14,8 @@ from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import load_params
 from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from competition.artifacts.dependencies import training_parts
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.data.pixels import is_streamed
-from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job, image_cache
+from pipelines.selection import selected_folds, selected_members
 from pipelines.trainer import open_trainer, read_images, start_device
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand

@@ -40,8 +40,9 @@ from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import blend_lines, diversity_lines, plus_minus, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path
+from pipelines.runner import Job
 from pipelines.versions import git_commit
 
 FILES = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.options import FIELDS, Options, flag_of
-from pipelines.runner import run_stage
+from pipelines.stage import run_stage
 
 NEXT_STAGE = "+"
 

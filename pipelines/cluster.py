@@ -36,7 +36,9 @@ from competition.preflight.planning import load_of, sizes_of
 from pipelines.backend import start_tensorflow
 from pipelines.cluster_progress import Screen
 from pipelines.fold_training import describe_fold, result_line
-from pipelines.runner import Job, display_path, lock, selected_folds
+from pipelines.output import display_path
+from pipelines.runner import Job, lock
+from pipelines.selection import selected_folds
 from pipelines.versions import RECORDED_PACKAGES, ROOT, versions
 
 COMMAND = ("-u", "-m", "pipelines.cluster_child")
@@ -81,9 +83,8 @@ def add_model(
                     f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
                 )
     task = Task(name, run.name, fold_model_seconds(job, run), frozenset(after))
-    request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
-    unit = unit_of(job, model_path(run, fold).parent)
-    works[name], models[name] = Work(task, unit, {**request, "unit": unit}, tuple(inputs)), (run, fold)
+    request = request_of(job, run, fold, model_path(run, fold).parent)
+    works[name], models[name] = Work(task, request["unit"], request, tuple(inputs)), (run, fold)
 
 
 def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
@@ -92,13 +93,17 @@ def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]])
     for run, folds in stale:
         for fold in folds:
             name, folder = f"{run.title} {describe_fold(fold)}", fold_model_path(run, fold).parent
-            unit = unit_of(job, fold_views_path(run, job.params, fold).parent)
-            request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
+            request = request_of(job, run, fold, fold_views_path(run, job.params, fold).parent)
             task = Task(name, run.name, fold_model_seconds(job, run) / 10)
-            inputs = (unit_of(job, folder),)
-            works.append(Work(task, unit, {**request, "unit": unit}, inputs, keeps_checkpoints=False))
+            works.append(Work(task, request["unit"], request, (unit_of(job, folder),), keeps_checkpoints=False))
             models[name] = run, fold
     run_on_cluster(job, "predict", works, partial(deliver_views, job, models))
+
+
+def request_of(job: Job, run: Run, fold: ExcludedFolds, folder: Path) -> dict[str, Any]:
+    """What a machine is asked for: the model or the predictions of one fold, in this folder."""
+    wanted = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": job.options.force}
+    return {**wanted, "unit": unit_of(job, folder)}
 
 
 def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
@@ -107,13 +112,14 @@ def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver)
         return
     folder = job.path("cluster")
     folder.mkdir(parents=True, exist_ok=True)
-    needs = {work.task.member: needs_of(job, work.task.member) for work in works}
+    settings = job.params.cluster
+    needs = {work.task.member: settings.members.get(work.task.member, settings.needs) for work in works}
     with lock(folder / "driver.lock"), Screen(verb) as screen:
         ray = connection.connect(job.options.cluster)
         try:
             print_line = partial(echo_above, job, screen)
             check_machines(job, ray, needs, print_line)
-            setup = setup_of(job, verb, works, needs)
+            setup = setup_of(job, verb, needs)
             warned: set[str] = set()
 
             def deliver_pack(work: Work, digest: str, data: bytes) -> None:
@@ -126,9 +132,9 @@ def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver)
             compare = partial(compare_versions, warned, print_line)
             callbacks = Callbacks(partial(pack_unit, job), deliver_pack, print_line, screen.show, compare)
             with terminated():
-                run_works(ray, setup, works, callbacks, job.params.cluster.public)
+                run_works(ray, setup, works, callbacks, settings.public)
         finally:
-            if job.params.cluster.wait:
+            if settings.wait:
                 connection.request_machines(ray, {})
             ray.shutdown()
 
@@ -155,7 +161,7 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: C
         connection.check_needs(machines, needs)
 
 
-def setup_of(job: Job, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
+def setup_of(job: Job, verb: str, needs: Mapping[str, Needs]) -> Setup:
     params = job.params
     is_tuning = verb == "tune"  # of the members as they are in the file
     members = {name: member if is_tuning else job.tuned_member(name) for name, member in params.members.items()}
@@ -192,10 +198,6 @@ def setup_of(job: Job, verb: str, works: Sequence[Work], needs: Mapping[str, Nee
     )
 
 
-def needs_of(job: Job, member: str) -> Needs:
-    return job.params.cluster.members.get(member, job.params.cluster.needs)
-
-
 def unit_of(job: Job, folder: Path) -> str:
     """A result folder relative to work/."""
     return folder.relative_to(job.work.parent).as_posix()
@@ -214,9 +216,7 @@ def deliver_model(job: Job, models: Mapping[str, tuple[Run, ExcludedFolds]], wor
     trained_before = previous is not None and files_intact(target, previous)
     path = again_path(run.folder, target) if trained_before else target
     job.begin_run(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_suffix(".lock")):
-        install(pack, path.parent, RESULT_RATIO)
+    unpack(pack, path)
     manifest = read_manifest(path)
     if manifest is None or not is_current(path, depends):
         changes = changed_keys(manifest.depends, depends) if manifest else []
@@ -232,12 +232,17 @@ def deliver_views(job: Job, models: Mapping[str, tuple[Run, int]], work: Work, p
     path, depends = fold_views_path(run, job.params, fold), views_dependencies(run, job.params, fold)
     if job.options.force or not is_current(path, depends):
         path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_suffix(".lock")):
-        install(pack, path.parent, RESULT_RATIO)
+    unpack(pack, path)
     if not is_current(path, depends):
         raise UserError(f"{display_path(path.parent)} came home, but is of another model or other views")
     return f"predict {work.task.name}: done"
+
+
+def unpack(pack: Path, manifest: Path) -> None:
+    """Install a result where its manifest belongs."""
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    with lock(manifest.with_suffix(".lock")):
+        install(pack, manifest.parent, RESULT_RATIO)
 
 
 def fold_model_seconds(job: Job, run: Run) -> float:

@@ -18,7 +18,8 @@ from competition.ensemble.metrics import metric_named
 from competition.report.spreadsheets import for_spreadsheet
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 
 def run(job: Job) -> None:

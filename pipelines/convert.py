@@ -28,8 +28,9 @@ from competition.data.convert.shard import (
 )
 from competition.data.convert.sources import Source, read_source
 from competition.data.loader import cores
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, lock
+from pipelines.runner import Job, lock
 from pipelines.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard

@@ -7,7 +7,9 @@ from wsgiref.simple_server import make_server
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.errors import UserError
 from competition.tuning.storage import open_journal, open_storage
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 
 PORT = 8080
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.artifacts.dependencies import training_parts
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_folds, selected_members
+from pipelines.runner import Job
+from pipelines.selection import selected_folds, selected_members
 from pipelines.trainer import open_trainer, start_device
 
 if TYPE_CHECKING:

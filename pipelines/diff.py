@@ -5,7 +5,9 @@ import csv
 from competition.artifacts.manifest import atomic_write
 from competition.data.competition import Competition
 from competition.submission.compare import compare_submissions
-from pipelines.runner import Job, display_path, submission_named
+from pipelines.output import display_path
+from pipelines.runner import Job
+from pipelines.selection import submission_named
 
 MAX_LINES = 10  # of each kind
 

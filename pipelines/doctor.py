@@ -18,8 +18,9 @@ from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations as storage
+from pipelines.output import display_path
 from pipelines.own_errors import SURE, find_own_error
-from pipelines.runner import Job, display_path
+from pipelines.runner import Job
 from pipelines.versions import is_installed, versions
 
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images

@@ -16,8 +16,9 @@ from competition.data.competition import Settings
 from competition.kaggle import download, partial
 from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
+from pipelines.output import display_path
 from pipelines.progress import ByteSteps
-from pipelines.runner import Job, display_path, kaggle_client
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:

@@ -20,7 +20,9 @@ from competition.serving.bundle import CARD, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
 from pipelines.backend import start_tensorflow
-from pipelines.runner import Job, display_path, selected_folds, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job
+from pipelines.selection import selected_folds, selected_members
 from pipelines.versions import git_commit, is_installed, versions
 
 SAMPLE = 64  # test images on which the formats are compared

@@ -16,10 +16,11 @@ from competition.artifacts.replacement import again_path, replace_model
 from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.config.faults import point
-from competition.config.params import ExcludedFolds, Train
+from competition.config.params import ExcludedFolds
 from competition.config.plugins import active
 from pipelines import hosts
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 if TYPE_CHECKING:
     from competition.training.input_stall import InputStallDetector
@@ -52,18 +53,7 @@ def train_model(
     path = again_path(run.folder, target) if trained_before else target
     if trained_before and job.options.force:
         job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
-    make = partial(
-        train_fold,
-        job,
-        trainer,
-        run.member.train,
-        digest_of(depends),
-        fold,
-        path.parent,
-        progress,
-        stall_detector,
-        saved,
-    )
+    make = partial(train_fold, job, trainer, run, fold, path.parent, progress, stall_detector, saved)
     manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
     if hosts.writes():
         remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
@@ -88,21 +78,22 @@ def result_line(metric: str, manifest: Manifest) -> str:
 def train_fold(
     job: Job,
     trainer: "Trainer",
-    train: Train,
-    made_from: str,
+    run: Run,
     fold: ExcludedFolds,
     folder: Path,
     progress: Callable[[int, int, str], None],
     stall_detector: "InputStallDetector",
-    saved: Callable[[Path], None] = lambda _: None,
+    saved: Callable[[Path], None],
 ) -> tuple[Iterable[Path], Mapping[str, Any]]:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
-    made_from: digest of what the model depends on; only checkpoints of the same digest are continued.
+    Only checkpoints of a model that depends on the same are continued.
     saved: called with the folder of the checkpoints after each epoch, and after a stop.
     """
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
+
+    train, made_from = run.member.train, digest_of(fold_model_dependencies(run, fold))
 
     def report_damage(name: str) -> None:
         job.echo(

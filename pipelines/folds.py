@@ -5,7 +5,8 @@ from pathlib import Path
 from competition.artifacts.ensemble_inputs import folds_digest
 from competition.artifacts.manifest import atomic_write
 from competition.data.fold_table import fold_table, unlabelled_table
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 
 def run(job: Job) -> None:

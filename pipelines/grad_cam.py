@@ -14,7 +14,9 @@ from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
 from pipelines.backend import start_backend
-from pipelines.runner import Job, display_path, image_cache, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job, image_cache
+from pipelines.selection import selected_members
 
 
 def run(job: Job) -> None:

@@ -4,7 +4,8 @@ from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
 from competition.ensemble.leaderboard import from_standard_error, interval
 from competition.submission import grading, ledger
-from pipelines.runner import Job, newest_submission, require_test_images
+from pipelines.runner import Job
+from pipelines.selection import newest_submission, require_test_images
 
 
 def run(job: Job) -> None:
@@ -18,7 +19,7 @@ def run(job: Job) -> None:
         )
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
-    entry = newest_submission(job, ledger.read(ledger_file).entries)
+    entry = newest_submission(job)
     file, looks = job.submissions / entry.file, job.path("looks.json")
     grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
     public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""

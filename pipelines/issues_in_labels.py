@@ -12,7 +12,8 @@ from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
 from competition.report.spreadsheets import for_spreadsheet
 from pipelines.backend import start_tensorflow
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 SHEET_IMAGES = 48
 

@@ -26,7 +26,9 @@ from competition.kernels import import_results, packing, request
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
-from pipelines.runner import Job, display_path, kaggle_client, lock, selected_folds, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job, kaggle_client, lock
+from pipelines.selection import selected_folds, selected_members
 from pipelines.versions import ROOT
 
 HOUR = 3600

@@ -2,7 +2,8 @@
 
 from competition.kaggle import leaderboard
 from competition.kaggle.client import competition_slug
-from pipelines.runner import Job, kaggle_client, printable
+from pipelines.output import printable
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:

@@ -17,8 +17,10 @@ from competition.config.params import Member
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 from pipelines.trainer import open_trainer
 
 

@@ -33,8 +33,10 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most

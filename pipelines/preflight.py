@@ -19,8 +19,10 @@ from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.console_table import table_lines
 from competition.training.device import TPU_FILES, TPU_SIGNS
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 from pipelines.versions import is_installed
 
 

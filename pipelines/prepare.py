@@ -22,8 +22,9 @@ from competition.ensemble.rare_classes import small_class_warning
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path
+from pipelines.runner import Job
 
 
 def run(job: Job) -> None:

@@ -10,7 +10,8 @@ from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.data.prepared import load_prepared
 from competition.ensemble.settings import validate_params
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 from pipelines.versions import ROOT
 
 

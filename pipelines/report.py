@@ -38,7 +38,8 @@ from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from pipelines.runner import Job, display_path, image_cache
+from pipelines.output import display_path
+from pipelines.runner import Job, image_cache
 from pipelines.versions import git_commit, versions
 
 

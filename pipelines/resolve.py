@@ -8,7 +8,8 @@ from typing import Any
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.storage import locations as storage
-from pipelines.runner import Job, bucket_of, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job, bucket_of
 
 
 def run(job: Job) -> None:

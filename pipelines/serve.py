@@ -8,7 +8,8 @@ from competition.config.errors import UserError
 from competition.serving.bundle import load_bundle
 from competition.serving.limits import Limits
 from competition.serving.selection import export_name
-from pipelines.runner import Job, image_cache, selected_folds
+from pipelines.runner import Job, image_cache
+from pipelines.selection import selected_folds
 from pipelines.versions import is_installed
 
 PACKAGES = ("starlette", "uvicorn", "prometheus-client")

@@ -11,7 +11,8 @@ from competition.kaggle.submit import Submission
 from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.runner import Job, display_path, kaggle_client, printable
+from pipelines.output import display_path, printable
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:

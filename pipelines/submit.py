@@ -11,8 +11,10 @@ from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, kaggle_client, newest_submission, require_test_images
+from pipelines.runner import Job, kaggle_client
+from pipelines.selection import newest_submission, require_test_images
 
 LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
 
@@ -21,7 +23,7 @@ def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
     prepared = job.prepared
     require_test_images(job)
-    entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
+    entry = newest_submission(job)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
     job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))

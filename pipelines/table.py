@@ -9,7 +9,8 @@ from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.report.terminal import markdown, seeds_line
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
 

@@ -32,8 +32,10 @@ from pipelines import hosts
 from pipelines.cluster import train_on_cluster
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_training import describe_fold, remove_checkpoints, result_line, train_model
+from pipelines.output import display_path
 from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_folds, selected_members
+from pipelines.runner import Job
+from pipelines.selection import selected_folds, selected_members
 from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, start_device
 

@@ -46,7 +46,9 @@ from competition.tuning.study import (
 )
 from pipelines import hosts
 from pipelines.cluster_tuning import reachable_study, run_workers
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 from pipelines.study_worker import storage_of, work_on_study
 from pipelines.trainer import start_device
 from pipelines.tuning_trials import TrialRunner
