@@ -10,7 +10,7 @@ from pipelines.versions import is_installed
 
 def start_tensorflow(job: Job) -> None:
     """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
-    if job.debug:
+    if job.options.debug:
         return
     stderr = os.dup(2)
     with Path(os.devnull).open("w") as null:

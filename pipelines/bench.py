@@ -1,7 +1,5 @@
 """Images per second of each part of training, alone and together: which part is the slowest, and what helps."""
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +12,7 @@ from competition.data.pixels import is_streamed
 from pipelines.output import display_path
 from pipelines.runner import Job, image_cache
 from pipelines.selection import selected_folds, selected_members
-from pipelines.trainer import open_trainer, read_images, start_device
+from pipelines.trainer import open_trainer, read_images, start_device, timed
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
 
@@ -58,10 +56,3 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
     record("trained", batch, measured.waiting.step, "trained with the input pipeline, both together")
     job.echo(f"bench {name}: {measured.waiting.describe(member.train, streamed)}")
     return {"images_per_second": speeds, "batch": batch, "waiting": measured.waiting.share}
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -164,10 +164,8 @@ class Slot:
 
 
 class Training(Slot):
-    def __init__(self, job: Job, settings: Mapping[str, Any], events: Events) -> None:
-        super().__init__(job, settings, events)
-        self._alive = lambda: None
-        self._run_digest = ""
+    _alive: Callable[[], None]  # of the task that is trained now
+    _run_digest = ""  # of the open trainer
 
     def do(self, request: Mapping[str, Any]) -> Manifest:
         """Train one model of a run, from a checkpoint of this or another machine if there is one."""

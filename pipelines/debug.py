@@ -1,6 +1,5 @@
 """DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch and its worst predictions."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from pipelines.output import display_path
 from pipelines.progress import progress_bar
 from pipelines.runner import Job
 from pipelines.selection import selected_folds, selected_members
-from pipelines.trainer import open_trainer, start_device
+from pipelines.trainer import open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -45,11 +44,6 @@ def run_eagerly() -> None:
     else:
         tf.config.run_functions_eagerly(True)
         tf.debugging.enable_check_numerics()
-
-
-def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
-    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
-    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
 
 
 def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:

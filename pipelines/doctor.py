@@ -137,9 +137,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
     except UserError as user_error:
         yield Finding("no credential", str(user_error)) if needed else Finding("no credential, and none is needed")
         return
-    yield Finding(
-        f"{credential.kind} from {credential.source}" + (f" ({credential.username})" if credential.username else "")
-    )
+    yield Finding(str(credential))
     for warning in credential.warnings:
         yield Finding("the credential", warning)
     client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)

@@ -109,12 +109,11 @@ def train_fold(
             stop = lambda: bool(received)  # noqa: E731
             # The score of a nested teacher is not shown.
             watch = job.params.device.score_epochs and isinstance(fold, int)
-            callbacks = epoch_callbacks(trainer.name, fold, train.epochs)
 
             def on_epoch(epoch: "Epoch") -> None:
                 saved(folder / "checkpoints")
                 if hosts.number() == 0:
-                    callbacks(epoch)
+                    call_callbacks({"member": trainer.name, "fold": fold, "epochs": train.epochs, **asdict(epoch)})
 
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:
@@ -137,16 +136,11 @@ def train_fold(
     return files, {**scored, "epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
 
 
-def epoch_callbacks(member: str, fold: ExcludedFolds, epochs: int) -> Callable[["Epoch"], None]:
-    """A function that calls the user's CALLBACKS with the values of an epoch."""
+def call_callbacks(values: Mapping[str, Any]) -> None:
+    """Call the user's CALLBACKS with the values of an epoch."""
     plugins = active()
-
-    def call_all(epoch: "Epoch") -> None:
-        values = {"member": member, "fold": fold, "epochs": epochs, **asdict(epoch)}
-        for name, callback in plugins.callbacks.items():
-            plugins.call(f"CALLBACKS[{name!r}]", callback, dict(values))
-
-    return call_all
+    for name, callback in plugins.callbacks.items():
+        plugins.call(f"CALLBACKS[{name!r}]", callback, dict(values))
 
 
 @contextmanager

@@ -48,11 +48,9 @@ def run(job: Job) -> None:
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
-        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}"
-    )
-    job.echo(
+        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}",
         f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "
-        f"and compare use this spread: {display_path(path)}"
+        f"and compare use this spread: {display_path(path)}",
     )
 
 

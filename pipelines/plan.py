@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
 from competition.preflight.planning import (
     HOUR,
-    Bill,
     Cost,
     Load,
     Sizes,
@@ -37,6 +36,7 @@ from pipelines.output import display_path
 from pipelines.progress import progress_bar
 from pipelines.runner import Job
 from pipelines.selection import selected_members
+from pipelines.trainer import timed
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most
@@ -97,15 +97,11 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
-        started = time.monotonic()
         schedule = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
-        trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False)
-        return time.monotonic() - started
+        return timed(lambda: trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False))
 
     def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
-        started = time.monotonic()
-        trainer.predict(trainer.engine.weights(), images, selected_rows, names)
-        return time.monotonic() - started
+        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
 
     train(1)
     startup = time.monotonic() - started
@@ -207,15 +203,13 @@ def plan_machines(
     )
     spot_machine_seconds = sum(outcome.machine_seconds for outcome in spot) / len(spot)
     hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot_machine_seconds / HOUR}
-    costs = {kind: cheapest(bills(hours[kind], job.options.topology, cloud or {}), kind) for kind in hours}
-    for bill in [bill for bill in costs.values() if bill]:
+    cheapest = []  # the bills are sorted
+    for kind, needed in hours.items():
+        cheapest += [bill for bill in bills(needed, job.options.topology, cloud or {}) if bill.kind == kind][:1]
+    for bill in cheapest:
         job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
     times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
-    return {"machines": {**times, "hours": hours, "cloud": [bill for bill in costs.values() if bill]}}
-
-
-def cheapest(bills: Sequence[Bill], kind: str) -> Bill | None:
-    return next((bill for bill in bills if bill.kind == kind), None)
+    return {"machines": {**times, "hours": hours, "cloud": cheapest}}
 
 
 def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:

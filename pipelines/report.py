@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
+    looks = ledger.looks_at_solution(job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json"))
     sections = [
         *score_sections(results),
         next_steps.next_steps_section(steps_of(job, results)),
@@ -109,8 +111,8 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         data.data_section(prepared),
         caveats_section(prepared, blend),
         runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
-        leaderboard.leaderboard_section(submitted, public_share, changed_share(job), has_test),
-        leaderboard.ledger_section(submitted, public_share, solution_looks(job)),
+        leaderboard.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
+        leaderboard.ledger_section(submitted, public_share, looks),
         costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
         provenance_section(job, blend),
     ]
@@ -156,16 +158,12 @@ def label_steps(job: Job, rows: next_steps.HonestRows | None) -> list[next_steps
     return next_steps.label_steps(rows, metric, competition.classes, job.path("label_issues.csv"), larger)
 
 
-def changed_share(job: Job) -> leaderboard.Changed:
-    """A function that returns the share of rows in which two submission files differ; None if one is missing."""
-
-    def share(a: str, b: str) -> float | None:
-        try:
-            return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
-        except (UserError, OSError):
-            return None
-
-    return share
+def changed_share(job: Job, a: str, b: str) -> float | None:
+    """The share of rows in which two submission files differ; None if one is missing."""
+    try:
+        return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
+    except (UserError, OSError):
+        return None
 
 
 def head_of(job: Job, results: Results) -> Head:
@@ -241,12 +239,6 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
             f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
         )
     return warnings
-
-
-def solution_looks(job: Job) -> int:
-    """Number of times `make grade` has read the private solution."""
-    ledger_file, name = job.submissions / "ledger.jsonl", job.params.competition.name
-    return ledger.looks_at_solution(ledger_file, name, job.path("looks.json"))
 
 
 def provenance_section(job: Job, blend: Manifest | None) -> Section:

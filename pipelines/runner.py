@@ -55,10 +55,6 @@ class Job:
     submissions: Path
     echoed: list[str] = field(default_factory=list)
 
-    @property
-    def debug(self) -> bool:
-        return self.options.debug
-
     def echo(self, *lines: str) -> None:
         self.echoed.extend(lines)
         clear_bars()
@@ -196,11 +192,7 @@ def remove_leftovers(manifest: Path) -> None:
 def kaggle_client(job: Job, tries: int = 0) -> Client:
     """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.tries."""
     credential, settings = credentials.find_credential(os.environ), job.params.kaggle
-    job.echo(
-        f"kaggle: {credential.kind} from {credential.source}"
-        + (f" ({credential.username})" if credential.username else "")
-    )
-    job.echo(*(f"kaggle: {warning}" for warning in credential.warnings))
+    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings)))
     patience = Patience(tries or settings.tries, settings.first_wait, settings.longest_wait, settings.stall)
     return Client(os.environ, patience, job.echo)
 

@@ -32,7 +32,8 @@ def run(job: Job) -> None:
     host, port = listener.getsockname()[:2]
     is_loopback = ipaddress.ip_address(host).is_loopback
     engine = open_engine(job.options.engine, folder)
-    _warn_of_other_blend(job, bundle.data)
+    if job.path("data", "manifest.json").is_file() and job.prepared.digest != bundle.data:
+        job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")
 
     def training_images() -> TrainingImages | None:
         if not is_loopback or not job.path("data", "manifest.json").is_file():
@@ -51,8 +52,3 @@ def run(job: Job) -> None:
     job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)")
     run_server(create_app(engine, limits, training_images, is_loopback), listener, limits)
     job.echo("serve: stopped")
-
-
-def _warn_of_other_blend(job: Job, data: str) -> None:
-    if job.path("data", "manifest.json").is_file() and job.prepared.digest != data:
-        job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")

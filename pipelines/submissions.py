@@ -20,7 +20,8 @@ def run(job: Job) -> None:
     path = job.submissions / "ledger.jsonl"
     on_kaggle: list[Submission] = []
     notes: list[str] = []
-    if slug := slug_of_job(job):
+    described = job.path("data", "competition.json")
+    if described.exists() and (slug := Competition.load(described).slug):  # else nothing is prepared, or not on Kaggle
         client = kaggle_client(job, tries=1)
         try:
             on_kaggle = submit.submissions(client, slug)
@@ -53,12 +54,6 @@ def run(job: Job) -> None:
 
 def ledger_rows(job: Job) -> list[ledger.Row]:
     return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
-
-
-def slug_of_job(job: Job) -> str:
-    """Name of the competition on Kaggle; "" = a local one, or nothing prepared yet."""
-    described = job.path("data", "competition.json")
-    return Competition.load(described).slug if described.exists() else ""
 
 
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:

@@ -37,7 +37,7 @@ from pipelines.progress import progress_bar
 from pipelines.runner import Job
 from pipelines.selection import selected_folds, selected_members
 from pipelines.teachers import update_soft_labels
-from pipelines.trainer import open_trainer, start_device
+from pipelines.trainer import open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -210,11 +210,7 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
     if not hosts.writes() or (run.folder / AUGMENTED).is_file() or not folds:
         return
     pixels, targets, _ = trainer.first_batch(folds[0], run.member.train)
-    classes = prepared.competition.classes
-    captions = [
-        f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
-        for row in targets[:AUGMENTED_IMAGES]
-    ]
+    captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
     contact_sheet(pixels[:AUGMENTED_IMAGES], captions, run.folder / AUGMENTED)
 
 

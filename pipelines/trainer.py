@@ -1,7 +1,10 @@
 """Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from competition.artifacts.dependencies import training_parts
 from competition.config.errors import UserError
@@ -78,6 +81,18 @@ def open_trainer(
         return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title)
     except UserError as error:  # about the member's architecture or weights
         raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
+    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
+    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
 
 
 def member_place(job: Job, title: str) -> str:

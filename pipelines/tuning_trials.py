@@ -76,11 +76,11 @@ class TrialRunner:
 
         member, folds = with_values(self.member, values), scored_folds(self._job.params)
         trainer, is_compiled, building = self._trainer(member)
+        by_fold = self._job.params.tune.pruner == "wilcoxon"
         progress, scores, predictions = _Progress(time.monotonic()), list[float](), list[np.ndarray]()
         try:
             for position, fold in enumerate(folds):
-                watch = _Watch(trainer, report, scores, position, len(folds), member.train.epochs, progress)
-                watch.by_fold = self._job.params.tune.pruner == "wilcoxon"
+                watch = _Watch(trainer, report, scores, position, len(folds), member.train.epochs, progress, by_fold)
                 try:
                     trained = trainer.train(
                         fold,
@@ -149,20 +149,16 @@ class TrialRunner:
         self._device = self._device or start_device(self._job)
         while len(self._trainers) >= MOST_TRAINERS:
             self._trainers.popitem(last=False)
+        from competition.data.labelled_images import restricted_to_folds
+
         folds = folds_used_in_tuning(self._job.params)
-
-        def restrict(images: "Images") -> "Images":
-            from competition.data.labelled_images import restricted_to_folds
-
-            return restricted_to_folds(images, folds)
-
         trainer = open_trainer(
             self._job,
             member,
             f"tune {self._name}",
             device=self._device,
             images=self._images.get(member.image_size),
-            select=restrict,
+            select=lambda images: restricted_to_folds(images, folds),
         )
         self._images[member.image_size] = trainer.images
         self._trainers[key] = trainer
@@ -188,7 +184,7 @@ class _Watch:
     folds: int
     epochs: int
     progress: _Progress
-    by_fold: bool = False
+    by_fold: bool
 
     def end_epoch(self, epoch: "Epoch") -> None:
         done = (self.position + epoch.epoch / self.epochs) / self.folds

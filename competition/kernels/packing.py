@@ -87,12 +87,9 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
     by_package = {
         re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in (*project["dependencies"], *lines)
     }
-    needs = NEEDS | ({"keras_hub": "keras-hub"} if any(map(_needs_keras_hub, members)) else {})
+    from_preset = [m for m in members if m.architecture == FROM_FILE and not m.weights.endswith(".keras")]
+    needs = NEEDS | ({"keras_hub": "keras-hub"} if from_preset else {})
     return {module: by_package[package] for module, package in needs.items()}
-
-
-def _needs_keras_hub(member: Member) -> bool:
-    return member.architecture == FROM_FILE and not member.weights.endswith(".keras")
 
 
 def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
