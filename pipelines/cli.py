@@ -32,56 +32,71 @@ COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 
 @dataclass(frozen=True)
 class Verb:
-    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ."""
+    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ.
+
+    following: the verb that usually follows.
+    """
 
     help: str
     options: Sequence[str] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
+    following: str = ""
 
 
 SELECTION = ("member", "fold")
 PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 VERBS = {
-    "download": Verb("Download the competition and verify every file.", ("only",)),
-    "prepare": Verb("Index the images, assign folds and write records.", ("like",)),
+    "download": Verb("Download the competition and verify every file.", ("only",), following="prepare"),
+    "prepare": Verb("Index the images, assign folds and write records.", ("like",), following="train"),
     "resolve": Verb("Choose where records are read from on this machine."),
     "preflight": Verb(
         "Compile the members for a TPU that need not be attached.",
         (*SELECTION, *PREFLIGHT),
         {"topology": "v5e-8"},
+        following="plan",
     ),
-    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines")),
-    "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster")),
-    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster")),
-    "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),
-    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster")),
-    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
-    "folds": Verb("Export the folds as CSV for models trained elsewhere."),
-    "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format")),
+    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines"), following="train"),
+    "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), following="train"),
+    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), following="predict"),
+    "debug": Verb(
+        "Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), following="train"
+    ),
+    "predict": Verb(
+        "Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster"), following="blend"
+    ),
+    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",), following="report"),
+    "folds": Verb("Export the folds as CSV for models trained elsewhere.", following="blend"),
+    "export": Verb(
+        "Export the blend or one member as one model that serves.", (*SELECTION, "format"), following="serve"
+    ),
     "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
-    "submit": Verb("Submit once and wait for the score.", ("file", "again")),
-    "grade": Verb("Score a submission of a local competition.", ("file",)),
+    "submit": Verb("Submit once and wait for the score.", ("file", "again"), following="submissions"),
+    "grade": Verb("Score a submission of a local competition.", ("file",), following="report"),
     "submissions": Verb("List submissions with expected and public scores."),
     "leaderboard": Verb("Show the top of the public leaderboard and the own rank.", ("top",)),
-    "kernel": Verb("Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again")),
+    "kernel": Verb(
+        "Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again"), following="predict"
+    ),
     "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
     "quota": Verb("Show the hours of TPU and GPU that are left this week."),
     "bucket": Verb("Synchronise results with storage.bucket."),
     "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
     "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
-    "adopt": Verb("Write the parameters of a run or of a trial into the parameter file.", ("run", "trial")),
+    "adopt": Verb(
+        "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), following="train"
+    ),
     "dashboard": Verb(
         "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), {"address": "127.0.0.1:8080"}
     ),
     "prune": Verb("List runs that nothing uses; --force removes them."),
     "report": Verb("Write report.html."),
-    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",)),
+    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), following="report"),
     "compare": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
     "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
     "bench": Verb("Measure images per second.", SELECTION),
-    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds")),
-    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",)),
-    "issues-in-labels": Verb("List labels that are probably wrong."),
+    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds"), following="blend"),
+    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",), following="report"),
+    "issues-in-labels": Verb("List labels that are probably wrong.", following="report"),
     "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
 }
 
@@ -122,7 +137,7 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        run_stage(name, Options(**values), is_last=context.obj != NEXT_STAGE)
+        run_stage(name, Options(**values), verb.following, is_last=context.obj != NEXT_STAGE)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from competition.artifacts.dependencies import trained_folds
@@ -17,7 +17,7 @@ from competition.kaggle.client import RETRYABLE, Client, KaggleError, Patience, 
 from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
-from competition.storage import locations as storage
+from competition.storage import locations
 from pipelines.output import display_path
 from pipelines.own_errors import SURE, find_own_error
 from pipelines.runner import Job
@@ -53,9 +53,11 @@ def run(job: Job) -> None:
         return
     start_devices()
     errors = 0
-    for name, check in CHECKS.items():
+    for check in CHECKS:
         for finding in check(job):
-            job.echo(f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {name}: {finding.what}")
+            job.echo(
+                f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {check.__name__}: {finding.what}"
+            )
             if finding.fix:
                 errors += 1
                 job.echo(f"      {finding.fix}")
@@ -104,7 +106,7 @@ def python(job: Job) -> Iterator[Finding]:
 
 
 def devices(job: Job) -> Iterator[Finding]:
-    machine = storage.machine(os.environ, os.path.exists)
+    machine = locations.machine(os.environ, os.path.exists)
     yield Finding(f"kind of machine: {machine}")
     device_kinds = {}
     for package, process in DEVICE_PROCESSES.items():
@@ -201,24 +203,17 @@ def data(job: Job) -> Iterator[Finding]:
             )
 
 
-def bucket_access(job: Job) -> Iterator[Finding]:
+def storage(job: Job) -> Iterator[Finding]:
     """Check that storage.bucket is readable, if there is one."""
     bucket, settings = job.params.storage.bucket, job.params.storage
     if not bucket:
         yield Finding("the local disk")
         return
     try:
-        listing = storage.try_place(bucket, os.environ, settings.seconds)
+        listing = locations.try_place(bucket, os.environ, settings.seconds)
         yield Finding(f"{bucket}: {listing.files} entries, answers in {listing.seconds:.1f} s")
     except UserError as user_error:
         yield Finding(bucket, str(user_error))
 
 
-CHECKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
-    "python": python,
-    "disk": disk,
-    "kaggle": kaggle,
-    "data": data,
-    "storage": bucket_access,
-    "devices": devices,  # last: they were started first and take seconds
-}
+CHECKS = (python, disk, kaggle, data, storage, devices)  # devices last: they were started first and take seconds

@@ -1,7 +1,7 @@
 """The command that usually follows a stage, printed at its end."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from competition.config.params import Params
@@ -9,40 +9,20 @@ from competition.kaggle.redaction import redact
 from pipelines.options import Options
 from pipelines.output import display_path
 
-# Stage -> the verbs that usually follow it.
-NEXT: Mapping[str, tuple[str, ...]] = {
-    "download": ("prepare",),
-    "prepare": ("train",),
-    "tune": ("train",),
-    "debug": ("train",),
-    "train": ("predict",),
-    "predict": ("blend",),
-    "folds": ("blend",),
-    "kernel": ("predict",),
-    "noise": ("blend",),
-    "adopt": ("train",),
-    "preflight": ("plan",),
-    "plan": ("train",),
-    "grad-cam": ("report",),
-    "issues-in-labels": ("report",),
-    "table": ("report",),
-    "grade": ("report",),
-    "export": ("serve",),
-    "submit": ("submissions",),
-}
 # Last stage of a make target with several stages -> the target.
 TARGETS = {"prepare": "download", "debug": "train", "blend": "predict"}
 NEVER_LAST = {"download", "predict"}  # in the target of the same name
 
 
-def next_line(verb: str, params: Params, options: Options, work: Path, goals: str | None) -> str:
+def next_line(verb: str, following: str, params: Params, options: Options, work: Path, goals: str | None) -> str:
     """ "next: make predict PARAMS=recipes/x.yaml"; "" if nothing usually follows, or if it would not be the last line.
 
-    work: work/<competition>.  goals: the targets that make was asked for, separated by spaces; None without make.
+    following: the verb that usually follows; "" = none.  work: work/<competition>.  goals: the targets that make was
+    asked for, separated by spaces; None without make.
     """
     if options.member or options.fold or (goals is not None and not is_last_of(goals.split(), verb)):
         return ""
-    verbs = ("report", *after_blend(params, work)) if verb == "blend" else NEXT.get(verb, ())
+    verbs = [following, *(after_blend(params, work) if verb == "blend" else ())] if following else []
     return f"next: {' or '.join(command(one, options, goals is not None) for one in verbs)}" if verbs else ""
 
 

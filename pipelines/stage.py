@@ -34,11 +34,11 @@ def tidy(job: Job) -> None:
             job.echo(sentence)
 
 
-def run_stage(verb: str, options: Options, is_last: bool = True) -> None:
+def run_stage(verb: str, options: Options, following: str, is_last: bool) -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
-    is_last: no other stage follows in this process, so that the command that usually follows is printed.
+    following: the verb that usually follows.  is_last: no other stage follows in this process, so that its command is printed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
     logging.captureWarnings(True)
@@ -57,7 +57,7 @@ def run_stage(verb: str, options: Options, is_last: bool = True) -> None:
         job = Job(params, overrides, options, work, options.submissions)
         tidy(job)
         stage.run(job)
-        line = next_line(verb, params, options, work, os.environ.get("GOLDFOLD_GOALS"))
+        line = next_line(verb, following, params, options, work, os.environ.get("GOLDFOLD_GOALS"))
         if line and is_last and not options.debug:
             job.echo(line)
     except UserError as user_error:

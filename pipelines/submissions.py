@@ -14,6 +14,8 @@ from competition.submission import ledger
 from pipelines.output import display_path, printable
 from pipelines.runner import Job, kaggle_client
 
+COLUMNS = ("digest", "ref", "made", "members", "cv", "honest", "public", "private", "gap", "noise", "state")
+
 
 def run(job: Job) -> None:
     """submissions/ledger.jsonl, Kaggle's list -> a table on the screen; what is new is added to the ledger"""
@@ -118,16 +120,11 @@ def foreign_line(submission: Submission) -> dict[str, str]:
     """Row of a submission of this team that is not in the ledger; all values are from Kaggle."""
     scores = {"public": submission.public, "private": submission.private}
     error = f": {printable(submission.error)}" if submission.error else ""
-    return {
-        "digest": "-",
+    return dict.fromkeys(COLUMNS, "-") | {
         "ref": str(submission.ref),
         "made": submission.date[:16],
         "members": f"{printable(submission.file)} (made elsewhere)",
-        "cv": "-",
-        "honest": "-",
-        **{name: "-" if score is None else f"{score:.5f}" for name, score in scores.items()},
-        "gap": "-",
-        "noise": "-",
+        **{name: f"{score:.5f}" for name, score in scores.items() if score is not None},
         "state": f"{state_of(submission)}{error}",
     }
 

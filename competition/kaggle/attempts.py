@@ -74,10 +74,10 @@ def with_time_to_return(error: KaggleError, command: str) -> KaggleError:
     return KaggleError("rate", f"{sentence}, as Kaggle asks.", error.retry_after, error.status, error.reason)
 
 
-def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> T | None:
-    """Call `query` with growing pauses until it returns a value; None if it has not after `seconds`.
+def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> tuple[T | None, str]:
+    """Call `query` with growing pauses until it returns a value: (value, ""), or (None, "") if it has not after `seconds`.
 
-    A retryable error counts as None.
+    A retryable error counts as None; after any other the result is (None, its sentence).
     """
     until, pause = time.monotonic() + seconds, first_pause
     while True:
@@ -85,10 +85,10 @@ def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> T
             value = query()
         except KaggleError as error:
             if error.kind not in RETRYABLE:
-                raise
+                return None, str(error).rstrip(".")
             value = None
         remaining = until - time.monotonic()
         if value is not None or remaining <= 0:
-            return value
+            return value, ""
         time.sleep(min(pause, remaining))
         pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -153,16 +153,15 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
         f"submit: the answer to a submission was lost{reason}; looking for it in Kaggle's list for "
         f"{request.listing_lag:.0f} s"
     )
-    problem = "it is not in the list of submissions"
-    try:
-        new_ref = poll(
-            lambda: max(_refs(client, request).difference(earlier_refs), default=None),
-            request.listing_lag,
-            client.patience.first_wait,
-        )
-    except KaggleError as error:
-        new_ref, problem = None, f"the list of submissions cannot be read, {str(error).rstrip('.')}"
+
+    def newest_ref() -> int | None:
+        return max(_refs(client, request).difference(earlier_refs), default=None)
+
+    new_ref, error = poll(newest_ref, request.listing_lag, client.patience.first_wait)
     if new_ref is None:
+        problem = (
+            f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
+        )
         raise UnknownOutcome(
             f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {page(request.slug)}. "
             "`make submit` looks again, `make submit AGAIN=1` sends the file once more"

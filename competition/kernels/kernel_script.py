@@ -19,6 +19,7 @@ import json
 import lzma
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -149,17 +150,14 @@ def check_devices(accelerator: str, at_least: int) -> str:
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:
     """Replace {input:NAME} by the folder among the inputs that holds NAME. Kaggle changes the mount points."""
-    resolved = []
-    for argument in command:
-        before, marker, rest = argument.partition("{input:")
-        if marker:
-            name, _, after = rest.partition("}")
-            paths = sorted(inputs.rglob(name), key=lambda path: (len(path.parts), str(path)))
-            if not paths:
-                raise RuntimeError(f"no input holds {name}: attach the competition or dataset to the kernel")
-            argument = f"{before}{paths[0].parent}{after}"
-        resolved.append(argument)
-    return resolved
+
+    def folder_of(match: re.Match[str]) -> str:
+        paths = sorted(inputs.rglob(match[1]), key=lambda path: (len(path.parts), str(path)))
+        if not paths:
+            raise RuntimeError(f"no input holds {match[1]}: attach the competition or dataset to the kernel")
+        return str(paths[0].parent)
+
+    return [re.sub(r"\{input:([^}]+)\}", folder_of, argument) for argument in command]
 
 
 def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:

@@ -30,19 +30,14 @@ PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
 NEEDS = {
-    "cv2": "opencv-python-headless",
-    "filelock": "filelock",
-    "keras": "keras",
-    "numpy": "numpy",
-    "optuna": "optuna",
-    "pandas": "pandas",
+    **{
+        name: name
+        for name in ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
+    },
     "PIL": "pillow",
-    "pydantic": "pydantic",
-    "ruamel.yaml": "ruamel.yaml",
-    "scipy": "scipy",
+    "cv2": "opencv-python-headless",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
-    "typer": "typer",
 }
 
 

@@ -82,12 +82,9 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
     """Find the running version whose answer from Kaggle was lost."""
     name = f"{intent.owner}/{intent.slug}"
     client.say(f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s")
-    reason = f"no version after {intent.previous} holds it"
-    try:
-        pushed = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
-    except KaggleError as error:
-        pushed, reason = None, f"its versions cannot be read, {str(error).rstrip('.')}"
+    pushed, error = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
     if pushed is None:
+        reason = f"its versions cannot be read, {error}" if error else f"no version after {intent.previous} holds it"
         raise UnknownOutcome(
             f"it is unknown whether Kaggle runs {name} for run {intent.run}{why}: {reason}; look at {SITE}/code/{name}, "
             "`make kernel` looks again, `make kernel AGAIN=1` pushes it once more (a second session if the first runs)"
