@@ -41,7 +41,7 @@ from competition.report.stored_blends import stored_labels
 from competition.report.terminal import blend_lines, diversity_lines, plus_minus, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.versions import git_commit
 
@@ -148,7 +148,7 @@ def fit(
     first = next(iter(oof.values()))
     for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
         job.echo(f"blend: {warning}")
-    with progress_bar(None, "blend: fitting") as bar:
+    with Bar(None, "blend: fitting") as bar:
         honest = fit_and_score_chain(
             oof,
             inputs.labels,

@@ -29,7 +29,7 @@ from competition.data.convert.shard import (
 from competition.data.convert.sources import Source, read_source
 from competition.data.loader import cores
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job, lock
 from pipelines.versions import ROOT, versions
 
@@ -148,7 +148,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
                 f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
-    with progress_bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
+    with Bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
         converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
         outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
     return [outcomes[shard.part, shard.name] for shard in shards]

@@ -7,7 +7,7 @@ import numpy as np
 
 from competition.artifacts.dependencies import training_parts
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_folds, selected_members
 from pipelines.trainer import open_trainer, start_device, target_caption
@@ -73,7 +73,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
     contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
-    with progress_bar(None, name) as bar:
+    with Bar(None, name) as bar:
         trained = trainer.train(fold, train, None, lambda step, steps, text: bar.update_to(step, steps), lambda: False)
     for epoch in trained.history:
         job.echo(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from competition.artifacts.dependencies import nested_teachers
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import atomic_write, read_record
 from competition.artifacts.studies import is_tuned, member_with_tuned_values
 from competition.config.errors import UserError
 from competition.config.params import Member
@@ -89,7 +89,7 @@ def needs_submission(job: Job, runs: request.Runs) -> bool:
     """Return True if a notebook has to make the submission and none has made the current one."""
     if job.params.kaggle.submit == "file":
         return False
-    submission = submit.read_kernel_submission(job.path("kernel", "submission.json"))
+    submission = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
     return (
         submission is None
         or job.options.force

@@ -18,7 +18,7 @@ from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_members
 from pipelines.trainer import open_trainer
@@ -73,7 +73,7 @@ def train_seed(job: Job, member: Member, folder: Path, title: str) -> tuple[Iter
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
     trainer = open_trainer(job, member, title)
     fold_predictions = []
-    with progress_bar(job.params.prepare.folds, title) as bar:
+    with Bar(job.params.prepare.folds, title) as bar:
         for fold in range(job.params.prepare.folds):
             trainer.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
             fold_predictions.append(trainer.held_out(fold))

@@ -33,7 +33,7 @@ from competition.preflight.planning import (
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_members
 from pipelines.trainer import timed
@@ -64,7 +64,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     starting = time.monotonic() - started
     for name in selected_members(job):
         member = job.tuned_member(name)
-        with progress_bar(None, f"plan {name}: measuring some steps"):
+        with Bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
@@ -124,28 +124,23 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
 def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
     preflight = preflight_members(job, topology.name)
-    utilisation = prices["utilisation"]
-    plans: dict[str, Any] = {}
+    utilisation, views = prices["utilisation"], len(job.params.predict.views)
+    plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
-    for case in ("high", "likely", "low"):
-        costs = {}
-        for name in selected_members(job):
-            member = job.tuned_member(name)
-            steps = preflight.get(name, {})
-            missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
-            if missing:
-                raise UserError(
-                    f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
-                    f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
-                )
-            speed = speed_by_preflight(
-                steps["train"], steps["predict"], len(job.params.predict.views), utilisation[case]
+    for name in selected_members(job):
+        steps = preflight.get(name, {})
+        missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
+        if missing:
+            raise UserError(
+                f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
+                f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
             )
-            load = load_of(member, job.params, name, sizes, topology.devices)
+        load = load_of(job.tuned_member(name), job.params, name, sizes, topology.devices)
+        for case, costs in plans.items():
+            speed = speed_by_preflight(steps["train"], steps["predict"], views, utilisation[case])
             costs[name] = cost_of(load, speed)
             if case == "likely":
                 works[name] = load, speed
-        plans[case] = costs
     job.echo(*member_lines(plans["likely"]))
     seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
     job.echo(

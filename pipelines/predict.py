@@ -18,7 +18,7 @@ from competition.config.errors import UserError
 from pipelines import hosts
 from pipelines.cluster import predict_on_cluster
 from pipelines.fold_prediction import predict_fold
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.trainer import open_trainer, read_images, start_device
 
@@ -45,12 +45,9 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]
     """
     folds = trained_folds(job, run, is_named)
     depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
-    stale = {
-        fold: depends[fold]
-        for fold in folds
-        if job.options.force or not is_current(fold_views_path(run, job.params, fold), depends[fold])
-    }
-    stale = {fold: depends[fold] for fold in hosts.decided(list(stale))}
+    paths = {fold: fold_views_path(run, job.params, fold) for fold in folds}
+    missing = [fold for fold in folds if job.options.force or not is_current(paths[fold], depends[fold])]
+    stale = {fold: depends[fold] for fold in hosts.decided(missing)}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
     if stale and (run.depends["data"] != job.prepared.digest or run.depends["code"] != code_digest()):
@@ -109,7 +106,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
     test = read_images(job, run.member, ("test",), name)
     transforms = transform_seconds(trainer.engine, views, run.member.image_size)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
-    with progress_bar(len(stale), f"predict {name}") as bar:
+    with Bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():
             manifest, weights = fold_views_path(run, job.params, fold), fold_model_path(run, fold).parent
             make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, transforms)

@@ -20,7 +20,7 @@ from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.console_table import table_lines
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_members
 from pipelines.versions import is_installed
@@ -65,7 +65,7 @@ def request_of(job: Job, name: str, topology: Topology, backend: str) -> Preflig
 def preflight_member(
     job: Job, name: str, request: PreflightRequest, steps: Sequence[str]
 ) -> dict[str, PreflightResult]:
-    with progress_bar(None, f"preflight {name}") as bar:
+    with Bar(None, f"preflight {name}") as bar:
 
         def show_step(activity: str, seconds: int) -> None:
             bar.set_text(f"{activity}, {seconds} s")

@@ -23,7 +23,7 @@ from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 
 
@@ -84,7 +84,7 @@ def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, 
     if difference and difference.differs:
         sheets["shift.png"] = caveats.shift_tiles(tables["shift.csv"])
     image_bytes: dict[str, bytes] = {}
-    with progress_bar(len(table), "writing records") as bar:
+    with Bar(len(table), "writing records") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
         size = params.shard_megabytes * 1_000_000
@@ -173,7 +173,7 @@ def build_index(
             job.echo(
                 f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
             )
-    with progress_bar(None, "reading images") as bar:
+    with Bar(None, "reading images") as bar:
         table, thumbs = index.build(
             with_column_values(all_rows(job, settings, competition)), competition.label_count, bar.update_to
         )

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from competition.artifacts.locks import Held, exclusive
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import atomic_write, read_record
 from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
 from competition.kaggle import delivery, download, submit
@@ -12,7 +12,7 @@ from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job, kaggle_client
 from pipelines.selection import newest_submission, require_test_images
 
@@ -51,7 +51,7 @@ def run(job: Job) -> None:
 
 def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
     """Return the kernel output that holds this submission. Raises UserError if there is none or it holds another one."""
-    output = submit.read_kernel_submission(job.path("kernel", "submission.json"))
+    output = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
     if output is None:
         raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
     if output.digest != entry.digest:
@@ -95,7 +95,7 @@ def send_and_follow(
     unresolved = last_event is not None and last_event.what == "sending"
 
     record_event = partial(ledger.append_event, job.submissions / "ledger.jsonl", entry.digest)
-    with progress_bar(None, "waiting for the score") as bar:
+    with Bar(None, "waiting for the score") as bar:
         score_wait = delivery.ScoreWait(
             settings.score_wait,
             settings.score_pause,
@@ -113,11 +113,11 @@ def send_and_follow(
                 require_accepting(job, client, slug)
                 if output is not None:
                     submit.refuse_another_output(client, output)
-            earlier = delivery.EarlierSubmissions(ledger.refs(entries, entry.digest), unresolved)
+            lost_after = ledger.refs(entries, entry.digest) if unresolved else None
             request = submit.SubmissionRequest(
                 slug, upload, entry.digest, expected_score(entry), again, settings.listing_lag
             )
-            submission = delivery.deliver(client, request, earlier, record_event, score_wait)
+            submission = delivery.deliver(client, request, lost_after, record_event, score_wait)
     if submission.status == "PENDING":
         job.echo(
             f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"

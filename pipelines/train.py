@@ -33,7 +33,7 @@ from pipelines.cluster import train_on_cluster
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_training import describe_fold, remove_checkpoints, result_line, train_model
 from pipelines.output import display_path
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_folds, selected_members
 from pipelines.teachers import update_soft_labels
@@ -181,7 +181,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
             f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again"
         )
-    with progress_bar(None, name) as bar:
+    with Bar(None, name) as bar:
 
         def report_stall(times: "StepTimes") -> None:
             bar.clear()

@@ -15,7 +15,7 @@ from competition.data.targets import check_training
 from competition.ensemble.predictions import Predictions
 from pipelines import hosts
 from pipelines.backend import start_backend
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job, image_cache
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def read_images(
     from competition.data.labelled_images import load_images
 
     size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
-    with progress_bar(None, f"{title}: decoding images") as bar:
+    with Bar(None, f"{title}: decoding images") as bar:
         return load_images(job.prepared, parts, size, fit, budget, bar.update_to)
 
 

@@ -113,14 +113,12 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
     result.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(result.with_name("leader.lock"), timeout=-1 if wait else 0)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
+    else:
+        with held:
+            yield True
 
 
 def lead_study(job: Job, name: str, depends: dict[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
@@ -139,7 +137,11 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> tuple[Iterable[P
         runner = TrialRunner(job, name)
         if not job.options.cluster:
             with worker_processes(job, name) as processes:
-                wait_for(job, name, processes)
+                for process in processes:
+                    if code := process.wait():
+                        job.echo(
+                            f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker"
+                        )
         elif done < settings.total and not limit_reached(study, settings):
             run_workers(job, name, settings, depends)
         work_on_study(job, name, runner)  # with workers: what they left because they were stopped
@@ -167,12 +169,6 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
         for process in processes:
             process.terminate()
             process.wait()
-
-
-def wait_for(job: Job, name: str, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-    for process in processes:
-        if code := process.wait():
-            job.echo(f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker")
 
 
 def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: TrialRunner) -> dict[str, Any]:

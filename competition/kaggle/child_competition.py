@@ -13,12 +13,10 @@ def whoami(api: Any, emit: Emit) -> dict[str, str]:
 def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
     answer = _competition(api, slug)
     return {
-        "slug": answer.ref.rstrip("/").rsplit("/", 1)[-1],
         "title": answer.title,
         "entered": bool(answer.user_has_entered),
         "deadline": answer.deadline.isoformat() if answer.deadline else "",
         "daily": answer.max_daily_submissions,
-        "metric": answer.evaluation_metric,
         "kernels_only": bool(answer.is_kernels_submissions_only),
         "closed": bool(answer.submissions_disabled),
     }

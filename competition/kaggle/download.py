@@ -26,12 +26,10 @@ StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloadi
 class State:
     """A competition as described by Kaggle."""
 
-    slug: str
     title: str
     entered: bool  # rules accepted
     deadline: str  # ISO 8601, "" = none
     daily: int  # submissions allowed per day
-    metric: str
     kernels_only: bool  # submissions are accepted from kernels only, not as files
     closed: bool  # no submissions are accepted
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import read_record, sha256
+from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
     LostAnswer,
@@ -30,11 +30,6 @@ class KernelSubmission:
     file: str
     digest: str  # sha256 of the file
     request_digest: str  # of the request (models and parameters) that the file was made for
-
-
-def read_kernel_submission(path: Path) -> KernelSubmission | None:
-    """Read the record of a kernel's submission; None if it is missing or damaged."""
-    return read_record(path, KernelSubmission)
 
 
 @dataclass(frozen=True)

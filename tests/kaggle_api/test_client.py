@@ -54,7 +54,7 @@ def test_a_long_retry_after_ends_the_call_with_the_time_of_the_next_attempt(
 def test_a_retry_after_date_is_honoured(kaggle, client, messages):
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=2.5), usegmt=True)
     kaggle.faults["GetCompetition"] = [f"429:{date}"]
-    assert download.state(client, "flowers").slug == "flowers"
+    assert download.state(client, "flowers").title == "Flowers"
     assert messages in ([f"Kaggle: try 2 of 3 in {n} s: too many requests"] for n in (0, 1, 2))
 
 
