@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,8 @@ def run(job: Job) -> None:
         for name in sorted(sources.keys() - depends["seconds"].keys()):
             job.echo(f"blend: the cost of {name}'s views is unknown: each counts as one second of policy.seconds_limit")
     path = blend_path(job.work, params.blend.name, depends)
-    manifest = job.cached(
-        "blend",
-        path,
-        depends,
-        lambda: create_blend(job, path.parent, sources, spreads, depends.get("seconds")),
-    )
+    make = partial(create_blend, job, path.parent, sources, spreads, depends.get("seconds"))
+    manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     if len(prepared.part("test")):
         submission = job.submissions / manifest.result["file"]

@@ -39,6 +39,7 @@ from pipelines.fold_training import describe_fold, result_line
 from pipelines.output import display_path
 from pipelines.runner import Job, lock
 from pipelines.selection import selected_folds
+from pipelines.teachers import missing_teacher
 from pipelines.versions import RECORDED_PACKAGES, ROOT, versions
 
 COMMAND = ("-u", "-m", "pipelines.cluster_child")
@@ -78,10 +79,7 @@ def add_model(
             if teacher_task in works:
                 after.append(teacher_task)
             elif not is_trained(teacher, excluded):
-                raise UserError(
-                    f"member {run.title} learns from {teacher.title}, whose model {describe_fold(excluded)} is missing or was "
-                    f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
-                )
+                raise missing_teacher(run, teacher, excluded)
     task = Task(name, run.name, fold_model_seconds(job, run), frozenset(after))
     request = request_of(job, run, fold, model_path(run, fold).parent)
     works[name], models[name] = Work(task, request["unit"], request, tuple(inputs)), (run, fold)
@@ -115,9 +113,13 @@ def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver)
     settings = job.params.cluster
     needs = {work.task.member: settings.members.get(work.task.member, settings.needs) for work in works}
     with lock(folder / "driver.lock"), Screen(verb) as screen:
+
+        def print_line(line: str) -> None:
+            screen.clear()
+            job.echo(line)
+
         ray = connection.connect(job.options.cluster)
         try:
-            print_line = partial(echo_above, job, screen)
             check_machines(job, ray, needs, print_line)
             setup = setup_of(job, verb, needs)
             warned: set[str] = set()
@@ -137,11 +139,6 @@ def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver)
             if settings.wait:
                 connection.request_machines(ray, {})
             ray.shutdown()
-
-
-def echo_above(job: Job, screen: Screen, line: str) -> None:
-    screen.clear()
-    job.echo(line)
 
 
 def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: Callable[[str], None]) -> None:

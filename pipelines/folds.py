@@ -11,7 +11,6 @@ from pipelines.runner import Job
 
 def run(job: Job) -> None:
     """data/ -> folds.csv: id, label, fold, group, file; test_ids.csv: id, file"""
-    job.require(job.path("data", "manifest.json"), "download")
     prepared, raw = job.prepared, Path(display_path(job.path("raw")))
     for name, table in (("folds.csv", fold_table(prepared, raw)), ("test_ids.csv", unlabelled_table(prepared, raw))):
         with atomic_write(job.path(name)) as temporary:

@@ -109,16 +109,9 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     held_out_seconds = predict(("identity",), held_out_rows)
     steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
     step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
-    first = predict(views, held_out_rows)
-    cached = predict(views, held_out_rows)
-    view_seconds = cached / len(held_out_rows) / len(views)
-    return Speed(
-        startup - steps * step_seconds - held_out_seconds,
-        step_seconds,
-        held_out_seconds / len(held_out_rows),
-        view_seconds,
-        max(first - cached, 0.0),
-    )
+    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
+    ready = startup - steps * step_seconds - held_out_seconds
+    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
 def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:

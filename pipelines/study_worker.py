@@ -30,12 +30,11 @@ def work_on_study(
     study = open_study(storage_of(job, name), settings)
     runner, sign = runner or TrialRunner(job, name), metric_named(job.prepared.competition.metric).sign
     show = show or job.echo
-    run_worker(
-        study,
-        settings,
-        runner.evaluate,
-        lambda study, trial: show(f"tune {name}: {trial_line(study, settings, trial, sign)}"),
-    )
+
+    def on_trial(study: Any, trial: Any) -> None:
+        show(f"tune {name}: {trial_line(study, settings, trial, sign)}")
+
+    run_worker(study, settings, runner.evaluate, on_trial)
 
 
 def storage_of(job: Job, name: str) -> Any:

@@ -96,12 +96,8 @@ def send_and_follow(
 
     record_event = partial(ledger.append_event, job.submissions / "ledger.jsonl", entry.digest)
     with Bar(None, "waiting for the score") as bar:
-        score_wait = delivery.ScoreWait(
-            settings.score_wait,
-            settings.score_pause,
-            settings.score_pause * LONGEST_PAUSE,
-            lambda seconds: bar.update_to(int(seconds)),
-        )
+        pause, show = settings.score_pause, lambda seconds: bar.update_to(int(seconds))
+        score_wait = delivery.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
         if last_event is not None and last_event.what == "submitted" and not again:
             job.echo(f"submit: sent before as {last_event.ref}; looking for its score")
             submission = delivery.follow(client, slug, int(last_event.ref), score_wait)

@@ -18,13 +18,8 @@ METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_me
 def run(job: Job) -> None:
     """predictions of the blend's runs -> table.json; prints two Markdown tables"""
     params, prepared = job.params, job.prepared
-    inputs = load_predictions(
-        job.work,
-        params,
-        prepared,
-        prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides),
-        job.overrides,
-    )
+    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
+    inputs = load_predictions(job.work, params, prepared, sources, job.overrides)
     competition = prepared.competition
     settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from competition.training.trainer import Trainer
 
 
+def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
+    return UserError(
+        f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
+        f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
+    )
+
+
 def update_soft_labels(
     job: Job, student: Run, teacher: Run, folds: Iterable[ExcludedFolds], device: "Device", alive: Callable[[], None]
 ) -> None:
@@ -37,10 +44,7 @@ def update_soft_labels(
     trainer: Trainer | None = None  # built for the first fold that needs it
     for fold in folds:
         if not is_trained(teacher, fold):
-            raise UserError(
-                f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
-                f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
-            )
+            raise missing_teacher(student, teacher, fold)
         manifest, depends = soft_labels_path(teacher, fold), soft_labels_dependencies(teacher, fold)
         if hosts.decided(is_current(manifest, depends)):
             continue

@@ -41,7 +41,7 @@ class _Progress:
     steps: int = 0  # steps of finished fold models
     share: float = 0.0  # part of the trial that is trained
 
-    def report(self, step: int) -> None:
+    def report(self, step: int, *_: object) -> None:
         self.fold_steps = step
         if not self.first:
             self.first, self.first_steps = time.monotonic(), step
@@ -82,14 +82,9 @@ class TrialRunner:
             for position, fold in enumerate(folds):
                 watch = _Watch(trainer, report, scores, position, len(folds), member.train.epochs, progress, by_fold)
                 try:
+                    epochs, show = _scored_epochs(member.train, position), progress.report
                     trained = trainer.train(
-                        fold,
-                        member.train,
-                        None,
-                        lambda step, steps, text: progress.report(step),
-                        lambda: False,
-                        watch=_scored_epochs(member.train, position),
-                        on_epoch=watch.end_epoch,
+                        fold, member.train, None, show, lambda: False, watch=epochs, on_epoch=watch.end_epoch
                     )
                 except Diverged as error:
                     raise ArithmeticError(str(error)) from None
@@ -114,12 +109,8 @@ class TrialRunner:
         labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
         classes, seed = len(self._job.prepared.competition.classes), self._job.params.tune.seed
         _, standard_error = score_of_rows(labels, np.concatenate(predictions), trainer.metric, classes, seed)
-        return Evaluation(
-            float(np.mean(scores)),
-            standard_error,
-            seconds,
-            {**facts, "share": 1.0, "folds": [float(score) for score in scores]},
-        )
+        facts |= {"share": 1.0, "folds": [float(score) for score in scores]}
+        return Evaluation(float(np.mean(scores)), standard_error, seconds, facts)
 
     def confirm(self, values: Values, seeds: int) -> Comparison:
         """Compare values with the member's own on a fold and on seeds that did not choose them."""

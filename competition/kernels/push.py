@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,8 @@ def push_once(
     """
     write_json(state, intent)
     try:
-        pushed = send_at_most_once(
-            client,
-            "make kernel",
-            lambda: kernels.push(client, kernel, text, as_notebook),
-            lambda error: had_no_effect(error) or error.kind == "sources",
-        )
+        send = partial(kernels.push, client, kernel, text, as_notebook)
+        pushed = send_at_most_once(client, "make kernel", send, lambda e: had_no_effect(e) or e.kind == "sources")
     except LostAnswer as lost:
         return find_lost_push(client, intent, state, lag, f" ({lost})")
     except KaggleError:
