@@ -1,7 +1,7 @@
 """Fit views, temperatures, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -43,7 +43,7 @@ from competition.report.terminal import blend_lines, diversity_lines, plus_minus
 from competition.submission import format, ledger
 from pipelines.output import display_path
 from pipelines.progress import Bar
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 from pipelines.versions import git_commit
 
 FILES = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
@@ -115,7 +115,7 @@ def score_text(scores: Mapping[str, Any]) -> str:
 
 def create_blend(
     job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+) -> Computed:
     """Fit the blend, write its files and the submission, print the scores.  Returns the files and the manifest's result.
 
     sources, spreads, seconds: of `ensemble_inputs`.

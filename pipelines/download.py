@@ -2,10 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from competition.artifacts.dependencies import plugins_entry
 from competition.artifacts.manifest import digest_of
@@ -18,7 +16,7 @@ from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
 from pipelines.output import display_path
 from pipelines.progress import ByteSteps
-from pipelines.runner import Job, kaggle_client
+from pipelines.runner import Computed, Job, kaggle_client
 
 
 def run(job: Job) -> None:
@@ -32,7 +30,7 @@ def run(job: Job) -> None:
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
 
 
-def download_all(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def download_all(job: Job, settings: Settings) -> Computed:
     raw, archive = job.path("raw"), job.path("raw.archive")
 
     def fetch(slug: str, folder: Path) -> None:

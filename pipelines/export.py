@@ -1,7 +1,7 @@
 """Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX, LiteRT."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
 from pipelines.backend import start_tensorflow
 from pipelines.output import display_path
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 from pipelines.selection import selected_folds, selected_members
 from pipelines.versions import git_commit, is_installed, versions
 
@@ -69,7 +69,7 @@ def selected_formats(text: str) -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in names)
 
 
-def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Computed:
     """Write the export and compare its formats on test images. Returns its files and the manifest's result."""
     prepared = job.prepared
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on

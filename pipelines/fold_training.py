@@ -3,7 +3,7 @@
 import csv
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import partial
@@ -20,7 +20,7 @@ from competition.config.params import ExcludedFolds
 from competition.config.plugins import active
 from pipelines import hosts
 from pipelines.output import display_path
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 
 if TYPE_CHECKING:
     from competition.training.input_stall import InputStallDetector
@@ -84,7 +84,7 @@ def train_fold(
     progress: Callable[[int, int, str], None],
     stall_detector: "InputStallDetector",
     saved: Callable[[Path], None],
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
     Only checkpoints of a model that depends on the same are continued.

@@ -1,7 +1,6 @@
 """Grad-CAM of the most confident errors and of right rows, by the fold models that predicted them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
 from pipelines.backend import start_backend
 from pipelines.output import display_path
-from pipelines.runner import Job, image_cache
+from pipelines.runner import Computed, Job, image_cache
 from pipelines.selection import selected_members
 
 
@@ -55,9 +54,7 @@ def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
     return one
 
 
-def create(
-    job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) -> Computed:
     """Compute and write the maps. Returns the files and the manifest's result."""
     prepared = job.prepared
     ids, labels, predicted, scores = rows

@@ -7,9 +7,11 @@ submission to its output.
 import hashlib
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from competition.artifacts.dependencies import nested_teachers
 from competition.artifacts.manifest import atomic_write, read_record
@@ -34,6 +36,8 @@ from pipelines.versions import ROOT
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entry
+Folds = dict[str, list[int]]  # member -> folds whose models are missing
+Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_values
 
 
 def run(job: Job) -> None:
@@ -43,8 +47,7 @@ def run(job: Job) -> None:
         n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides)
         for n in in_training_order(job.params)
     }
-    members = {name: member for name, (member, _) in tuned.items()}
-    runs = {name: job.runs_of(name) for name in members}
+    runs = {name: job.runs_of(name) for name in tuned}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
@@ -56,8 +59,7 @@ def run(job: Job) -> None:
         if state.exists() and not job.options.force and not job.options.again:
             push = resume(job, client, state)
         else:
-            to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
-            push = start(job, client, members, runs, missing, to_tune, state)
+            push = start(job, client, tuned, runs, missing, state)
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:
             import_results.import_output(target, client, push)
@@ -76,7 +78,7 @@ def resume(job: Job, client: Client, state: Path) -> PushIntent:
     return push
 
 
-def missing_folds(job: Job, runs: request.Runs) -> dict[str, list[int]]:
+def missing_folds(job: Job, runs: request.Runs) -> Folds:
     """Member -> selected folds whose models are missing or stale."""
     names, folds = selected_members(job), selected_folds(job)
     stale = {
@@ -98,17 +100,10 @@ def needs_submission(job: Job, runs: request.Runs) -> bool:
     )
 
 
-def start(
-    job: Job,
-    client: Client,
-    members: dict[str, Member],
-    runs: request.Runs,
-    missing: dict[str, list[int]],
-    to_tune: list[str],
-    state: Path,
-) -> PushIntent:
+def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: Folds, state: Path) -> PushIntent:
     """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
-    prepared = job.prepared
+    prepared, members = job.prepared, {name: member for name, (member, _) in tuned.items()}
+    to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
     check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
@@ -151,7 +146,7 @@ def start(
     return push
 
 
-def can_blend(job: Job, runs: request.Runs, missing: dict[str, list[int]]) -> bool:
+def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
     """Return True if the kernel can blend: every fold model exists here or will be trained there."""
     if job.params.kaggle.submit == "file":
         return False
@@ -192,7 +187,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
         )
 
 
-def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submits: bool) -> packing.Plan:
+def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
     settings, work = job.params.kernel, request.path_in_kernel(job.work, job.work)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]

@@ -1,10 +1,8 @@
 """Train one member with several seeds and nothing else changed: a smaller change of its score may be chance."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from pipelines.output import display_path
 from pipelines.progress import Bar
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 from pipelines.selection import selected_members
 from pipelines.trainer import open_trainer
 
@@ -69,7 +67,7 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
     return ViewPredictions.load(folder / "oof.npz")
 
 
-def train_seed(job: Job, member: Member, folder: Path, title: str) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
     trainer = open_trainer(job, member, title)
     fold_predictions = []

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,7 @@ from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
 from pipelines.output import display_path
 from pipelines.progress import Bar
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 
 
 def run(job: Job) -> None:
@@ -60,7 +59,7 @@ def require_intact(path: Path, raw: Manifest) -> None:
         )
 
 
-def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def prepare(job: Job, settings: Settings) -> Computed:
     start_tensorflow(job)
     data, params = job.path("data"), job.params.prepare
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
 HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
+Computed = tuple[Iterable[Path], Mapping[str, Any]]  # the files of a result, and facts for its manifest
 
 
 @dataclass(frozen=True)
@@ -119,15 +120,11 @@ class Job:
         return result
 
     def cached(
-        self,
-        name: str,
-        manifest: Path,
-        depends: Mapping[str, Any],
-        compute: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]],
+        self, name: str, manifest: Path, depends: Mapping[str, Any], compute: Callable[[], Computed]
     ) -> Manifest:
         """Return the manifest of a result; compute the result first unless it is current.
 
-        depends: whatever the result depends on, by name.  compute: returns (files, facts for the manifest).
+        depends: whatever the result depends on, by name.
         """
         previous = read_manifest(manifest)
         is_done = previous is not None and not self.options.force and is_current(manifest, depends)

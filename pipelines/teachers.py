@@ -1,9 +1,9 @@
 """The teachers of a student: which of their models are trained, and the soft labels they predict."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.artifacts.dependencies import (
     is_trained,
@@ -18,7 +18,7 @@ from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from pipelines import hosts
 from pipelines.fold_training import describe_fold
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 from pipelines.trainer import open_trainer
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def update_soft_labels(
         )
 
 
-def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> Computed:
     """folder: of the teacher's model; the soft labels go to soft/soft.npz in it."""
     from competition.training.checkpoint import load_arrays
 

@@ -10,7 +10,7 @@ values, and writes the result. Other processes with the same parameters and stor
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -47,7 +47,7 @@ from competition.tuning.study import (
 from pipelines import hosts
 from pipelines.cluster_tuning import reachable_study, run_workers
 from pipelines.output import display_path
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 from pipelines.selection import selected_members
 from pipelines.study_worker import storage_of, work_on_study
 from pipelines.trainer import start_device
@@ -121,7 +121,7 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
             yield True
 
 
-def lead_study(job: Job, name: str, depends: dict[str, Any]) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
     workers = job.options.workers
     settings = study_settings(job.work, job.prepared, job.params, name, workers)

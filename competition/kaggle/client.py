@@ -45,6 +45,7 @@ from competition.kaggle.redaction import redact
 
 __all__ = ["RETRYABLE", "SITE", "Client", "KaggleError", "Patience", "ask", "competition_slug", "pause", "progress_of"]
 
+OnEvent = Callable[[dict[str, Any]], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -81,7 +82,7 @@ def ask(
     action: str,
     arguments: Mapping[str, Any],
     slug: str,
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+    on_event: OnEvent = lambda event: None,
     once: bool = False,
 ) -> Any:
     """Run one action of child.py and return its value; retry after a failure that may be temporary.
@@ -101,7 +102,7 @@ def ask(
         on_event(event)
 
     while True:
-        value, failure = _run(client, credential, action, arguments, record_progress)
+        value, failure = _run(client, credential, {"action": action, "arguments": dict(arguments)}, record_progress)
         if failure is None:
             return value
         attempt = 1 if max_done > previous_max_done else attempt + 1
@@ -125,11 +126,7 @@ def pause(patience: Patience, attempt: int, retry_after: float | None) -> float 
 
 
 def _run(
-    client: Client,
-    credential: credentials.Credential,
-    action: str,
-    arguments: Mapping[str, Any],
-    on_event: Callable[[dict[str, Any]], None],
+    client: Client, credential: credentials.Credential, request: Mapping[str, Any], on_event: OnEvent
 ) -> tuple[Any, Failure | None]:
     """Run one child process: (value, None) or (None, failure)."""
     temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
@@ -156,7 +153,7 @@ def _run(
     try:
         for reader in readers:
             reader.start()
-        child.stdin.write(json.dumps({"action": action, "arguments": dict(arguments)}) + "\n")
+        child.stdin.write(json.dumps(request) + "\n")
         child.stdin.flush()
         return _answer(client, credential, lines, printed, on_event)
     except BrokenPipeError:
@@ -173,7 +170,7 @@ def _answer(
     credential: credentials.Credential,
     lines: "queue.Queue[str | None]",
     printed: list[str],
-    on_event: Callable[[dict[str, Any]], None],
+    on_event: OnEvent,
 ) -> tuple[Any, Failure | None]:
     """Read events until the result or an error. lines: of the child's stdout, None at its end. printed: its stderr."""
     while True:
@@ -211,7 +208,7 @@ def _kill(child: "subprocess.Popen[str]") -> None:
                 stream.close()
 
 
-def progress_of(progress: Progress) -> Callable[[dict[str, Any]], None]:
+def progress_of(progress: Progress) -> OnEvent:
     """Event handler that calls `progress`."""
 
     def on_event(event: dict[str, Any]) -> None:
