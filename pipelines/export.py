@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,8 @@ def run(job: Job) -> None:
     formats = selected_formats(job.options.format)
     manifest_path = export_path(job.work, selection.name)
     depends = export_dependencies(selection, prepared, job.params, formats)
-    manifest = job.cached(
-        f"export {selection.name}", manifest_path, depends, lambda: write_export(job, selection, formats)
-    )
+    make = partial(write_export, job, selection, formats)
+    manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
     job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
 

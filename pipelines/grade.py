@@ -4,6 +4,7 @@ from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
 from competition.ensemble.leaderboard import from_standard_error, interval
 from competition.submission import grading, ledger
+from pipelines.output import plural
 from pipelines.runner import Job
 from pipelines.selection import newest_submission, require_test_images
 
@@ -30,8 +31,7 @@ def run(job: Job) -> None:
             f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; {comparison(entry, grade)}"
         )
     job.echo(
-        f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; "
-        "choosing by it repeatedly makes it optimistic"
+        f"grade: the solution was opened {plural(grade.looks, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 

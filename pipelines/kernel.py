@@ -92,12 +92,9 @@ def needs_submission(job: Job, runs: request.Runs) -> bool:
     if job.params.kaggle.submit == "file":
         return False
     submission = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
-    return (
-        submission is None
-        or job.options.force
-        or job.options.again
-        or submission.request_digest != request.submission_request_digest(runs, job.params)
-    )
+    if submission is None or job.options.force or job.options.again:
+        return True
+    return submission.request_digest != request.submission_request_digest(runs, job.params)
 
 
 def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: Folds, state: Path) -> PushIntent:

@@ -35,6 +35,11 @@ def display_path(path: Path) -> str:
         return str(path)
 
 
+def plural(count: int, noun: str) -> str:
+    """ "1 session", "2 sessions" """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Replace control characters in text from outside by "?"."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -32,7 +32,7 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
-from pipelines.output import display_path
+from pipelines.output import display_path, plural
 from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_members
@@ -174,7 +174,7 @@ def plan_machines(
     cluster = equal_machines(machines, works, start)
     estimate, bound = simulate(cluster, tasks), lower_bound(tasks, machines)
     alone = simulate(equal_machines(1, works, start), tasks).seconds
-    number = f"{machines} machines" if machines > 1 else "1 machine"
+    number = plural(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
@@ -202,13 +202,9 @@ def plan_machines(
 
 def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
     estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
-    sessions, weeks = (
-        ("session" if estimate.sessions == 1 else "sessions"),
-        ("week" if estimate.weeks == 1 else "weeks"),
-    )
     job.echo(
-        f"plan: on Kaggle {estimate.sessions} {sessions} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
-        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {estimate.weeks} {weeks} "
+        f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
+        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {plural(estimate.weeks, 'week')} "
         f"(limits of {kaggle['as_of']})"
     )
     return estimate

@@ -10,7 +10,7 @@ from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.data.prepared import load_prepared
 from competition.ensemble.settings import validate_params
-from pipelines.output import display_path
+from pipelines.output import display_path, plural
 from pipelines.runner import Job
 from pipelines.versions import ROOT
 
@@ -18,7 +18,7 @@ from pipelines.versions import ROOT
 def run(job: Job) -> None:
     """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
     unused = unused_folders(job)
-    total, folders = sum(unused.values()), "1 folder" if len(unused) == 1 else f"{len(unused)} folders"
+    total, folders = sum(unused.values()), plural(len(unused), "folder")
     job.echo(*(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB" for folder, size in unused.items()))
     if not unused:
         job.echo("prune: every run is used by the parameters, a recipe or a submission of the ledger")

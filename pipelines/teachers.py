@@ -51,9 +51,8 @@ def update_soft_labels(
         if trainer is None:
             trainer = open_trainer(job, teacher.member, teacher.title, device=device, parts=("train",), alive=alive)
         make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
-        job.cached(
-            f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}", manifest, depends, make
-        )
+        title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
+        job.cached(title, manifest, depends, make)
 
 
 def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> Computed:
