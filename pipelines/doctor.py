@@ -18,7 +18,7 @@ from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations
-from pipelines.output import display_path, plural
+from pipelines.output import display_path
 from pipelines.own_errors import SURE, find_own_error
 from pipelines.runner import Job
 from pipelines.versions import is_installed, versions
@@ -62,7 +62,7 @@ def run(job: Job) -> None:
                 errors += 1
                 job.echo(f"      {finding.fix}")
     if errors:
-        raise UserError(f"{plural(errors, 'error')}, each with its fix above")
+        raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
 
 
 def explanation_lines(text: str) -> list[str]:

@@ -162,19 +162,18 @@ def follow(
             log_lines = event["count"]
             on_log(event["text"])
 
-    kernel = {"owner": pushed.owner, "slug": pushed.slug}
     while True:
-        answer = ask(client, "kernel_status", {**kernel, "version": pushed.version}, name)
-        ended = next((end for end in ENDED if answer["status"].endswith(end)), "")
-        if ended or answer["status"].endswith("RUNNING"):
+        outcome = status(client, pushed.owner, pushed.slug, pushed.version)
+        if outcome.status in (*ENDED, "RUNNING"):
+            arguments = {"owner": pushed.owner, "slug": pushed.slug, "skip": log_lines}
             try:
-                ask(client, "kernel_log", {**kernel, "skip": log_lines}, name, on_event, once=True)
+                ask(client, "kernel_log", arguments, name, on_event, once=True)
             except KaggleError as error:
                 # RETRYABLE are temporary failures; the other three are Kaggle's answers while there is no log yet.
                 if error.kind not in RETRYABLE | {"access", "missing", "client"}:
                     raise
-        if ended or time.monotonic() > until:
-            return KernelOutcome(ended or answer["status"], answer["message"])
+        if outcome.status in ENDED or time.monotonic() > until:
+            return outcome
         time.sleep(pause)
 
 
