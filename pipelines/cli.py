@@ -17,6 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,69 +35,61 @@ COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 class Verb:
     """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ.
 
-    following: the verb that usually follows.
+    next: the verb that usually follows.
     """
 
     help: str
     options: Sequence[str] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
-    following: str = ""
+    next: str = ""
 
 
 SELECTION = ("member", "fold")
 PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 VERBS = {
-    "download": Verb("Download the competition and verify every file.", ("only",), following="prepare"),
-    "prepare": Verb("Index the images, assign folds and write records.", ("like",), following="train"),
+    "download": Verb("Download the competition and verify every file.", ("only",), next="prepare"),
+    "prepare": Verb("Index the images, assign folds and write records.", ("like",), next="train"),
     "resolve": Verb("Choose where records are read from on this machine."),
     "preflight": Verb(
         "Compile the members for a TPU that need not be attached.",
         (*SELECTION, *PREFLIGHT),
         {"topology": "v5e-8"},
-        following="plan",
+        next="plan",
     ),
-    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines"), following="train"),
-    "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), following="train"),
-    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), following="predict"),
-    "debug": Verb(
-        "Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), following="train"
-    ),
-    "predict": Verb(
-        "Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster"), following="blend"
-    ),
-    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",), following="report"),
-    "folds": Verb("Export the folds as CSV for models trained elsewhere.", following="blend"),
-    "export": Verb(
-        "Export the blend or one member as one model that serves.", (*SELECTION, "format"), following="serve"
-    ),
+    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines"), next="train"),
+    "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), next="train"),
+    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), next="predict"),
+    "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), next="train"),
+    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster"), next="blend"),
+    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",), next="report"),
+    "folds": Verb("Export the folds as CSV for models trained elsewhere.", next="blend"),
+    "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format"), next="serve"),
     "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
-    "submit": Verb("Submit once and wait for the score.", ("file", "again"), following="submissions"),
-    "grade": Verb("Score a submission of a local competition.", ("file",), following="report"),
+    "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
+    "grade": Verb("Score a submission of a local competition.", ("file",), next="report"),
     "submissions": Verb("List submissions with expected and public scores."),
     "leaderboard": Verb("Show the top of the public leaderboard and the own rank.", ("top",)),
-    "kernel": Verb(
-        "Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again"), following="predict"
-    ),
+    "kernel": Verb("Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again"), next="predict"),
     "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
     "quota": Verb("Show the hours of TPU and GPU that are left this week."),
     "bucket": Verb("Synchronise results with storage.bucket."),
     "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
     "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
     "adopt": Verb(
-        "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), following="train"
+        "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), next="train"
     ),
     "dashboard": Verb(
         "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), {"address": "127.0.0.1:8080"}
     ),
     "prune": Verb("List runs that nothing uses; --force removes them."),
     "report": Verb("Write report.html."),
-    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), following="report"),
+    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
     "compare": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
     "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
     "bench": Verb("Measure images per second.", SELECTION),
-    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds"), following="blend"),
-    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",), following="report"),
-    "issues-in-labels": Verb("List labels that are probably wrong.", following="report"),
+    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds"), next="blend"),
+    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",), next="report"),
+    "issues-in-labels": Verb("List labels that are probably wrong.", next="report"),
     "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
 }
 
@@ -129,6 +122,7 @@ def parameter(name: str, default: Any) -> inspect.Parameter:
     settings = {key: value for key, value in FIELDS[name].metadata.items() if key not in ("flag", "choices")}
     if choices := FIELDS[name].metadata.get("choices"):
         settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": one_of(choices)}
+    settings["show_default"] = field_type is not Path  # the help text of a path names its default
     annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
@@ -137,7 +131,7 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        run_stage(name, Options(**values), verb.following, is_last=context.obj != NEXT_STAGE)
+        run_stage(name, Options(**values), verb.next, is_last=context.obj != NEXT_STAGE)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)

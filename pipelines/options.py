@@ -16,12 +16,10 @@ def option(default: Any, help: str, **settings: Any) -> Any:
 class Options:
     """The command line of one stage; "" = not given."""
 
-    params: Path = option(ROOT / "params.yaml", "Parameter file; params.yaml by default.", show_default=False)
+    params: Path = option(ROOT / "params.yaml", "Parameter file; params.yaml by default.")
     sets: str = option("", 'Overrides of parameters: "train.epochs=3 members.cnn.image_size=32".', flag="--set")
-    work: Path = option(ROOT / "work", "Folder of all results but submissions; work/ by default.", show_default=False)
-    submissions: Path = option(
-        ROOT / "submissions", "Folder of submissions and their ledger; submissions/ by default.", show_default=False
-    )
+    work: Path = option(ROOT / "work", "Folder of all results but submissions; work/ by default.")
+    submissions: Path = option(ROOT / "submissions", "Folder of submissions and their ledger; submissions/ by default.")
     force: bool = option(False, "Compute again although the result is current.")
     debug: bool = option(False, "Print full tracebacks and warnings of TensorFlow.")
     member: str = option("", "Only this member.", metavar="NAME")

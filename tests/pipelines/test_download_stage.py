@@ -103,7 +103,7 @@ def doctor_output(workspace, monkeypatch, environment):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(doctor, "CHECKS", {"kaggle": doctor.kaggle})
+    monkeypatch.setattr(doctor, "CHECKS", (doctor.kaggle,))
     overrides = parse_overrides("")
     options = Options()
     job = Job(load_params(workspace.params, overrides), overrides, options, workspace.work, workspace.submissions)

@@ -31,7 +31,7 @@ def line(
     **options,
 ) -> str:
     """sets: overrides of the parameters.  given: SET of the command."""
-    return next_line(verb, VERBS[verb].following, params(sets), Options(file, given, **options), work, goals)
+    return next_line(verb, VERBS[verb].next, params(sets), Options(file, given, **options), work, goals)
 
 
 def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameters() -> None:
@@ -82,4 +82,4 @@ def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> No
 
 def test_a_part_of_a_stage_names_nothing_and_every_named_verb_exists() -> None:
     assert line("train", member="cnn") == line("train", fold="0") == ""
-    assert {verb.following for verb in VERBS.values()} - {""} <= VERBS.keys()
+    assert {verb.next for verb in VERBS.values()} - {""} <= VERBS.keys()
