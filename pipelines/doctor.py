@@ -13,7 +13,8 @@ from competition.artifacts.dependencies import trained_folds
 from competition.artifacts.manifest import files_intact, read_manifest
 from competition.config.errors import UserError
 from competition.kaggle import credentials, download
-from competition.kaggle.client import RETRYABLE, Client, KaggleError, Patience, competition_slug
+from competition.kaggle.client import Client, Patience, competition_slug
+from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels

@@ -22,7 +22,8 @@ from competition.config.teachers import in_training_order
 from competition.data.adapters import adapter_named
 from competition.data.index import choices, save
 from competition.kaggle import submit
-from competition.kaggle.client import Client, KaggleError, competition_slug
+from competition.kaggle.client import Client, competition_slug
+from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
 from competition.kernels import import_results, packing, request
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent

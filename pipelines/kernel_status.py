@@ -1,6 +1,7 @@
 """Show the status of the kernel on Kaggle or, with --log, follow its log while it runs."""
 
-from competition.kaggle.client import SITE, Client
+from competition.kaggle.client import Client
+from competition.kaggle.errors import SITE
 from competition.kernels import api as kernels
 from competition.kernels.api import KernelVersion
 from competition.kernels.push import read_push_intent

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from competition.config.errors import UserError
-from competition.kaggle.client import RETRYABLE, Client, KaggleError, pause
-from competition.kaggle.errors import retry_line, retry_time_text
+from competition.kaggle.client import Client, pause
+from competition.kaggle.errors import RETRYABLE, KaggleError, retry_line, retry_time_text
 
 T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.

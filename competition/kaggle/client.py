@@ -34,16 +34,12 @@ from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
 from competition.kaggle.errors import (
     RETRYABLE,
-    SITE,
     Failure,
-    KaggleError,
     error_from_failure,
     failure_from,
     retry_line,
 )
 from competition.kaggle.redaction import redact
-
-__all__ = ["RETRYABLE", "SITE", "Client", "KaggleError", "Patience", "ask", "competition_slug", "pause", "progress_of"]
 
 OnEvent = Callable[[dict[str, Any]], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,8 @@ from typing import Literal
 
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.client import Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import KaggleError
 from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
 
 What = Literal["sending", "submitted", "scored", "failed"]  # as in the ledger

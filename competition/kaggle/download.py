@@ -17,7 +17,8 @@ from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, Verified, ignore_progress
-from competition.kaggle.client import SITE, Client, KaggleError, ask, competition_slug, progress_of
+from competition.kaggle.client import Client, ask, competition_slug, progress_of
+from competition.kaggle.errors import SITE, KaggleError
 
 StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, checking, unpacking; in bytes
 

@@ -11,7 +11,7 @@ from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, ignore_progress
-from competition.kaggle.client import Client, KaggleError, ask, competition_slug, progress_of
+from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.download import (
     StepProgress,
     exclusive_download,
@@ -19,6 +19,7 @@ from competition.kaggle.download import (
     require_access,
     require_disk_space,
 )
+from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
 

@@ -18,7 +18,8 @@ from competition.kaggle.attempts import (
     poll,
     send_at_most_once,
 )
-from competition.kaggle.client import SITE, Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import SITE, KaggleError
 
 
 @dataclass(frozen=True)

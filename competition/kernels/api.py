@@ -16,7 +16,8 @@ from typing import Any
 from competition.artifacts.manifest import write_json, write_text
 from competition.config.errors import UserError
 from competition.kaggle import credentials
-from competition.kaggle.client import RETRYABLE, Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kernels.packing import notebook
 
 # Requested machine -> the machine on which Kaggle runs it instead.

@@ -15,7 +15,8 @@ from competition.kaggle.attempts import (
     poll,
     send_at_most_once,
 )
-from competition.kaggle.client import SITE, Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import SITE, KaggleError
 from competition.kernels import api as kernels
 from competition.kernels.api import Kernel, KernelVersion
 
@@ -94,10 +95,8 @@ def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
     owner, slug = intent.owner, intent.slug
     try:
         source = _source(client, owner, slug, 0, intent.run)
-        newest = int(source["version"])
-        if newest == 0 and source["holds"]:  # Kaggle returned no number: 0 stands for the newest version
-            return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
-        for version in range(newest, intent.previous, -1):
+        newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
+        for version in range(newest, intent.previous, -1) if newest else (0,):
             if version != newest:
                 source = _source(client, owner, slug, version, intent.run)
             if source["holds"]:

@@ -14,7 +14,8 @@ from fake_kaggle.parts import Contest
 from fake_kaggle.small_competition import QUICK
 
 from competition.kaggle import download
-from competition.kaggle.client import Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import KaggleError
 
 ROOT = Path(__file__).parents[2]
 

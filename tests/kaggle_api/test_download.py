@@ -14,7 +14,8 @@ from fake_kaggle.parts import Contest, zip_of
 from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle import download
-from competition.kaggle.client import KaggleError, competition_slug
+from competition.kaggle.client import competition_slug
+from competition.kaggle.errors import KaggleError
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from fake_kaggle.parts import Contest
 from competition.config.errors import UserError
 from competition.kaggle import partial
 from competition.kaggle.archive import ignore_progress
-from competition.kaggle.client import KaggleError
+from competition.kaggle.errors import KaggleError
 
 FILES = {
     "train.csv": b"id,label\na,0\n",

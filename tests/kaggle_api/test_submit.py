@@ -8,7 +8,7 @@ from competition.artifacts.manifest import read_record
 from competition.config.errors import UserError
 from competition.kaggle import delivery, submit
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.client import KaggleError
+from competition.kaggle.errors import KaggleError
 from competition.submission.ledger import Event, already_sent, append, read, refs
 
 CSV = b"id,label\na,1\nb,2\n"

@@ -11,7 +11,8 @@ from fake_kaggle.small_competition import FILES, QUICK
 
 from competition.artifacts.manifest import files_intact, read_manifest, write_manifest
 from competition.config.errors import UserError
-from competition.kaggle.client import Client, KaggleError
+from competition.kaggle.client import Client
+from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
 from competition.kernels import packing
 from competition.kernels import results as kernel_results
