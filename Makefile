@@ -240,14 +240,6 @@ $(BIN)/.ready: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA)]"
 	@touch $@
 
-$(BIN)/.ready-labels: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels]"
-	@touch $@
-
-$(BIN)/.ready-preflight: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),preflight]"
-	@touch $@
-
 # Apache Beam's pins exclude this project's protobuf, Pillow and dateutil, so it gets an environment without TensorFlow.
 .venv/beam/.ready: requirements-beam.txt
 	@test -x .venv/beam/bin/python || $(PYTHON) -m venv .venv/beam
@@ -259,7 +251,7 @@ $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
 	@touch $@
 
-$(BIN)/.ready-onnx $(BIN)/.ready-litert $(BIN)/.ready-serve $(BIN)/.ready-dashboard $(BIN)/.ready-cluster: $(BIN)/.ready
+$(patsubst %,$(BIN)/.ready-%,labels preflight onnx litert serve dashboard cluster): $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
 

@@ -34,7 +34,8 @@ from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.ensemble.settings import validate_params
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 from pipelines.trainer import start_device
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def open(
 
 
 class _QuietJob(Job):
-    def echo(self, line: str) -> None:
-        self.echoed.append(line)
+    def echo(self, *lines: str) -> None:
+        self.echoed.extend(lines)
 
 
 class Project:
@@ -76,7 +77,7 @@ class Project:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._prepared = job.prepared()
+        self._prepared = job.prepared
         self._device: Device | None = None
         self._trainers: dict[str, Trainer] = {}  # by run digest
 

@@ -107,7 +107,8 @@ def member(name: str) -> str:
 
 def job_of(folder: Path, sets: str = "") -> Any:
     from competition.config.params_file import load_params, parse_overrides
-    from pipelines.runner import Job, Options
+    from pipelines.options import Options
+    from pipelines.runner import Job
 
     overrides = tuple(parse_overrides(sets))
     options = Options(params=folder / "params.yaml")
@@ -125,7 +126,7 @@ def scores_of(folder: Path, classes: int) -> dict[str, Any]:
     from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
 
     job = job_of(folder)
-    prepared = job.prepared()
+    prepared = job.prepared
     inputs = (job.work, job.params, prepared)
     rows = load_predictions(*inputs, prediction_sources(*inputs, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)

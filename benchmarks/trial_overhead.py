@@ -42,7 +42,8 @@ def main() -> int:
 def prepared_job(folder: Path) -> Any:
     from competition.config.params_file import load_params
     from pipelines import download, prepare
-    from pipelines.runner import Job, Options
+    from pipelines.options import Options
+    from pipelines.runner import Job
 
     path, work = ROOT / "params.yaml", folder / "work" / "digits"
     work.mkdir(parents=True)
@@ -57,7 +58,7 @@ def measure(job: Any, trials: int) -> list[float]:
     """Time of each trial after the first, divided by its time in training steps."""
     from pipelines.tuning_trials import TrialRunner
 
-    runner, steps, ratios = TrialRunner(job, job.prepared(), "cnn"), [0.0], []
+    runner, steps, ratios = TrialRunner(job, "cnn"), [0.0], []
     for number in range(trials + 1):
         values = {"learning_rate": 0.004 * 0.9**number}
         started, steps[0] = time.process_time(), 0.0

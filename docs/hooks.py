@@ -165,7 +165,7 @@ def limits(metadata: Any) -> str:
 
 def verbs_page() -> str:
     """Every verb of `goldfold` with its options, and every target of make."""
-    from pipelines.cli import COMMON, OPTIONS, VERBS
+    from pipelines.cli import COMMON, VERBS
 
     lines = [
         "# Verbs",
@@ -177,18 +177,19 @@ def verbs_page() -> str:
     targets = re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     lines += [f"| `make {name}` | {_cell(text)} |" for name, text in targets]
     lines += ["", "## Options of every verb", "", "| option | meaning |", "|---|---|"]
-    lines += [_option(OPTIONS, name) for name in COMMON]
+    lines += [_option(name) for name in COMMON]
     lines += ["", "## goldfold"]
     for name, verb in VERBS.items():
         lines += ["", f"### goldfold {name}", "", verb.help]
         if verb.options:
-            lines += ["", "| option | meaning |", "|---|---|", *(_option(OPTIONS, option) for option in verb.options)]
+            lines += ["", "| option | meaning |", "|---|---|", *(_option(option) for option in verb.options)]
     return "\n".join(lines) + "\n"
 
 
-def _option(options: dict[str, dict[str, Any]], name: str) -> str:
-    settings = options[name]
-    return f"| `{settings.get('flag', '--' + name.replace('_', '-'))}` | {_cell(settings['help'])} |"
+def _option(name: str) -> str:
+    from pipelines.options import FIELDS, flag_of
+
+    return f"| `{flag_of(name)}` | {_cell(FIELDS[name].metadata['help'])} |"
 
 
 def _cell(text: str) -> str:

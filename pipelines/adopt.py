@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from competition.artifacts.manifest import atomic_write, changed_keys, to_plain
+from competition.artifacts.manifest import changed_keys, to_plain, write_text
 from competition.artifacts.runs import find_run, runs_of
 from competition.artifacts.studies import used_study
 from competition.config.edit_yaml import rendered, set_value
@@ -14,8 +14,8 @@ from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import load_params
 from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml
-from pipelines.cli import main
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,8 @@ def run(job: Job) -> None:
         lines = "; ".join(f"{'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items())
         raise UserError(f"{path.name} cannot be edited safely ({differing[0]}); write these values yourself: {lines}")
     if changes:
-        with atomic_write(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    for keys, value in changes.items():
-        job.echo(f"adopt: {'.'.join(keys)}: {rendered(value)}")
+        write_text(path, text)
+    job.echo(*(f"adopt: {'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items()))
     job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
     if adopted.digest:
         report_remaining(job, adopted, expected)
@@ -75,7 +73,7 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     Its tuned folds are those of the study: their rows stay excluded from the honest scores.
     """
     name, _, number = label.partition(":")
-    study = used_study(job.work, job.prepared(), job.params, name, job.overrides) if name in params.members else None
+    study = used_study(job.work, job.prepared, job.params, name, job.overrides) if name in params.members else None
     if study is None:
         raise UserError(
             f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"
@@ -128,13 +126,9 @@ def check_stated(path: Path, name: str) -> None:
 
 def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
     """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
-    prepared = job.prepared()
+    prepared = job.prepared
     runs = runs_of(job.work, prepared, params, adopted.name)
     if adopted.digest in {each.digest for each in runs}:
         return
     changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)
     job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes[:3])}")
-
-
-if __name__ == "__main__":
-    main("adopt")

@@ -12,7 +12,7 @@ from pipelines.versions import is_installed
 
 def start_tensorflow(job: Job) -> None:
     """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
-    if job.debug or "tensorflow" in sys.modules:
+    if job.options.debug or "tensorflow" in sys.modules:
         return
     stderr = os.dup(2)
     with Path(os.devnull).open("w") as null:

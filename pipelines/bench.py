@@ -1,7 +1,5 @@
 """Images per second of each part of training, alone and together: which part is the slowest, and what helps."""
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,26 +9,26 @@ from competition.artifacts.dependencies import training_parts
 from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.data.pixels import is_streamed
-from competition.data.prepared import Prepared
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, image_cache, selected_folds, selected_members
-from pipelines.trainer import open_trainer, read_images, start_device
+from pipelines.output import display_path
+from pipelines.runner import Job, image_cache
+from pipelines.selection import selected_folds, selected_members
+from pipelines.trainer import open_trainer, read_images, start_device, timed
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
 
 
 def run(job: Job) -> None:
     """data/ -> bench.json; no fold model is changed"""
-    prepared, results = job.prepared(), {}
+    _, results = job.prepared, {}  # an error before anything is started
     for name in selected_members(job):
         member = job.tuned_member(name)
         job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
-        results[name] = bench_member(job, prepared, name, member)
+        results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")
 
 
-def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dict[str, Any]:
+def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
     """Images per second of each part, each printed as soon as it is measured."""
     device = start_device(job)
     from competition.training.bench import time_parts
@@ -42,8 +40,8 @@ def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dic
         job.echo(f"bench {name}: {images / seconds:>10,.0f} images/s  {description}")
 
     no_cache = replace(image_cache(job), ram=0, disk=0)
-    uncached = read_images(job, prepared, member, training_parts(member), name, no_cache).pixels
-    trainer = open_trainer(job, prepared, member, name, device=device)
+    uncached = read_images(job, member, training_parts(member), name, no_cache).pixels
+    trainer = open_trainer(job, member, name, device=device)
     pixels, count = trainer.images.pixels, len(trainer.images.ids)
     rows = np.arange(min(MAX_DECODED, count))
     record("decoded", len(rows), timed(lambda: uncached[rows]), "read from the record files and decoded")
@@ -58,14 +56,3 @@ def bench_member(job: Job, prepared: Prepared, name: str, member: Member) -> dic
     record("trained", batch, measured.waiting.step, "trained with the input pipeline, both together")
     job.echo(f"bench {name}: {measured.waiting.describe(member.train, streamed)}")
     return {"images_per_second": speeds, "batch": batch, "waiting": measured.waiting.share}
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
-
-
-if __name__ == "__main__":
-    main("bench")

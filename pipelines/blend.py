@@ -1,9 +1,10 @@
 """Fit views, temperatures, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from competition.artifacts.ensemble_inputs import (
     run_labels,
     view_seconds,
 )
-from competition.artifacts.manifest import atomic_write, digest_of, sha256, write_json
+from competition.artifacts.manifest import copy_file, digest_of, sha256, write_json
 from competition.artifacts.seed_studies import seed_spreads
 from competition.artifacts.studies import plugins_entry, tuning_trials
 from competition.data.caveats import digests, load_caveats
@@ -40,9 +41,9 @@ from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import blend_lines, diversity_lines, plus_minus, row_notes, seeds_line, views_lines
 from competition.submission import format, ledger
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Computed, Job
 from pipelines.versions import git_commit
 
 FILES = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
@@ -71,11 +72,10 @@ class BlendResult:
 
 def run(job: Job) -> None:
     """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
-    params, prepared = job.params, job.prepared()
+    params, prepared = job.params, job.prepared
     sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
-    for note in notes:
-        job.echo(f"blend: {note}")
+    job.echo(*(f"blend: {note}" for note in notes))
     depends = {
         "predictions": sources,
         "data": prepared.digest,
@@ -90,12 +90,8 @@ def run(job: Job) -> None:
         for name in sorted(sources.keys() - depends["seconds"].keys()):
             job.echo(f"blend: the cost of {name}'s views is unknown: each counts as one second of policy.seconds_limit")
     path = blend_path(job.work, params.blend.name, depends)
-    manifest = job.cached(
-        "blend",
-        path,
-        depends,
-        lambda: create_blend(job, path.parent, prepared, sources, spreads, depends.get("seconds")),
-    )
+    make = partial(create_blend, job, path.parent, sources, spreads, depends.get("seconds"))
+    manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     if len(prepared.part("test")):
         submission = job.submissions / manifest.result["file"]
@@ -107,8 +103,7 @@ def run(job: Job) -> None:
             f"blend: {score_text(manifest.result)}; no submission is written, because there are no test images; `make report` "
             "writes the result to one page"
         )
-    for line in choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]):
-        job.echo(line)
+    job.echo(*choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]))
 
 
 def score_text(scores: Mapping[str, Any]) -> str:
@@ -119,44 +114,38 @@ def score_text(scores: Mapping[str, Any]) -> str:
 
 
 def create_blend(
-    job: Job,
-    folder: Path,
-    prepared: Prepared,
-    sources: Mapping[str, Any],
-    spreads: Mapping[str, float],
-    seconds: ViewSeconds | None,
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None
+) -> Computed:
     """Fit the blend, write its files and the submission, print the scores.  Returns the files and the manifest's result.
 
     sources, spreads, seconds: of `ensemble_inputs`.
     """
+    prepared = job.prepared
     inputs = load_predictions(job.work, job.params, prepared, sources, job.overrides)
-    for note in inputs.notes:
-        job.echo(f"blend: {note}")
+    job.echo(*(f"blend: {note}" for note in inputs.notes))
     models = model_digests(job.work, job.params, prepared, sources, job.overrides)
-    result = fit(job, prepared, inputs, models, spreads, seconds)
+    result = fit(job, inputs, models, spreads, seconds)
     files, digest = write_files(folder, prepared, result)
-    file = write_submission(job, folder, prepared, result, digest, run_labels(sources, job.params))
-    for line in report_lines(result, spreads):
-        job.echo(line)
+    file = write_submission(job, folder, result, digest, run_labels(sources, job.params))
+    job.echo(*report_lines(result, spreads))
     return files, {"file": file, "submission": digest, **result.scores}
 
 
 def fit(
     job: Job,
-    prepared: Prepared,
     inputs: EnsembleInputs,
     models: Mapping[str, Any],
     spreads: Mapping[str, float],
     seconds: ViewSeconds | None,
 ) -> BlendResult:
     """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
+    prepared = job.prepared
     params, metric = job.params, metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
     first = next(iter(oof.values()))
     for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
         job.echo(f"blend: {warning}")
-    with progress_bar(None, "blend: fitting") as bar:
+    with Bar(None, "blend: fitting") as bar:
         honest = fit_and_score_chain(
             oof,
             inputs.labels,
@@ -206,9 +195,7 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     return [folder / name for name in FILES], digest
 
 
-def write_submission(
-    job: Job, folder: Path, prepared: Prepared, result: BlendResult, digest: str, runs: tuple[str, ...]
-) -> str:
+def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, runs: tuple[str, ...]) -> str:
     """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file.
 
     Without test images there is no file; the name, which ends in -cv, is that of the blend. The ledger counts it all the
@@ -221,7 +208,7 @@ def write_submission(
     job.submissions.mkdir(exist_ok=True)
     if has_test and (not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest):
         copy_submission(folder / "submission.csv", job.submissions / file)
-    ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, prepared, result, digest, file, runs))
+    ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, result, digest, file, runs))
     keep_blend(folder, job.path("blends", Path(file).stem))
     return file
 
@@ -230,8 +217,7 @@ def copy_submission(source: Path, target: Path) -> None:
     """Copy atomically, so that a file in submissions/ is always complete; remove what a killed copy of it left."""
     for leftover in target.parent.glob(f".{target.name}.*"):
         leftover.unlink(missing_ok=True)
-    with atomic_write(target) as temporary:
-        shutil.copyfile(source, temporary)
+    copy_file(source, target)
 
 
 def keep_blend(folder: Path, copy: Path) -> None:
@@ -266,15 +252,13 @@ def saved_chain(chain: Chain, path: Path) -> Chain:
     return loaded
 
 
-def ledger_entry(
-    job: Job, prepared: Prepared, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]
-) -> ledger.Entry:
+def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]) -> ledger.Entry:
     """The submission as one line of the ledger."""
     chain, scores = result.chain, result.scores
     return ledger.Entry(
         digest=digest,
         file=file,
-        competition=prepared.competition.name,
+        competition=job.prepared.competition.name,
         members=tuple(chain.blend.weights),
         weights=tuple(round(float(w), 4) for w in chain.blend.weights.values()),
         views=tuple(dict.fromkeys(view for policy in chain.policies.values() for view in policy)),
@@ -294,7 +278,3 @@ def ledger_entry(
         optimistic=scores["optimistic"],
         runs=runs,
     )
-
-
-if __name__ == "__main__":
-    main("blend")

@@ -8,8 +8,7 @@ from competition.artifacts.replacement import AGAIN, REPLACED
 from competition.config.errors import UserError
 from competition.storage import bucket
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job, bucket_of
 
 SYNCHRONISED = ("data/", "tune/", "members/")  # below work/<competition>; everything else is recomputed in minutes
@@ -24,7 +23,7 @@ def run(job: Job) -> None:
     remote, local = results_of(bucket.names(bucket_of(job))), results_of(local_names(job))
     sent, received, differing = [], [], []
     units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))
-    with progress_bar(len(units), "bucket") as bar:
+    with Bar(len(units), "bucket") as bar:
         for unit in units:
             bar.update()
             if not is_complete(job, unit):  # missing, unfinished or damaged on this machine
@@ -94,7 +93,3 @@ def receive(job: Job, unit: str, names: list[str]) -> None:
         raise UserError(
             f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
         )
-
-
-if __name__ == "__main__":
-    main("bucket")

@@ -18,141 +18,80 @@ import gc
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pipelines.runner import Options, run_stage
+from pipelines.options import FIELDS, Options, flag_of
+from pipelines.stage import run_stage
 
 NEXT_STAGE = "+"
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a typer callback that accepts `choices` and the empty string."""
-
-    def check(value: str) -> str:
-        if value and value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    return check
-
-
-# Keyword arguments of typer.Option, by field of Options. Types and defaults are those of the field.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "params": {"help": "Parameter file; params.yaml by default.", "show_default": False},
-    "sets": {"flag": "--set", "help": 'Overrides of parameters: "train.epochs=3 members.cnn.image_size=32".'},
-    "work": {"help": "Folder of all results but submissions; work/ by default.", "show_default": False},
-    "submissions": {"help": "Folder of submissions and their ledger; submissions/ by default.", "show_default": False},
-    "force": {"help": "Compute again although the result is current."},
-    "debug": {"help": "Print full tracebacks and warnings of TensorFlow."},
-    "member": {"help": "Only this member.", "metavar": "NAME"},
-    "fold": {"help": "Only these folds, e.g. 0 or 0,2.", "metavar": "NUMBERS"},
-    "allow_partial": {"help": "Continue although fold models are missing."},
-    "debug_rows": {"help": "Largest number of rows to train on."},
-    "a": {"help": "First digits of a submission's name.", "metavar": "DIGEST"},
-    "b": {"help": "First digits of the other submission's name.", "metavar": "DIGEST"},
-    "file": {"help": "This submission instead of the newest.", "metavar": "NAME"},
-    "again": {"help": "Repeat what is otherwise done once: submit the same file, or push another kernel."},
-    "only": {"help": "Download only this file, folder or pattern, for inspection.", "metavar": "PATTERN"},
-    "run": {"help": "A run listed by `runs`: MEMBER@DIGITS.", "metavar": "RUN"},
-    "like": {"help": "Take groups and folds from this index.csv.", "metavar": "FILE"},
-    "explain": {"help": "Explain this error message.", "metavar": "TEXT"},
-    "topology": {"help": "TPU: v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8.", "metavar": "NAME"},
-    "mode": {
-        "help": "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
-        "metavar": "[compile|quick|ops]",
-        "callback": one_of("compile", "quick", "ops"),
-    },
-    "backend": {
-        "help": "Overrides device.backend.",
-        "metavar": "[tensorflow|jax]",
-        "callback": one_of("tensorflow", "jax"),
-    },
-    "step": {"help": "Only this step.", "metavar": "[train|predict]", "callback": one_of("train", "predict")},
-    "search": {"help": "Find the largest training batch that fits."},
-    "most": {"help": "Largest batch to try."},
-    "classes": {"help": "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given."},
-    "limit": {"help": "Seconds that one member may take."},
-    "if_tpu": {"help": "Do nothing without an attached TPU."},
-    "log": {"help": "Print the kernel's log and follow it while the kernel runs."},
-    "inline": {"help": "Largest compressed index, in bytes, that is sent inside the kernel."},
-    "top": {"help": "Number of rows."},
-    "seeds": {"help": "Number of seeds."},
-    "workers": {"help": "Processes of this machine, or of the cluster, that run trials of one study."},
-    "join": {"help": "Only run trials of a study that another process leads."},
-    "trial": {"help": "A trial of a study: MEMBER:NUMBER.", "metavar": "TRIAL"},
-    "source": {"help": "Overrides convert.source: folder to convert, local or gs://.", "metavar": "FOLDER"},
-    "target": {"help": "Overrides convert.target: folder of the shards, local or gs://.", "metavar": "FOLDER"},
-    "format": {"help": "saved_model, onnx, litert, or several separated by commas.", "metavar": "NAMES"},
-    "engine": {
-        "help": "What computes the predictions.",
-        "metavar": "[onnx|saved_model|litert]",
-        "callback": one_of("onnx", "saved_model", "litert"),
-    },
-    "cluster": {
-        "help": "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).",
-        "metavar": "HOST:PORT",
-    },
-    "machines": {"help": "Also estimate training on this many machines; 0 = not asked for."},
-    "address": {"help": "Address and port to listen on; port 0 = any free one.", "metavar": "HOST:PORT"},
-}
 COMMON = ("params", "sets", "work", "submissions", "force", "debug")
 
 
 @dataclass(frozen=True)
 class Verb:
-    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ."""
+    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ.
+
+    next: the verb that usually follows.
+    """
 
     help: str
     options: Sequence[str] = ()
-    defaults: Sequence[tuple[str, Any]] = ()
+    defaults: dict[str, Any] = field(default_factory=dict)
+    next: str = ""
 
 
 SELECTION = ("member", "fold")
 PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 VERBS = {
-    "download": Verb("Download the competition and verify every file.", ("only",)),
-    "prepare": Verb("Index the images, assign folds and write records.", ("like",)),
+    "download": Verb("Download the competition and verify every file.", ("only",), next="prepare"),
+    "prepare": Verb("Index the images, assign folds and write records.", ("like",), next="train"),
     "resolve": Verb("Choose where records are read from on this machine."),
     "preflight": Verb(
         "Compile the members for a TPU that need not be attached.",
         (*SELECTION, *PREFLIGHT),
-        (("topology", "v5e-8"),),
+        {"topology": "v5e-8"},
+        next="plan",
     ),
-    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines")),
-    "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster")),
-    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster")),
-    "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows")),
-    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster")),
-    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",)),
-    "folds": Verb("Export the folds as CSV for models trained elsewhere."),
-    "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format")),
+    "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines"), next="train"),
+    "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), next="train"),
+    "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), next="predict"),
+    "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), next="train"),
+    "predict": Verb("Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster"), next="blend"),
+    "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",), next="report"),
+    "folds": Verb("Export the folds as CSV for models trained elsewhere.", next="blend"),
+    "export": Verb("Export the blend or one member as one model that serves.", (*SELECTION, "format"), next="serve"),
     "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
-    "submit": Verb("Submit once and wait for the score.", ("file", "again")),
-    "grade": Verb("Score a submission of a local competition.", ("file",)),
+    "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
+    "grade": Verb("Score a submission of a local competition.", ("file",), next="report"),
     "submissions": Verb("List submissions with expected and public scores."),
     "leaderboard": Verb("Show the top of the public leaderboard and the own rank.", ("top",)),
-    "kernel": Verb("Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again")),
+    "kernel": Verb("Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again"), next="predict"),
     "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
     "quota": Verb("Show the hours of TPU and GPU that are left this week."),
     "bucket": Verb("Synchronise results with storage.bucket."),
     "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
     "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
-    "adopt": Verb("Write the parameters of a run or of a trial into the parameter file.", ("run", "trial")),
+    "adopt": Verb(
+        "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), next="train"
+    ),
     "dashboard": Verb(
-        "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), (("address", "127.0.0.1:8080"),)
+        "Show the studies in the browser, by optuna-dashboard.", ("member", "address"), {"address": "127.0.0.1:8080"}
     ),
     "prune": Verb("List runs that nothing uses; --force removes them."),
     "report": Verb("Write report.html."),
-    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",)),
+    "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
     "compare": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
     "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
     "bench": Verb("Measure images per second.", SELECTION),
-    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds")),
-    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",)),
-    "issues-in-labels": Verb("List labels that are probably wrong."),
+    "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds"), next="blend"),
+    "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",), next="report"),
+    "issues-in-labels": Verb("List labels that are probably wrong.", next="report"),
     "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
 }
 
@@ -168,13 +107,25 @@ app = typer.Typer(
 )
 
 
-def parameter(field_type: Any, name: str, default: Any) -> inspect.Parameter:
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a typer callback that accepts `choices` and the empty string."""
+
+    def check(value: str) -> str:
+        if value and value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check
+
+
+def parameter(name: str, default: Any) -> inspect.Parameter:
     """One option as typer reads it from a signature."""
-    settings = dict(OPTIONS[name])
-    flag = settings.pop("flag", f"--{name.replace('_', '-')}")
-    if default == "":
-        settings["show_default"] = False
-    annotation = Annotated[field_type, typer.Option(flag, **settings)]
+    field_type: Any = FIELDS[name].type
+    settings = {key: value for key, value in FIELDS[name].metadata.items() if key not in ("flag", "choices")}
+    if choices := FIELDS[name].metadata.get("choices"):
+        settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": one_of(choices)}
+    settings["show_default"] = field_type is not Path  # the help text of a path names its default
+    annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -182,14 +133,12 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        run_stage(f"pipelines.{name.replace('-', '_')}", Options(**values), is_last=context.obj != NEXT_STAGE)
+        run_stage(name, Options(**values), verb.next, is_last=context.obj != NEXT_STAGE)
 
-    names, defaults = {*COMMON, *verb.options}, dict(verb.defaults)
-    parameters = [
-        parameter(f.type, f.name, defaults.get(f.name, f.default)) for f in fields(Options) if f.name in names
-    ]
+    defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    call.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    parameters = [context, *(parameter(option, default) for option, default in defaults.items())]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
 
 
@@ -197,15 +146,15 @@ for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
 
 
-def main(*verb: str) -> None:
-    """Run the command line; `verb` is put before the arguments: main("train") runs `goldfold train ARGUMENTS`.
+def main() -> None:
+    """Run the command line.
 
     Several stages, each with its options, are separated by `+`. Each reads and writes files as in a process of its own;
     the first that fails ends the command with its exit code.
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
-    *stages, last = split_stages([*verb, *sys.argv[1:]])
+    *stages, last = split_stages(sys.argv[1:])
     for arguments in stages:
         try:
             app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE)

@@ -31,13 +31,15 @@ from competition.cluster.schedule import Task
 from competition.cluster.work import Callbacks, Setup, Work
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Needs
-from competition.data.prepared import Prepared
 from competition.kernels.results import install
 from competition.preflight.planning import load_of, sizes_of
 from pipelines.backend import start_tensorflow
 from pipelines.cluster_progress import Screen
 from pipelines.fold_training import describe_fold, result_line
-from pipelines.runner import Job, display_path, lock, selected_folds
+from pipelines.output import display_path
+from pipelines.runner import Job, lock
+from pipelines.selection import selected_folds
+from pipelines.teachers import missing_teacher
 from pipelines.versions import RECORDED_PACKAGES, ROOT, versions
 
 COMMAND = ("-u", "-m", "pipelines.cluster_child")
@@ -46,32 +48,27 @@ RESULT_RATIO = 200.0  # largest ratio of unpacked to packed bytes of a result
 Deliver = Callable[[Work, Path], str]  # installs a pack at home and returns the line for the screen
 
 
-def train_on_cluster(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
+def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     """Train the missing fold models of these members, teachers before students."""
     models: dict[str, tuple[Run, ExcludedFolds]] = {}
     works: dict[str, Work] = {}
     for name in names:
-        for run in job.runs_of(prepared, name):
+        for run in job.runs_of(name):
             wanted = list(selected_folds(job))
             stale = [fold for fold in wanted if job.options.force or not is_trained(run, fold)]
             if len(stale) < len(wanted):
                 job.echo(f"train {run.title}: {len(wanted) - len(stale)} of {len(wanted)} fold models current")
             for teacher, pair in nested_teachers(job.params, {name: stale}):
-                for teacher_run in job.runs_of(prepared, teacher):
+                for teacher_run in job.runs_of(teacher):
                     if not is_trained(teacher_run, pair):
-                        add_model(job, prepared, teacher_run, pair, works, models)
+                        add_model(job, teacher_run, pair, works, models)
             for fold in stale:
-                add_model(job, prepared, run, fold, works, models)
-    run_on_cluster(job, prepared, "train", list(works.values()), partial(deliver_model, job, prepared, models))
+                add_model(job, run, fold, works, models)
+    run_on_cluster(job, "train", list(works.values()), partial(deliver_model, job, models))
 
 
 def add_model(
-    job: Job,
-    prepared: Prepared,
-    run: Run,
-    fold: ExcludedFolds,
-    works: dict[str, Work],
-    models: dict[str, tuple[Run, ExcludedFolds]],
+    job: Job, run: Run, fold: ExcludedFolds, works: dict[str, Work], models: dict[str, tuple[Run, ExcludedFolds]]
 ) -> None:
     """Add the task of one model. Raises UserError if a teacher's model is neither there nor trained before it."""
     name, inputs, after = f"{run.title} {describe_fold(fold)}", [], []
@@ -82,44 +79,49 @@ def add_model(
             if teacher_task in works:
                 after.append(teacher_task)
             elif not is_trained(teacher, excluded):
-                raise UserError(
-                    f"member {run.title} learns from {teacher.title}, whose model {describe_fold(excluded)} is missing or was "
-                    f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
-                )
+                raise missing_teacher(run, teacher, excluded)
     task = Task(name, run.name, fold_model_seconds(job, run), frozenset(after))
-    request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
-    unit = unit_of(job, model_path(run, fold).parent)
-    works[name], models[name] = Work(task, unit, {**request, "unit": unit}, tuple(inputs)), (run, fold)
+    request = request_of(job, run, fold, model_path(run, fold).parent)
+    works[name], models[name] = Work(task, request["unit"], request, tuple(inputs)), (run, fold)
 
 
-def predict_on_cluster(job: Job, prepared: Prepared, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
     """Predict by the fold models of each run that have no current predictions."""
     works, models = [], {}
     for run, folds in stale:
         for fold in folds:
             name, folder = f"{run.title} {describe_fold(fold)}", fold_model_path(run, fold).parent
-            unit = unit_of(job, fold_views_path(run, job.params, fold).parent)
-            request = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": bool(job.options.force)}
+            request = request_of(job, run, fold, fold_views_path(run, job.params, fold).parent)
             task = Task(name, run.name, fold_model_seconds(job, run) / 10)
-            inputs = (unit_of(job, folder),)
-            works.append(Work(task, unit, {**request, "unit": unit}, inputs, keeps_checkpoints=False))
+            works.append(Work(task, request["unit"], request, (unit_of(job, folder),), keeps_checkpoints=False))
             models[name] = run, fold
-    run_on_cluster(job, prepared, "predict", works, partial(deliver_views, job, models))
+    run_on_cluster(job, "predict", works, partial(deliver_views, job, models))
 
 
-def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
+def request_of(job: Job, run: Run, fold: ExcludedFolds, folder: Path) -> dict[str, Any]:
+    """What a machine is asked for: the model or the predictions of one fold, in this folder."""
+    wanted = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": job.options.force}
+    return {**wanted, "unit": unit_of(job, folder)}
+
+
+def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
     """Connect, check the machines, run all tasks and install each result as it comes."""
     if not works:
         return
     folder = job.path("cluster")
     folder.mkdir(parents=True, exist_ok=True)
-    needs = {work.task.member: needs_of(job, work.task.member) for work in works}
+    settings = job.params.cluster
+    needs = {work.task.member: settings.members.get(work.task.member, settings.needs) for work in works}
     with lock(folder / "driver.lock"), Screen(verb) as screen:
+
+        def print_line(line: str) -> None:
+            screen.clear()
+            job.echo(line)
+
         ray = connection.connect(job.options.cluster)
         try:
-            print_line = partial(echo_above, job, screen)
             check_machines(job, ray, needs, print_line)
-            setup = setup_of(job, prepared, verb, works, needs)
+            setup = setup_of(job, verb, needs)
             warned: set[str] = set()
 
             def deliver_pack(work: Work, digest: str, data: bytes) -> None:
@@ -132,16 +134,11 @@ def run_on_cluster(job: Job, prepared: Prepared, verb: str, works: Sequence[Work
             compare = partial(compare_versions, warned, print_line)
             callbacks = Callbacks(partial(pack_unit, job), deliver_pack, print_line, screen.show, compare)
             with terminated():
-                run_works(ray, setup, works, callbacks, job.params.cluster.public)
+                run_works(ray, setup, works, callbacks, settings.public)
         finally:
-            if job.params.cluster.wait:
+            if settings.wait:
                 connection.request_machines(ray, {})
             ray.shutdown()
-
-
-def echo_above(job: Job, screen: Screen, line: str) -> None:
-    screen.clear()
-    job.echo(line)
 
 
 def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: Callable[[str], None]) -> None:
@@ -161,13 +158,13 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: C
         connection.check_needs(machines, needs)
 
 
-def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], needs: Mapping[str, Needs]) -> Setup:
+def setup_of(job: Job, verb: str, needs: Mapping[str, Needs]) -> Setup:
     params = job.params
     is_tuning = verb == "tune"  # of the members as they are in the file
     members = {name: member if is_tuning else job.tuned_member(name) for name, member in params.members.items()}
     project, digest = packed_project(ROOT, params, members, is_tuning)
     data = job.require(job.path("data", "manifest.json"), "download")
-    files = data_files(job.work, data, bool(prepared.remote_records))
+    files = data_files(job.work, data, bool(job.prepared.remote_records))
     shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
     if shared:
         start_tensorflow(job)
@@ -181,7 +178,7 @@ def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], nee
         "shared": shared,
         "files": {name: digest for name, (digest, _) in files.items()} if shared else {},
         "checkpoints": f"{shared}/{params.competition.name}/checkpoints" if shared else "",
-        "records": prepared.remote_records,
+        "records": job.prepared.remote_records,
     }
     limits = params.cluster
     return Setup(
@@ -198,10 +195,6 @@ def setup_of(job: Job, prepared: Prepared, verb: str, works: Sequence[Work], nee
     )
 
 
-def needs_of(job: Job, member: str) -> Needs:
-    return job.params.cluster.members.get(member, job.params.cluster.needs)
-
-
 def unit_of(job: Job, folder: Path) -> str:
     """A result folder relative to work/."""
     return folder.relative_to(job.work.parent).as_posix()
@@ -212,9 +205,7 @@ def pack_unit(job: Job, unit: str) -> tuple[str, bytes]:
         return node.packed(unit, job.work.parent / unit, Path(temporary))
 
 
-def deliver_model(
-    job: Job, prepared: Prepared, models: Mapping[str, tuple[Run, ExcludedFolds]], work: Work, pack: Path
-) -> str:
+def deliver_model(job: Job, models: Mapping[str, tuple[Run, ExcludedFolds]], work: Work, pack: Path) -> str:
     """Install a trained model. A complete earlier one stays in its place until this one is complete."""
     run, fold = models[work.task.name]
     target, depends = model_path(run, fold), fold_model_dependencies(run, fold)
@@ -222,16 +213,14 @@ def deliver_model(
     trained_before = previous is not None and files_intact(target, previous)
     path = again_path(run.folder, target) if trained_before else target
     job.begin_run(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_suffix(".lock")):
-        install(pack, path.parent, RESULT_RATIO)
+    unpack(pack, path)
     manifest = read_manifest(path)
     if manifest is None or not is_current(path, depends):
         changes = changed_keys(manifest.depends, depends) if manifest else []
         raise UserError(f"{display_path(path.parent)} came home, but is of another run: {'; '.join(changes[:3])}")
     if trained_before:
         replace_model(run.folder, target)
-    return f"train {work.task.name}: {result_line(prepared.competition.metric, manifest)}"
+    return f"train {work.task.name}: {result_line(job.prepared.competition.metric, manifest)}"
 
 
 def deliver_views(job: Job, models: Mapping[str, tuple[Run, int]], work: Work, pack: Path) -> str:
@@ -240,12 +229,17 @@ def deliver_views(job: Job, models: Mapping[str, tuple[Run, int]], work: Work, p
     path, depends = fold_views_path(run, job.params, fold), views_dependencies(run, job.params, fold)
     if job.options.force or not is_current(path, depends):
         path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_suffix(".lock")):
-        install(pack, path.parent, RESULT_RATIO)
+    unpack(pack, path)
     if not is_current(path, depends):
         raise UserError(f"{display_path(path.parent)} came home, but is of another model or other views")
     return f"predict {work.task.name}: done"
+
+
+def unpack(pack: Path, manifest: Path) -> None:
+    """Install a result where its manifest belongs."""
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    with lock(manifest.with_suffix(".lock")):
+        install(pack, manifest.parent, RESULT_RATIO)
 
 
 def fold_model_seconds(job: Job, run: Run) -> float:

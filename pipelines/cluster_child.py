@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -44,7 +44,8 @@ from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_prediction import predict_fold
 from pipelines.fold_training import describe_fold, remove_checkpoints, train_model
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 from pipelines.study_worker import with_storage, work_on_study
 from pipelines.teachers import update_soft_labels
 from pipelines.trainer import open_trainer, read_images, start_device
@@ -143,7 +144,6 @@ class Slot:
 
     def __init__(self, job: Job, settings: Mapping[str, Any], events: Events) -> None:
         self.job, self.settings, self.events = job, settings, events
-        self.prepared = job.prepared()
         self.trainer: Trainer | None = None
 
     def do(self, request: Mapping[str, Any]) -> Manifest:
@@ -152,7 +152,7 @@ class Slot:
 
     def run_of(self, request: Mapping[str, Any]) -> Run:
         """The run with the digest that the driver computed. Raises UserError if this machine computes another one."""
-        own = self.job.runs_of(self.prepared, self.settings["member"])
+        own = self.job.runs_of(self.settings["member"])
         stored = stored_runs(self.job.work, self.settings["member"])
         for run in [*own, *stored]:
             if run.digest == request["run"]:
@@ -164,10 +164,8 @@ class Slot:
 
 
 class Training(Slot):
-    def __init__(self, job: Job, settings: Mapping[str, Any], events: Events) -> None:
-        super().__init__(job, settings, events)
-        self._alive = lambda: None
-        self._run_digest = ""
+    _alive: Callable[[], None]  # of the task that is trained now
+    _run_digest = ""  # of the open trainer
 
     def do(self, request: Mapping[str, Any]) -> Manifest:
         """Train one model of a run, from a checkpoint of this or another machine if there is one."""
@@ -221,13 +219,11 @@ class Training(Slot):
         device, alive = start_device(self.job), lambda: self._alive()
         for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
             same_fold = [] if is_nested(run.member, fold) else [fold]
-            update_soft_labels(self.job, self.prepared, run, teacher, same_fold, device, alive)
+            update_soft_labels(self.job, run, teacher, same_fold, device, alive)
         if self.trainer is None or self._run_digest != run.digest:
             self.trainer = None  # frees its images first
-            soft = partial(load_soft_labels, self.prepared, run) if run.member.teacher else None
-            self.trainer = open_trainer(
-                self.job, self.prepared, run.member, run.title, device=device, soft_labels=soft, alive=alive
-            )
+            soft = partial(load_soft_labels, self.job.prepared, run) if run.member.teacher else None
+            self.trainer = open_trainer(self.job, run.member, run.title, device=device, soft_labels=soft, alive=alive)
             self._run_digest = run.digest
             size = prod(self.trainer.images.pixels.shape) / 1e9
             print(
@@ -257,8 +253,8 @@ class Prediction(Slot):
         device, views = start_device(self.job), self.job.params.predict.views
         from competition.training.view_cost import transform_seconds
 
-        self.trainer = open_trainer(self.job, self.prepared, run.member, run.title, device=device, parts=("train",))
-        self.test = read_images(self.job, self.prepared, run.member, ("test",), run.title)
+        self.trainer = open_trainer(self.job, run.member, run.title, device=device, parts=("train",))
+        self.test = read_images(self.job, run.member, ("test",), run.title)
         self.transforms = transform_seconds(self.trainer.engine, views, run.member.image_size)
 
 
@@ -272,14 +268,14 @@ class Tuning(Slot):
         started, name = time.monotonic(), self.settings["member"]
         job = with_storage(self.job, request["storage"])
         job = replace(job, options=replace(job.options, workers=request["workers"]))
-        if study_settings(job.work, self.prepared, job.params, name).name != request["study"]:
-            changes = changed_keys(request["depends"], tuning_dependencies(self.prepared, job.params, name))
+        if study_settings(job.work, job.prepared, job.params, name).name != request["study"]:
+            changes = changed_keys(request["depends"], tuning_dependencies(job.prepared, job.params, name))
             raise UserError(
                 f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
             )
-        self.runner = self.runner or TrialRunner(job, self.prepared, name)
+        self.runner = self.runner or TrialRunner(job, name)
         self.events.send("progress", step=0, steps=1, text="runs trials")
-        work_on_study(job, self.prepared, name, self.runner, lambda line: self.events.send("line", text=line))
+        work_on_study(job, name, self.runner, lambda line: self.events.send("line", text=line))
         seconds = {"seconds": round(time.monotonic() - started, 1)}
         return write_manifest(job.options.work / request["unit"] / "manifest.json", {}, [], seconds, {})
 

@@ -3,7 +3,6 @@
 import sys
 import time
 from math import isinf
-from types import TracebackType
 
 from competition.cluster.work import Status
 from competition.preflight.planning import duration
@@ -23,9 +22,7 @@ class Screen:
     def __enter__(self) -> "Screen":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clear()
 
     def show(self, status: Status) -> None:

@@ -1,16 +1,14 @@
 """Run the workers of a study on the machines of a Ray cluster (`make tune CLUSTER=... WORKERS=...`)."""
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write, to_plain
+from competition.artifacts.manifest import copy_file, to_plain
 from competition.cluster.schedule import Task
 from competition.cluster.work import Work
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from competition.preflight.planning import HOUR
 from competition.tuning.storage import JOURNAL
 from competition.tuning.study import StudySettings
@@ -19,7 +17,7 @@ from pipelines.runner import Job
 from pipelines.study_worker import journal_of, with_storage
 
 
-def run_workers(job: Job, prepared: Prepared, name: str, settings: StudySettings, depends: Mapping[str, Any]) -> None:
+def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[str, Any]) -> None:
     """Run WORKERS workers of a member's study on the cluster, and again where their machine or process is lost.
 
     job: of reachable_study.  depends: what the study depends on; a machine that computes something else refuses to join.
@@ -37,11 +35,11 @@ def run_workers(job: Job, prepared: Prepared, name: str, settings: StudySettings
         }
         task = Task(f"{name} worker {number}", name, HOUR)  # the same for all: none is longer than another
         works.append(Work(task, unit, request, keeps_checkpoints=False))
-    run_on_cluster(job, prepared, "tune", works, lambda work, _: f"cluster: {work.task.name}: no trial is left")
+    run_on_cluster(job, "tune", works, lambda work, _: f"cluster: {work.task.name}: no trial is left")
 
 
 @contextmanager
-def reachable_study(job: Job, prepared: Prepared, name: str, study: str) -> Iterator[Job]:
+def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
     """The job with a storage of its study that every machine reaches: tune.storage, or a journal in cluster.shared.
 
     The journal is copied from and to this machine's own, which `make report` and later studies read.
@@ -52,7 +50,7 @@ def reachable_study(job: Job, prepared: Prepared, name: str, study: str) -> Iter
     if storage:
         yield job
         return
-    own, common = journal_of(job, prepared, name), Path(shared) / job.work.name / "tune" / f"{study}.log"
+    own, common = journal_of(job, name), Path(shared) / job.work.name / "tune" / f"{study}.log"
     copy_longer(own, common)
     try:
         yield with_storage(job, f"{JOURNAL}{common}")
@@ -78,5 +76,4 @@ def check_reachable(storage: str, shared: str) -> None:
 def copy_longer(source: Path, target: Path) -> None:
     """Copy a journal unless the target is at least as long: a journal only grows."""
     if source.is_file() and (not target.is_file() or target.stat().st_size < source.stat().st_size):
-        with atomic_write(target) as temporary:
-            shutil.copyfile(source, temporary)
+        copy_file(source, target)

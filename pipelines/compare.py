@@ -18,13 +18,13 @@ from competition.ensemble.metrics import metric_named
 from competition.report.spreadsheets import for_spreadsheet
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
-from pipelines.cli import main
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
-    prepared, (a, b) = job.prepared(), two_blends(job)
+    prepared, (a, b) = job.prepared, two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
@@ -33,18 +33,14 @@ def run(job: Job) -> None:
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = retrained_members(a, b)
-    difference = replace(
-        comparison.difference, seeds=seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
-    )
+    seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
+    difference = replace(comparison.difference, seeds=seed_noise)
     job.echo(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
     job.echo(
-        f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}"
-    )
-    for line in (
+        f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}",
         *seeds_line(spreads, sorted({*old_weights, *new_weights})),
         *(f"  {note}" for note in (*rows.notes(), *notes)),
-    ):
-        job.echo(line)
+    )
     if retrained:
         job.echo(f"  members with different fold models: {', '.join(retrained)}")
     label_of = dict(zip(rows.ids, rows.labels))
@@ -85,23 +81,17 @@ def two_blends(job: Job) -> tuple[Path, Path]:
     folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
     folders = [folder for folder in folders if has_outputs(folder)]
     existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
-    missing = [f"{letter.upper()}=" for letter in ("a", "b") if not getattr(job.options, letter)]
+    names = {"A": job.options.a, "B": job.options.b}
+    missing = [f"{letter}=" for letter, name in names.items() if not name]
     if missing:
         raise UserError(
             f"{' and '.join(missing)} not given; expected make compare A=... B=... with the first digits of two blends; "
             f"existing blends: {existing}"
         )
     pair = []
-    for letter in ("a", "b"):
-        name = getattr(job.options, letter)
+    for letter, name in names.items():
         matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
         if len(matches) != 1:
-            raise UserError(
-                f"{letter.upper()}={name} matches {len(matches)} blends, expected one; existing blends: {existing}"
-            )
+            raise UserError(f"{letter}={name} matches {len(matches)} blends, expected one; existing blends: {existing}")
         pair.append(matches[0])
     return pair[0], pair[1]
-
-
-if __name__ == "__main__":
-    main("compare")

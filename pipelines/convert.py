@@ -13,7 +13,7 @@ from competition.artifacts.manifest import Manifest, digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
 from competition.data.adapters.flowers import DESCRIPTION, FOLDER
-from competition.data.competition import Competition, Settings
+from competition.data.competition import Competition
 from competition.data.convert import files, plan, work_list
 from competition.data.convert.local import convert_shards
 from competition.data.convert.shard import (
@@ -28,9 +28,9 @@ from competition.data.convert.shard import (
 )
 from competition.data.convert.sources import Source, read_source
 from competition.data.loader import cores
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, lock
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Job, lock
 from pipelines.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
@@ -42,10 +42,9 @@ OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lo
 def run(job: Job) -> None:
     """convert.source -> convert.target: tfrecords-jpeg-HxW/{train,val,test}/NN-HxW-COUNT.tfrec, tables, manifest.json"""
     started = time.monotonic()
-    params, prepare = job.params.convert, job.params.prepare
-    settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+    params = job.params.convert
     recipe = recipe_of(job, params)
-    source = read_source(recipe.source, settings)
+    source = read_source(recipe.source, job.adapter_settings())
     check_labels(source.competition)
     shards = plan_shards(source, recipe, params)
     report_plan(job, source, shards, recipe)
@@ -149,17 +148,15 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
                 f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
-    outcomes: dict[tuple[str, str], Outcome] = {}
-    with progress_bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
-        for outcome in convert_shards(shards, recipe, params.processes or cores(), bar.update_to):
-            outcomes[outcome.part, outcome.name] = outcome
+    with Bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
+        converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
+        outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
     return [outcomes[shard.part, shard.name] for shard in shards]
 
 
 def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
     work_list.save_work(shards, recipe)
-    command = [beam_python(params), "-m", "pipelines.convert_beam", recipe.target, *params.beam_options]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    ran = in_beam(params, recipe.target, *params.beam_options)
     if ran.returncode != 0:
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
         causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
@@ -167,17 +164,17 @@ def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> 
         raise UserError(f"Apache Beam failed: {cause} (convert.beam_options: {' '.join(params.beam_options)})")
 
 
-def beam_python(params: ConvertParams) -> str:
-    python = Path(os.path.expanduser(params.beam_python))
-    python = python if python.is_absolute() else ROOT / python
+def in_beam(params: ConvertParams, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run convert_beam.py in the environment of Apache Beam."""
+    python = ROOT / os.path.expanduser(params.beam_python)
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
-    return str(python)
+    command = [str(python), "-m", "pipelines.convert_beam", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def beam_codecs(params: ConvertParams) -> str:
-    command = [beam_python(params), "-m", "pipelines.convert_beam", "codecs"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    ran = in_beam(params, "codecs")
     if ran.returncode != 0:
         last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"convert.beam_python: it cannot load goldfold: {last}; `make beam` installs what it needs")
@@ -215,8 +212,7 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
 
 
 def report_plan(job: Job, source: Source, shards: Sequence[Shard], recipe: Recipe) -> None:
-    for note in source.competition.notes:
-        job.echo(f"convert: {note}")
+    job.echo(*(f"convert: {note}" for note in source.competition.notes))
     number = Counter(shard.part for shard in shards)
     parts = ", ".join(f"{len(rows):,} {part} images in {number[part]} shards" for part, rows in source.rows.items())
     sizes = ", ".join(map(str, recipe.sizes))
@@ -240,7 +236,3 @@ def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds
         f"convert: {len(outcomes) - reused} shards written and read back{finished}; {images:,} images at {len(recipe.sizes)} "
         f"sizes in {seconds:.0f} s, {target}"
     )
-
-
-if __name__ == "__main__":
-    main("convert")

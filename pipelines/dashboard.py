@@ -7,8 +7,9 @@ from wsgiref.simple_server import make_server
 from competition.artifacts.studies import tuning_dependencies, tuning_result_path
 from competition.config.errors import UserError
 from competition.tuning.storage import open_journal, open_storage
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 
 PORT = 8080
 
@@ -38,7 +39,7 @@ def storage_of(job: Job) -> tuple[Any, str]:
     """The storage of the studies, and its name for the terminal."""
     if job.params.tune.storage:
         return open_storage(job.params.tune.storage, Path()), "tune.storage"
-    prepared = job.prepared()
+    prepared = job.prepared
     names = selected_members(job)
     current_journals = [
         tuning_result_path(job.work, name, tuning_dependencies(prepared, job.params, name)).with_name("study.log")
@@ -61,7 +62,3 @@ def address(text: str) -> tuple[str, int]:
             f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
         )
     return ("127.0.0.1" if host == "localhost" else host), int(port)
-
-
-if __name__ == "__main__":
-    main("dashboard")

@@ -1,16 +1,16 @@
 """DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch and its worst predictions."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.artifacts.dependencies import training_parts
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_folds, selected_members
-from pipelines.trainer import open_trainer, start_device
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Job
+from pipelines.selection import selected_folds, selected_members
+from pipelines.trainer import open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -46,11 +46,6 @@ def run_eagerly() -> None:
         tf.debugging.enable_check_numerics()
 
 
-def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
-    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
-    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
-
-
 def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
     """(N,) how well rows are predicted: probability of the label, of the worst label, or minus the absolute error."""
     if targets.ndim == 2:
@@ -64,15 +59,13 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.data.labelled_images import sample_rows
     from competition.report.sheets import contact_sheet
 
-    prepared, rows = job.prepared(), job.options.debug_rows
+    prepared, rows = job.prepared, job.options.debug_rows
     member = job.tuned_member(name)
     classes, metric = prepared.competition.classes, prepared.competition.metric
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
-    trainer = open_trainer(
-        job, prepared, member, name, device=device, select=lambda images: sample_rows(images, rows, 0)
-    )
+    trainer = open_trainer(job, member, name, device=device, select=lambda images: sample_rows(images, rows, 0))
     images = trainer.images
     job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
     pixels, targets, _ = trainer.first_batch(fold, train)
@@ -80,7 +73,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
     contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
-    with progress_bar(None, name) as bar:
+    with Bar(None, name) as bar:
         trained = trainer.train(fold, train, None, lambda step, steps, text: bar.update_to(step, steps), lambda: False)
     for epoch in trained.history:
         job.echo(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}")
@@ -97,7 +90,3 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
     contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)
     job.echo(f"debug: the worst predicted held-out images: {display_path(worst_sheet)}")
-
-
-if __name__ == "__main__":
-    main("debug")

@@ -5,8 +5,9 @@ import csv
 from competition.artifacts.manifest import atomic_write
 from competition.data.competition import Competition
 from competition.submission.compare import compare_submissions
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, submission_named
+from pipelines.output import display_path
+from pipelines.runner import Job
+from pipelines.selection import submission_named
 
 MAX_LINES = 10  # of each kind
 
@@ -25,22 +26,15 @@ def run(job: Job) -> None:
         job.echo(
             f"diff: largest difference of a {number} {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
         )
-    for before, after, rows in comparison.moves[:MAX_LINES]:
-        job.echo(f"  {rows:>6,}  {before} -> {after}")
+    job.echo(*(f"  {rows:>6,}  {before} -> {after}" for before, after, rows in comparison.moves[:MAX_LINES]))
     if len(comparison.moves) > MAX_LINES:
         job.echo(f"  and {len(comparison.moves) - MAX_LINES:,} other pairs of classes")
-    for name, in_a, in_b in comparison.counts[:MAX_LINES]:
-        job.echo(f"  {name}: {in_a:,} rows -> {in_b:,}")
+    job.echo(*(f"  {name}: {in_a:,} rows -> {in_b:,}" for name, in_a, in_b in comparison.counts[:MAX_LINES]))
     if not comparison.changed:
         return
-    for name, before, after in comparison.changed[:MAX_LINES]:
-        job.echo(f"  {name}: {before} -> {after}")
+    job.echo(*(f"  {name}: {before} -> {after}" for name, before, after in comparison.changed[:MAX_LINES]))
     table = job.path("diff", f"{a.stem}-{b.stem}.csv")
     with atomic_write(table) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([("id", "a", "b"), *comparison.changed])
     job.echo(f"diff: every id that differs is in {display_path(table)}")
-
-
-if __name__ == "__main__":
-    main("diff")

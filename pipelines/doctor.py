@@ -6,21 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from competition.artifacts.dependencies import trained_folds
 from competition.artifacts.manifest import files_intact, read_manifest
 from competition.config.errors import UserError
 from competition.kaggle import credentials, download
-from competition.kaggle.client import RETRYABLE, Client, KaggleError, Patience, competition_slug
+from competition.kaggle.client import Client, Patience, competition_slug
+from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
-from competition.storage import locations as storage
-from pipelines.cli import main
+from competition.storage import locations
+from pipelines.output import display_path
 from pipelines.own_errors import SURE, find_own_error
-from pipelines.runner import Job, display_path
+from pipelines.runner import Job
 from pipelines.versions import is_installed, versions
 
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
@@ -49,14 +50,15 @@ class Finding:
 def run(job: Job) -> None:
     """This machine, work/, Kaggle -> lines on the screen; exit code 1 after an error"""
     if job.options.explain:
-        for line in explanation_lines(job.options.explain):
-            job.echo(line)
+        job.echo(*explanation_lines(job.options.explain))
         return
     start_devices()
     errors = 0
-    for name, check in CHECKS.items():
+    for check in CHECKS:
         for finding in check(job):
-            job.echo(f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {name}: {finding.what}")
+            job.echo(
+                f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {check.__name__}: {finding.what}"
+            )
             if finding.fix:
                 errors += 1
                 job.echo(f"      {finding.fix}")
@@ -105,7 +107,7 @@ def python(job: Job) -> Iterator[Finding]:
 
 
 def devices(job: Job) -> Iterator[Finding]:
-    machine = storage.machine(os.environ, os.path.exists)
+    machine = locations.machine(os.environ, os.path.exists)
     yield Finding(f"kind of machine: {machine}")
     device_kinds = {}
     for package, process in DEVICE_PROCESSES.items():
@@ -138,9 +140,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
     except UserError as user_error:
         yield Finding("no credential", str(user_error)) if needed else Finding("no credential, and none is needed")
         return
-    yield Finding(
-        f"{credential.kind} from {credential.source}" + (f" ({credential.username})" if credential.username else "")
-    )
+    yield Finding(str(credential))
     for warning in credential.warnings:
         yield Finding("the credential", warning)
     client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
@@ -190,42 +190,31 @@ def data(job: Job) -> Iterator[Finding]:
         intact = files_intact(manifest, result)
         fix = "" if intact else "make download FORCE=1"
         yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
-    prepared = job.prepared()
+    prepared = job.prepared
     counts = prepared.part("train")["fold"].value_counts().sort_index()
     yield Finding(
         f"{len(prepared.part('train')):,} training and {len(prepared.part('test')):,} test images, "
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     for name in job.params.members:
-        for run in job.runs_of(prepared, name):
+        for run in job.runs_of(name):
             trained = trained_folds(run, job.params.prepare.folds)
             yield Finding(
                 f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"
             )
 
 
-def bucket_access(job: Job) -> Iterator[Finding]:
+def storage(job: Job) -> Iterator[Finding]:
     """Check that storage.bucket is readable, if there is one."""
     bucket, settings = job.params.storage.bucket, job.params.storage
     if not bucket:
         yield Finding("the local disk")
         return
     try:
-        listing = storage.try_place(bucket, os.environ, settings.seconds)
+        listing = locations.try_place(bucket, os.environ, settings.seconds)
         yield Finding(f"{bucket}: {listing.files} entries, answers in {listing.seconds:.1f} s")
     except UserError as user_error:
         yield Finding(bucket, str(user_error))
 
 
-CHECKS: dict[str, Callable[[Job], Iterator[Finding]]] = {
-    "python": python,
-    "disk": disk,
-    "kaggle": kaggle,
-    "data": data,
-    "storage": bucket_access,
-    "devices": devices,  # last: they were started first and take seconds
-}
-
-
-if __name__ == "__main__":
-    main("doctor")
+CHECKS = (python, disk, kaggle, data, storage, devices)  # devices last: they were started first and take seconds

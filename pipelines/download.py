@@ -2,10 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from competition.artifacts.dependencies import plugins_entry
 from competition.artifacts.manifest import digest_of
@@ -16,9 +14,9 @@ from competition.data.competition import Settings
 from competition.kaggle import download, partial
 from competition.storage import locations as storage
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
+from pipelines.output import display_path
 from pipelines.progress import ByteSteps
-from pipelines.runner import Job, display_path, kaggle_client
+from pipelines.runner import Computed, Job, kaggle_client
 
 
 def run(job: Job) -> None:
@@ -26,14 +24,13 @@ def run(job: Job) -> None:
     if job.options.only:
         download_some(job, job.options.only)
         return
-    prepare = job.params.prepare
-    settings = Settings(**asdict(job.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+    settings = job.adapter_settings()
     depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
     depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
 
 
-def download_all(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def download_all(job: Job, settings: Settings) -> Computed:
     raw, archive = job.path("raw"), job.path("raw.archive")
 
     def fetch(slug: str, folder: Path) -> None:
@@ -103,7 +100,3 @@ def source_digest(source: str) -> str:
         raise UserError(f"competition.source: {source} was not found; expected a zip file or a directory")
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])
-
-
-if __name__ == "__main__":
-    main("download")

@@ -1,8 +1,9 @@
 """Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX, LiteRT."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from competition.artifacts.dependencies import export_path, newest_blend
-from competition.artifacts.manifest import atomic_write, digest_of, read_manifest
+from competition.artifacts.manifest import digest_of, read_manifest, write_text
 from competition.config.errors import UserError
 from competition.data import records
 from competition.data.images import BadImage, decode
@@ -20,8 +21,9 @@ from competition.serving.bundle import CARD, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, selected_folds, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Computed, Job
+from pipelines.selection import selected_folds, selected_members
 from pipelines.versions import git_commit, is_installed, versions
 
 SAMPLE = 64  # test images on which the formats are compared
@@ -29,7 +31,7 @@ SAMPLE = 64  # test images on which the formats are compared
 
 def run(job: Job) -> None:
     """blend/<newest>/, members/*/*/fold*/weights.npz -> export/<name>/: the model, classes.txt, serving.json, README.md"""
-    prepared, member = job.prepared(), job.options.member
+    prepared, member = job.prepared, job.options.member
     check_target(prepared)
     if member:
         selected_members(job)
@@ -38,11 +40,9 @@ def run(job: Job) -> None:
     formats = selected_formats(job.options.format)
     manifest_path = export_path(job.work, selection.name)
     depends = export_dependencies(selection, prepared, job.params, formats)
-    manifest = job.cached(
-        f"export {selection.name}", manifest_path, depends, lambda: write_export(job, prepared, selection, formats)
-    )
-    for line in manifest.result["lines"]:
-        job.echo(f"export: {line}")
+    make = partial(write_export, job, selection, formats)
+    manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
+    job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
 
 
@@ -69,10 +69,9 @@ def selected_formats(text: str) -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in names)
 
 
-def write_export(
-    job: Job, prepared: Prepared, selection: Selection, formats: Sequence[str]
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Computed:
     """Write the export and compare its formats on test images. Returns its files and the manifest's result."""
+    prepared = job.prepared
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on
     start_tensorflow(job)
     from competition.serving.graph import ExportedChain
@@ -95,20 +94,17 @@ def write_export(
         tuple(formats),
     )
     files = bundle.save(folder)
-    facts, result = checked(job, prepared, selection, bundle, folder)
-    with atomic_write(folder / CARD) as temporary:
-        temporary.write_text(model_card(bundle, selection, prepared, facts), encoding="utf-8")
+    facts, result = checked(job, selection, bundle, folder)
+    write_text(folder / CARD, model_card(bundle, selection, prepared, facts))
     outputs = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
     return sorted({*files, *outputs}), result
 
 
-def checked(
-    job: Job, prepared: Prepared, selection: Selection, bundle: Bundle, folder: Path
-) -> tuple[CardFacts, dict[str, Any]]:
+def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tuple[CardFacts, dict[str, Any]]:
     """Compare the formats with each other and, for a blend, with the predictions behind the submission."""
     from competition.serving.parity import check_formats, check_stored
 
-    ids, images = sample_images(prepared, bundle)
+    ids, images = sample_images(job.prepared, bundle)
     checks, probs, labels = check_formats(folder, bundle, images)
     lines = [
         f"{check.format}: {check.megabytes:g} MB, loads in {check.load_seconds:g} s, one image {check.milliseconds:g} ms, "
@@ -150,7 +146,3 @@ def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[
     if not images:
         raise UserError("no readable test image was found to check the export with; `make download` indexes them")
     return np.array(ids, dtype=str), images
-
-
-if __name__ == "__main__":
-    main("export")

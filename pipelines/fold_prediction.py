@@ -1,11 +1,13 @@
 """Predict by one fold model: its held-out rows and the test rows, under every view."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from pipelines.runner import Computed
 
 if TYPE_CHECKING:
     from competition.data.labelled_images import Images
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 def predict_fold(
     trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, transforms: Mapping[str, float]
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+) -> Computed:
     """Predict the held-out rows and the test rows under every view in `transforms`, and write them to `folder`.
 
     model: folder of the fold model.  transforms: view -> seconds of its transform of one batch.

@@ -3,7 +3,7 @@
 import csv
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import partial
@@ -16,10 +16,11 @@ from competition.artifacts.replacement import again_path, replace_model
 from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.config.faults import point
-from competition.config.params import ExcludedFolds, Train
+from competition.config.params import ExcludedFolds
 from competition.config.plugins import active
 from pipelines import hosts
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Computed, Job
 
 if TYPE_CHECKING:
     from competition.training.input_stall import InputStallDetector
@@ -52,18 +53,7 @@ def train_model(
     path = again_path(run.folder, target) if trained_before else target
     if trained_before and job.options.force:
         job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
-    make = partial(
-        train_fold,
-        job,
-        trainer,
-        run.member.train,
-        digest_of(depends),
-        fold,
-        path.parent,
-        progress,
-        stall_detector,
-        saved,
-    )
+    make = partial(train_fold, job, trainer, run, fold, path.parent, progress, stall_detector, saved)
     manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
     if hosts.writes():
         remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
@@ -88,21 +78,22 @@ def result_line(metric: str, manifest: Manifest) -> str:
 def train_fold(
     job: Job,
     trainer: "Trainer",
-    train: Train,
-    made_from: str,
+    run: Run,
     fold: ExcludedFolds,
     folder: Path,
     progress: Callable[[int, int, str], None],
     stall_detector: "InputStallDetector",
-    saved: Callable[[Path], None] = lambda _: None,
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+    saved: Callable[[Path], None],
+) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
-    made_from: digest of what the model depends on; only checkpoints of the same digest are continued.
+    Only checkpoints of a model that depends on the same are continued.
     saved: called with the folder of the checkpoints after each epoch, and after a stop.
     """
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
+
+    train, made_from = run.member.train, digest_of(fold_model_dependencies(run, fold))
 
     def report_damage(name: str) -> None:
         job.echo(
@@ -118,12 +109,11 @@ def train_fold(
             stop = lambda: bool(received)  # noqa: E731
             # The score of a nested teacher is not shown.
             watch = job.params.device.score_epochs and isinstance(fold, int)
-            callbacks = epoch_callbacks(trainer.name, fold, train.epochs)
 
             def on_epoch(epoch: "Epoch") -> None:
                 saved(folder / "checkpoints")
                 if hosts.number() == 0:
-                    callbacks(epoch)
+                    call_callbacks({"member": trainer.name, "fold": fold, "epochs": train.epochs, **asdict(epoch)})
 
             trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
     except Stopped as stopped:
@@ -146,16 +136,11 @@ def train_fold(
     return files, {**scored, "epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
 
 
-def epoch_callbacks(member: str, fold: ExcludedFolds, epochs: int) -> Callable[["Epoch"], None]:
-    """A function that calls the user's CALLBACKS with the values of an epoch."""
+def call_callbacks(values: Mapping[str, Any]) -> None:
+    """Call the user's CALLBACKS with the values of an epoch."""
     plugins = active()
-
-    def call_all(epoch: "Epoch") -> None:
-        values = {"member": member, "fold": fold, "epochs": epochs, **asdict(epoch)}
-        for name, callback in plugins.callbacks.items():
-            plugins.call(f"CALLBACKS[{name!r}]", callback, dict(values))
-
-    return call_all
+    for name, callback in plugins.callbacks.items():
+        plugins.call(f"CALLBACKS[{name!r}]", callback, dict(values))
 
 
 @contextmanager

@@ -5,20 +5,15 @@ from pathlib import Path
 from competition.artifacts.ensemble_inputs import folds_digest
 from competition.artifacts.manifest import atomic_write
 from competition.data.fold_table import fold_table, unlabelled_table
-from pipelines.cli import main
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 
 def run(job: Job) -> None:
     """data/ -> folds.csv: id, label, fold, group, file; test_ids.csv: id, file"""
-    job.require(job.path("data", "manifest.json"), "download")
-    prepared, raw = job.prepared(), Path(display_path(job.path("raw")))
+    prepared, raw = job.prepared, Path(display_path(job.path("raw")))
     for name, table in (("folds.csv", fold_table(prepared, raw)), ("test_ids.csv", unlabelled_table(prepared, raw))):
         with atomic_write(job.path(name)) as temporary:
             table.to_csv(temporary, index=False, lineterminator="\n")
         job.echo(f"folds: {len(table):,} rows in {display_path(job.path(name))}")
     job.echo(f"folds: predictions.folds of a member trained on these folds: {folds_digest(prepared)}")
-
-
-if __name__ == "__main__":
-    main("folds")

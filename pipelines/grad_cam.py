@@ -1,7 +1,6 @@
 """Grad-CAM of the most confident errors and of right rows, by the fold models that predicted them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -9,19 +8,19 @@ from competition.artifacts.dependencies import fold_model_path, is_trained, newe
 from competition.artifacts.manifest import Manifest, atomic_write, read_manifest
 from competition.artifacts.runs import Run
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from competition.ensemble.chain import Chain
 from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
 from pipelines.backend import start_backend
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, image_cache, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Computed, Job, image_cache
+from pipelines.selection import selected_members
 
 
 def run(job: Job) -> None:
     """blend/<newest>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
-    prepared, folder = job.prepared(), newest_blend(job.work)
+    prepared, folder = job.prepared, newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or blend is None or blend.depends.get("data") != prepared.digest:
         raise UserError(
@@ -32,21 +31,21 @@ def run(job: Job) -> None:
             f"grad-cam shows what speaks for a class and needs one class per image; the target of {prepared.competition.name} "
             f"is {prepared.competition.target}"
         )
-    one = explained_run(job, prepared, Chain.load(folder / "chain.json").blend.weights)
+    one = explained_run(job, Chain.load(folder / "chain.json").blend.weights)
     depends = {"blend": blend.digest, "run": one.digest}
     rows = honest_rows(folder, prepared)
-    manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda: create(job, prepared, one, rows, blend))
+    manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda: create(job, one, rows, blend))
     job.echo(
         f"grad-cam: {manifest.result['wrong']} wrong and {manifest.result['right']} right rows by {manifest.result['run']}: "
         f"{display_path(job.path(FILE))}; `make report` shows them"
     )
 
 
-def explained_run(job: Job, prepared: Prepared, weights: Mapping[str, float]) -> Run:
+def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
     """The first run of the chosen member, or of the one with the largest weight in the blend."""
     names = selected_members(job)
     name = max(names, key=lambda member: weights.get(member, 0.0))
-    one = job.runs_of(prepared, name)[0]
+    one = job.runs_of(name)[0]
     missing = [fold for fold in range(job.params.prepare.folds) if not is_trained(one, fold)]
     if missing:
         raise UserError(
@@ -55,10 +54,9 @@ def explained_run(job: Job, prepared: Prepared, weights: Mapping[str, float]) ->
     return one
 
 
-def create(
-    job: Job, prepared: Prepared, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) -> Computed:
     """Compute and write the maps. Returns the files and the manifest's result."""
+    prepared = job.prepared
     ids, labels, predicted, scores = rows
     train = prepared.part("train").set_index("id")
     pixels = cached_pixels(prepared, [one.member.image_size], job.params.prepare.fit, image_cache(job).folder)
@@ -94,7 +92,3 @@ def create(
         "submission": blend.result["submission"],
     }
     return [job.path(FILE)], result
-
-
-if __name__ == "__main__":
-    main("grad-cam")

@@ -4,14 +4,15 @@ from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
 from competition.ensemble.leaderboard import from_standard_error, interval
 from competition.submission import grading, ledger
-from pipelines.cli import main
-from pipelines.runner import Job, newest_submission, require_test_images
+from pipelines.output import plural
+from pipelines.runner import Job
+from pipelines.selection import newest_submission, require_test_images
 
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
-    prepared = job.prepared()
-    require_test_images(job, prepared)
+    prepared = job.prepared
+    require_test_images(job)
     solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
     if solution is None or not solution.exists():
         advice = (
@@ -19,7 +20,7 @@ def run(job: Job) -> None:
         )
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
-    entry = newest_submission(job, ledger.read(ledger_file).entries)
+    entry = newest_submission(job)
     file, looks = job.submissions / entry.file, job.path("looks.json")
     grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
     public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
@@ -30,8 +31,7 @@ def run(job: Job) -> None:
             f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; {comparison(entry, grade)}"
         )
     job.echo(
-        f"grade: the solution was opened {grade.looks} time{'s' if grade.looks != 1 else ''}; "
-        "choosing by it repeatedly makes it optimistic"
+        f"grade: the solution was opened {plural(grade.looks, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 
@@ -46,7 +46,3 @@ def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
     return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows; {advice}"
-
-
-if __name__ == "__main__":
-    main("grade")

@@ -59,7 +59,7 @@ def join(work: Path) -> None:
     if number() == 0:
         work.mkdir(parents=True, exist_ok=True)
         mark.touch()
-    _wait()
+    _gathered(0)
     # A listing, because network file systems remember that a file was missing.
     _is_shared = all(_gathered(mark in work.iterdir()))
     if number() == 0:
@@ -97,7 +97,7 @@ def decided(value: Any) -> Any:
 
 def written(manifest: Path) -> Manifest:
     """Wait until the first host has written a result; return its manifest. Called on all hosts that share a folder."""
-    _wait()
+    _gathered(0)
     end = time.monotonic() + VISIBLE_SECONDS
     while (result := read_manifest(manifest)) is None:
         if time.monotonic() > end:
@@ -111,11 +111,7 @@ def written(manifest: Path) -> Manifest:
 def wait_for_all() -> None:
     """Wait until all hosts that share a folder are here."""
     if _is_shared:
-        _wait()
-
-
-def _wait() -> None:
-    _gathered(0)
+        _gathered(0)
 
 
 def _gathered(value: int) -> list[int]:

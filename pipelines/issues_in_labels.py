@@ -8,13 +8,12 @@ from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.data import label_issues, records
 from competition.data.images import BadImage, decode
-from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores
 from competition.report.sheets import TILE, contact_sheet
 from competition.report.spreadsheets import for_spreadsheet
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 SHEET_IMAGES = 48
 
@@ -24,7 +23,7 @@ def run(job: Job) -> None:
     folder = newest_blend(job.work)
     if folder is None:
         raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
-    prepared = job.prepared()
+    prepared = job.prepared
     if prepared.competition.targets.kind != "single":
         raise UserError(
             f"issues-in-labels compares classes with each other and needs one class per image; the target of "
@@ -56,14 +55,14 @@ def run(job: Job) -> None:
         f"{display_path(job.path('label_issues.csv'))}"
     )
     if len(issues):
-        draw_sheet(job, prepared, issues.head(SHEET_IMAGES))
+        draw_sheet(job, issues.head(SHEET_IMAGES))
 
 
-def draw_sheet(job: Job, prepared: Prepared, issues: pd.DataFrame) -> None:
+def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
     """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
     start_tensorflow(job)
     ids, images = set(issues["id"]), dict[str, np.ndarray]()
-    for name, _, data in records.read([str(path) for path in prepared.records("train")]):
+    for name, _, data in records.read([str(path) for path in job.prepared.records("train")]):
         if name in ids:
             try:
                 images[name] = decode(data, TILE, "squash")
@@ -77,7 +76,3 @@ def draw_sheet(job: Job, prepared: Prepared, issues: pd.DataFrame) -> None:
     sheet = job.path("label_issues.png")
     contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
     job.echo(f"issues-in-labels: {display_path(sheet)}")
-
-
-if __name__ == "__main__":
-    main("issues-in-labels")

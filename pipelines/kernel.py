@@ -7,44 +7,48 @@ submission to its output.
 import hashlib
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from competition.artifacts.dependencies import nested_teachers
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import atomic_write, read_record
 from competition.artifacts.studies import is_tuned, member_with_tuned_values
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.teachers import in_training_order
 from competition.data.adapters import adapter_named
 from competition.data.index import choices, save
-from competition.data.prepared import Prepared
 from competition.kaggle import submit
-from competition.kaggle.client import Client, KaggleError, competition_slug
+from competition.kaggle.client import Client, competition_slug
+from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
 from competition.kernels import import_results, packing, request
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, kaggle_client, lock, selected_folds, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Job, kaggle_client, lock
+from pipelines.selection import selected_folds, selected_members
 from pipelines.versions import ROOT
 
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entry
+Folds = dict[str, list[int]]  # member -> folds whose models are missing
+Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_values
 
 
 def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
-    prepared = job.prepared()
+    prepared = job.prepared
     tuned = {
         n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides)
         for n in in_training_order(job.params)
     }
-    members = {name: member for name, (member, _) in tuned.items()}
-    runs = {name: job.runs_of(prepared, name) for name in members}
+    runs = {name: job.runs_of(name) for name in tuned}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
@@ -56,8 +60,7 @@ def run(job: Job) -> None:
         if state.exists() and not job.options.force and not job.options.again:
             push = resume(job, client, state)
         else:
-            to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
-            push = start(job, client, prepared, members, runs, missing, to_tune, state)
+            push = start(job, client, tuned, runs, missing, state)
         target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
         try:
             import_results.import_output(target, client, push)
@@ -76,49 +79,36 @@ def resume(job: Job, client: Client, state: Path) -> PushIntent:
     return push
 
 
-def missing_folds(job: Job, runs: request.Runs) -> dict[str, list[int]]:
+def missing_folds(job: Job, runs: request.Runs) -> Folds:
     """Member -> selected folds whose models are missing or stale."""
-    folds_by_member = {}
-    for name in runs:
-        if name in selected_members(job):
-            selected = selected_folds(job)
-            stale = request.stale_folds(runs[name], selected)
-            folds_by_member[name] = selected if job.options.force else stale
-    return {name: folds for name, folds in folds_by_member.items() if folds}
+    names, folds = selected_members(job), selected_folds(job)
+    stale = {
+        name: folds if job.options.force else request.stale_folds(runs[name], folds) for name in runs if name in names
+    }
+    return {name: folds for name, folds in stale.items() if folds}
 
 
 def needs_submission(job: Job, runs: request.Runs) -> bool:
     """Return True if a notebook has to make the submission and none has made the current one."""
     if job.params.kaggle.submit == "file":
         return False
-    submission = submit.read_kernel_submission(job.path("kernel", "submission.json"))
-    return (
-        submission is None
-        or job.options.force
-        or job.options.again
-        or submission.request_digest != request.submission_request_digest(runs, job.params)
-    )
+    submission = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
+    if submission is None or job.options.force or job.options.again:
+        return True
+    return submission.request_digest != request.submission_request_digest(runs, job.params)
 
 
-def start(
-    job: Job,
-    client: Client,
-    prepared: Prepared,
-    members: dict[str, Member],
-    runs: request.Runs,
-    missing: dict[str, list[int]],
-    to_tune: list[str],
-    state: Path,
-) -> PushIntent:
+def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: Folds, state: Path) -> PushIntent:
     """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
+    prepared, members = job.prepared, {name: member for name, (member, _) in tuned.items()}
+    to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
     check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
-    for name, folds in missing.items():
-        job.echo(f"kernel: {name}: folds {', '.join(map(str, folds))}")
+    job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
     slug = settings.slug or kernels.default_slug(job.params.competition.name)
     submits = can_blend(job, runs, missing)
     plan = plan_for(job, missing, to_tune, submits)
-    index = write_index(job, prepared)
+    index = write_index(job)
     inputs = request.local_inputs(job.params, members)
     inputs |= request.units_to_resume(job.work, job.params, runs, missing)
     if submits:
@@ -154,7 +144,7 @@ def start(
     return push
 
 
-def can_blend(job: Job, runs: request.Runs, missing: dict[str, list[int]]) -> bool:
+def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
     """Return True if the kernel can blend: every fold model exists here or will be trained there."""
     if job.params.kaggle.submit == "file":
         return False
@@ -187,8 +177,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
         job.echo(
             f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run there"
         )
-    for sentence in objections_found:
-        job.echo(f"kernel: WARNING {sentence}")
+    job.echo(*(f"kernel: WARNING {sentence}" for sentence in objections_found))
     if objections_found and not job.options.force:
         raise UserError(
             f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "
@@ -196,7 +185,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
         )
 
 
-def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submits: bool) -> packing.Plan:
+def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
     settings, work = job.params.kernel, request.path_in_kernel(job.work, job.work)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
@@ -224,7 +213,6 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
         needs=packing.requirements(
             (ROOT / "pyproject.toml").read_text(encoding="utf-8"), [job.params.members[name] for name in missing]
         ),
-        environment={},
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),
@@ -232,11 +220,11 @@ def plan_for(job: Job, missing: dict[str, list[int]], to_tune: list[str], submit
     )
 
 
-def write_index(job: Job, prepared: Prepared) -> Path:
+def write_index(job: Job) -> Path:
     """Write groups and folds for the kernel, whose package versions might compute different ones."""
     path = job.path(*INDEX)
     with atomic_write(path) as temporary:
-        save(choices(prepared.index), temporary)
+        save(choices(job.prepared.index), temporary)
     return path
 
 
@@ -260,7 +248,3 @@ def show_quota(job: Job, client: Client) -> None:
         raise UserError(
             f"no hours on {job.params.kernel.machine} are left this week; they are renewed {quota.refresh[:16]} UTC"
         )
-
-
-if __name__ == "__main__":
-    main("kernel")

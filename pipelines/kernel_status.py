@@ -1,10 +1,10 @@
 """Show the status of the kernel on Kaggle or, with --log, follow its log while it runs."""
 
-from competition.kaggle.client import SITE, Client
+from competition.kaggle.client import Client
+from competition.kaggle.errors import SITE
 from competition.kernels import api as kernels
 from competition.kernels.api import KernelVersion
 from competition.kernels.push import read_push_intent
-from pipelines.cli import main
 from pipelines.runner import Job, kaggle_client
 
 
@@ -14,7 +14,8 @@ def run(job: Job) -> None:
     kernel = kernel_of(job, client)
     label = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
     if job.options.log:
-        state = kernels.follow(client, kernel, lambda text: print_log(job, text), 0, 0)
+        show = lambda text: job.echo(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731
+        state = kernels.follow(client, kernel, show, 0, 0)
     else:
         state = kernels.status(client, kernel.owner, kernel.slug, kernel.version)
     job.echo(f"kernel: {label}: {state.status}" + (f" ({state.message})" if state.message else ""))
@@ -34,12 +35,3 @@ def kernel_of(job: Job, client: Client) -> KernelVersion:
         owner = settings.owner or kernels.username(client)
         slug = settings.slug or kernels.default_slug(job.params.competition.name)
     return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
-
-
-def print_log(job: Job, text: str) -> None:
-    for line in text.splitlines():
-        job.echo(f"kernel | {line}")
-
-
-if __name__ == "__main__":
-    main("kernel-status")

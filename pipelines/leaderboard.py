@@ -2,8 +2,8 @@
 
 from competition.kaggle import leaderboard
 from competition.kaggle.client import competition_slug
-from pipelines.cli import main
-from pipelines.runner import Job, kaggle_client, printable
+from pipelines.output import printable
+from pipelines.runner import Job, kaggle_client
 
 
 def run(job: Job) -> None:
@@ -23,7 +23,3 @@ def run(job: Job) -> None:
     if not board.rows:
         job.echo(f"leaderboard: no team has a score on {slug} yet")
     job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")
-
-
-if __name__ == "__main__":
-    main("leaderboard")

@@ -1,56 +1,29 @@
 """The command that usually follows a stage, printed at its end."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from competition.config.params import Params
 from competition.kaggle.redaction import redact
+from pipelines.options import Options
+from pipelines.output import display_path
 
-# Stage -> the verbs that usually follow it.
-NEXT: Mapping[str, tuple[str, ...]] = {
-    "download": ("prepare",),
-    "prepare": ("train",),
-    "tune": ("train",),
-    "debug": ("train",),
-    "train": ("predict",),
-    "predict": ("blend",),
-    "folds": ("blend",),
-    "kernel": ("predict",),
-    "noise": ("blend",),
-    "adopt": ("train",),
-    "preflight": ("plan",),
-    "plan": ("train",),
-    "grad-cam": ("report",),
-    "issues-in-labels": ("report",),
-    "table": ("report",),
-    "grade": ("report",),
-    "export": ("serve",),
-    "submit": ("submissions",),
-}
 # Last stage of a make target with several stages -> the target.
 TARGETS = {"prepare": "download", "debug": "train", "blend": "predict"}
 NEVER_LAST = {"download", "predict"}  # in the target of the same name
 
 
-def next_line(
-    verb: str,
-    params: Params,
-    file: Path,
-    work: Path,
-    goals: str | None,
-    one_member: bool = False,
-    sets: str = "",
-) -> str:
+def next_line(verb: str, following: str, params: Params, options: Options, work: Path, goals: str | None) -> str:
     """ "next: make predict PARAMS=recipes/x.yaml"; "" if nothing usually follows, or if it would not be the last line.
 
-    file: of the parameters.  work: work/<competition>.  goals: the targets that make was asked for, separated by spaces;
-    None without make.  one_member: the stage did only a part of its work.  sets: SET.
+    following: the verb that usually follows; "" = none.  work: work/<competition>.  goals: the targets that make was
+    asked for, separated by spaces; None without make.
     """
-    if one_member or (goals is not None and not is_last_of(goals.split(), verb)):
+    if options.member or options.fold or (goals is not None and not is_last_of(goals.split(), verb)):
         return ""
-    verbs = ("report", *after_blend(params, work)) if verb == "blend" else NEXT.get(verb, ())
-    return f"next: {' or '.join(command(one, file, goals is not None, sets) for one in verbs)}" if verbs else ""
+    verbs = [following, *(after_blend(params, work) if verb == "blend" else ())] if following else []
+    return f"next: {' or '.join(command(one, options, goals is not None) for one in verbs)}" if verbs else ""
 
 
 def is_last_of(targets: Sequence[str], verb: str) -> bool:
@@ -66,12 +39,9 @@ def after_blend(params: Params, work: Path) -> tuple[str, ...]:
     return ("grade",) if (work / "raw" / "private").is_dir() else ()
 
 
-def command(verb: str, file: Path, with_make: bool, sets: str = "") -> str:
+def command(verb: str, options: Options, with_make: bool) -> str:
     """The command line of a verb with the same parameter file and overrides; overrides with a secret are not repeated."""
-    try:
-        name = file.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        name = str(file)
+    name, sets = display_path(options.params), options.sets
     words = ["make" if with_make else "goldfold", verb]
     if name != "params.yaml":
         words.append(f"PARAMS={name}" if with_make else f"--params {name}")

@@ -1,10 +1,8 @@
 """Train one member with several seeds and nothing else changed: a smaller change of its score may be chance."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +12,13 @@ from competition.artifacts.runs import run_with
 from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.data.prepared import Prepared
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Computed, Job
+from pipelines.selection import selected_members
 from pipelines.trainer import open_trainer
 
 
@@ -29,14 +27,14 @@ def run(job: Job) -> None:
     if not job.options.member or job.options.seeds < 2:
         raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
-    prepared = job.prepared()
+    prepared = job.prepared
     member = job.tuned_member(name)
     if member.teacher:
         raise UserError(
             f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
         )
     seeds = range(member.train.seed, member.train.seed + job.options.seeds)
-    runs = [predictions_of_seed(job, prepared, name, member, seed) for seed in seeds]
+    runs = [predictions_of_seed(job, name, member, seed) for seed in seeds]
     ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
     labels = prepared.targets(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
     probs = [predictions.at(ids).view("identity") for predictions in runs]
@@ -48,43 +46,35 @@ def run(job: Job) -> None:
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
-        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}"
-    )
-    job.echo(
+        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}",
         f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "
-        f"and compare use this spread: {display_path(path)}"
+        f"and compare use this spread: {display_path(path)}",
     )
 
 
-def predictions_of_seed(job: Job, prepared: Prepared, name: str, member: Member, seed: int) -> ViewPredictions:
+def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:
     """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
-    run = run_with(job.work, prepared, job.params, name, member, job.overrides)
+    run = run_with(job.work, job.prepared, job.params, name, member, job.overrides)
     folds = range(job.params.prepare.folds)
     if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")
         paths = [fold_model_path(run, fold).with_name("oof.npz") for fold in folds]
         return concatenate_folds([ViewPredictions.load(path) for path in paths])
     folder = job.path("noise", name, run.folder.name)
-    make = partial(train_seed, job, prepared, member, folder, f"noise {name} seed {seed}")
+    make = partial(train_seed, job, member, folder, f"noise {name} seed {seed}")
     job.cached(f"noise {name} seed {seed}", folder / "manifest.json", run.depends, make)
     return ViewPredictions.load(folder / "oof.npz")
 
 
-def train_seed(
-    job: Job, prepared: Prepared, member: Member, folder: Path, title: str
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
-    trainer = open_trainer(job, prepared, member, title)
+    trainer = open_trainer(job, member, title)
     fold_predictions = []
-    with progress_bar(job.params.prepare.folds, title) as bar:
+    with Bar(job.params.prepare.folds, title) as bar:
         for fold in range(job.params.prepare.folds):
             trainer.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
             fold_predictions.append(trainer.held_out(fold))
             bar.update()
     concatenate_folds(fold_predictions).save(folder / "oof.npz")
     return [folder / "oof.npz"], {}
-
-
-if __name__ == "__main__":
-    main("noise")

@@ -1,7 +1,8 @@
-"""Prints lines on stdout and stderr. A reader that stops reading (`make runs | head`) ends the process quietly."""
+"""Lines on stdout and stderr, and what is in them. A reader that stops reading (`make runs | head`) ends the process quietly."""
 
 import os
 import sys
+from pathlib import Path
 from typing import TextIO
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
@@ -24,3 +25,21 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
+
+
+def display_path(path: Path) -> str:
+    """Path relative to the current folder if it lies below it, else unchanged."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 session", "2 sessions" """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Replace control characters in text from outside by "?"."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
 from competition.preflight.planning import (
     HOUR,
-    Bill,
     Cost,
     Load,
     Sizes,
@@ -33,9 +32,11 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from pipelines.backend import start_backend
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path, plural
+from pipelines.progress import Bar
+from pipelines.runner import Job
+from pipelines.selection import selected_members
+from pipelines.trainer import timed
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most
@@ -63,12 +64,11 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     starting = time.monotonic() - started
     for name in selected_members(job):
         member = job.tuned_member(name)
-        with progress_bar(None, f"plan {name}: measuring some steps"):
+        with Bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
-    for line in member_lines(costs):
-        job.echo(line)
+    job.echo(*member_lines(costs))
     total = sum(cost.seconds for cost in costs.values()) + starting  # `make train predict` starts TensorFlow once
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
@@ -97,15 +97,11 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
-        started = time.monotonic()
         schedule = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
-        trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False)
-        return time.monotonic() - started
+        return timed(lambda: trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False))
 
     def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
-        started = time.monotonic()
-        trainer.predict(trainer.engine.weights(), images, selected_rows, names)
-        return time.monotonic() - started
+        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
 
     train(1)
     startup = time.monotonic() - started
@@ -113,45 +109,32 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     held_out_seconds = predict(("identity",), held_out_rows)
     steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
     step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
-    first = predict(views, held_out_rows)
-    cached = predict(views, held_out_rows)
-    view_seconds = cached / len(held_out_rows) / len(views)
-    return Speed(
-        startup - steps * step_seconds - held_out_seconds,
-        step_seconds,
-        held_out_seconds / len(held_out_rows),
-        view_seconds,
-        max(first - cached, 0.0),
-    )
+    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
+    ready = startup - steps * step_seconds - held_out_seconds
+    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
 def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
     preflight = preflight_members(job, topology.name)
-    utilisation = prices["utilisation"]
-    plans: dict[str, Any] = {}
+    utilisation, views = prices["utilisation"], len(job.params.predict.views)
+    plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
-    for case in ("high", "likely", "low"):
-        costs = {}
-        for name in selected_members(job):
-            member = job.tuned_member(name)
-            steps = preflight.get(name, {})
-            missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
-            if missing:
-                raise UserError(
-                    f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
-                    f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
-                )
-            speed = speed_by_preflight(
-                steps["train"], steps["predict"], len(job.params.predict.views), utilisation[case]
+    for name in selected_members(job):
+        steps = preflight.get(name, {})
+        missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
+        if missing:
+            raise UserError(
+                f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
+                f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
             )
-            load = load_of(member, job.params, name, sizes, topology.devices)
+        load = load_of(job.tuned_member(name), job.params, name, sizes, topology.devices)
+        for case, costs in plans.items():
+            speed = speed_by_preflight(steps["train"], steps["predict"], views, utilisation[case])
             costs[name] = cost_of(load, speed)
             if case == "likely":
                 works[name] = load, speed
-        plans[case] = costs
-    for line in member_lines(plans["likely"]):
-        job.echo(line)
+    job.echo(*member_lines(plans["likely"]))
     seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
     job.echo(
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
@@ -191,7 +174,7 @@ def plan_machines(
     cluster = equal_machines(machines, works, start)
     estimate, bound = simulate(cluster, tasks), lower_bound(tasks, machines)
     alone = simulate(equal_machines(1, works, start), tasks).seconds
-    number = f"{machines} machines" if machines > 1 else "1 machine"
+    number = plural(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
@@ -208,26 +191,20 @@ def plan_machines(
     )
     spot_machine_seconds = sum(outcome.machine_seconds for outcome in spot) / len(spot)
     hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot_machine_seconds / HOUR}
-    costs = {kind: cheapest(bills(hours[kind], job.options.topology, cloud or {}), kind) for kind in hours}
-    for bill in [bill for bill in costs.values() if bill]:
+    cheapest = []  # the bills are sorted
+    for kind, needed in hours.items():
+        cheapest += [bill for bill in bills(needed, job.options.topology, cloud or {}) if bill.kind == kind][:1]
+    for bill in cheapest:
         job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
     times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
-    return {"machines": {**times, "hours": hours, "cloud": [bill for bill in costs.values() if bill]}}
-
-
-def cheapest(bills: Sequence[Bill], kind: str) -> Bill | None:
-    return next((bill for bill in bills if bill.kind == kind), None)
+    return {"machines": {**times, "hours": hours, "cloud": cheapest}}
 
 
 def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
     estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
-    sessions, weeks = (
-        ("session" if estimate.sessions == 1 else "sessions"),
-        ("week" if estimate.weeks == 1 else "weeks"),
-    )
     job.echo(
-        f"plan: on Kaggle {estimate.sessions} {sessions} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
-        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {estimate.weeks} {weeks} "
+        f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
+        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {plural(estimate.weeks, 'week')} "
         f"(limits of {kaggle['as_of']})"
     )
     return estimate
@@ -254,7 +231,3 @@ def member_lines(costs: dict[str, Cost]) -> list[str]:
         )
         for name, cost in costs.items()
     ]
-
-
-if __name__ == "__main__":
-    main("plan")

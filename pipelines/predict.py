@@ -15,50 +15,43 @@ from competition.artifacts.dependencies import (
 from competition.artifacts.manifest import changed_keys, is_current, read_manifest
 from competition.artifacts.runs import Run, blended_runs, stored_runs
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from pipelines import hosts
-from pipelines.cli import main
 from pipelines.cluster import predict_on_cluster
 from pipelines.fold_prediction import predict_fold
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.trainer import open_trainer, read_images, start_device
 
 
 def run(job: Job) -> None:
     """members/<member>/<run>/fold<k>/weights.npz -> members/<member>/<run>/fold<k>/views/<digest>/: oof.npz, test.npz"""
-    prepared = job.prepared()
+    prepared = job.prepared
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing
     runs_by_name = blended_runs(job.work, prepared, job.params, job.overrides)
-    pending = (
-        (run, stale_folds(job, prepared, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs
-    )
+    pending = ((run, stale_folds(job, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs)
     if job.options.cluster:
-        predict_on_cluster(job, prepared, [(run, stale) for run, stale in pending if stale])
+        predict_on_cluster(job, [(run, stale) for run, stale in pending if stale])
         return
     for run, stale in pending:
         if stale:
-            predict_folds(job, prepared, run, stale)
+            predict_folds(job, run, stale)
 
 
-def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
+def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
     """Fold -> what its predictions depend on, for the fold models of a run whose predictions are missing.
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
     """
-    folds = trained_folds(job, prepared, run, is_named)
+    folds = trained_folds(job, run, is_named)
     depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
-    stale = {
-        fold: depends[fold]
-        for fold in folds
-        if job.options.force or not is_current(fold_views_path(run, job.params, fold), depends[fold])
-    }
-    stale = {fold: depends[fold] for fold in hosts.decided(list(stale))}
+    paths = {fold: fold_views_path(run, job.params, fold) for fold in folds}
+    missing = [fold for fold in folds if job.options.force or not is_current(paths[fold], depends[fold])]
+    stale = {fold: depends[fold] for fold in hosts.decided(missing)}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
-    if stale and (run.depends["data"] != prepared.digest or run.depends["code"] != code_digest()):
-        other = "data" if run.depends["data"] != prepared.digest else "code"
+    if stale and (run.depends["data"] != job.prepared.digest or run.depends["code"] != code_digest()):
+        other = "data" if run.depends["data"] != job.prepared.digest else "code"
         raise UserError(
             f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
             f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
@@ -66,7 +59,7 @@ def stale_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> dict[
     return stale
 
 
-def trained_folds(job: Job, prepared: Prepared, run: Run, is_named: bool) -> list[int]:
+def trained_folds(job: Job, run: Run, is_named: bool) -> list[int]:
     """Folds whose model is current.
 
     Raises UserError with the command that trains the others, unless --allow-partial is set.
@@ -103,17 +96,17 @@ def earlier_run(job: Job, run: Run) -> str:
     return f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
 
 
-def predict_folds(job: Job, prepared: Prepared, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
+def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
     """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
     device, views, name = start_device(job), job.params.predict.views, run.title
     from competition.training.view_cost import transform_seconds
 
     job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
-    trainer = open_trainer(job, prepared, run.member, name, device=device, parts=("train",))
-    test = read_images(job, prepared, run.member, ("test",), name)
+    trainer = open_trainer(job, run.member, name, device=device, parts=("train",))
+    test = read_images(job, run.member, ("test",), name)
     transforms = transform_seconds(trainer.engine, views, run.member.image_size)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
-    with progress_bar(len(stale), f"predict {name}") as bar:
+    with Bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():
             manifest, weights = fold_views_path(run, job.params, fold), fold_model_path(run, fold).parent
             make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, transforms)
@@ -124,7 +117,3 @@ def predict_folds(job: Job, prepared: Prepared, run: Run, stale: Mapping[int, di
         f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under all {len(costs)} views, "
         f"{costs[slowest]:.3g} s under {slowest}, the slowest"
     )
-
-
-if __name__ == "__main__":
-    main("predict")

@@ -19,9 +19,10 @@ from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.console_table import table_lines
 from competition.training.device import TPU_FILES, TPU_SIGNS
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Job
+from pipelines.selection import selected_members
 from pipelines.versions import is_installed
 
 
@@ -45,8 +46,7 @@ def run(job: Job) -> None:
     file = job.path("preflight", "ops.json" if options.mode == "ops" else f"{topology.name}.json")
     facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
     write_json(file, {**facts, "members": results, "changes": changes})
-    for line in [*table(results, topology, backend, options.mode), *changes]:
-        job.echo(line)
+    job.echo(*table(results, topology, backend, options.mode), *changes)
     job.echo(f"preflight: full results in {display_path(file)}")
     failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
     if failed:
@@ -65,7 +65,7 @@ def request_of(job: Job, name: str, topology: Topology, backend: str) -> Preflig
 def preflight_member(
     job: Job, name: str, request: PreflightRequest, steps: Sequence[str]
 ) -> dict[str, PreflightResult]:
-    with progress_bar(None, f"preflight {name}") as bar:
+    with Bar(None, f"preflight {name}") as bar:
 
         def show_step(activity: str, seconds: int) -> None:
             bar.set_text(f"{activity}, {seconds} s")
@@ -161,7 +161,3 @@ def backend_of(job: Job) -> str:
 
 def has_tpu() -> bool:
     return any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)
-
-
-if __name__ == "__main__":
-    main("preflight")

@@ -2,9 +2,8 @@
 
 import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +21,9 @@ from competition.ensemble.rare_classes import small_class_warning
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
 from pipelines.backend import start_tensorflow
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Computed, Job
 
 
 def run(job: Job) -> None:
@@ -36,13 +35,12 @@ def run(job: Job) -> None:
             "set both (group_by=column and the name of a column) or neither"
         )
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
-    settings = Settings(**asdict(job.params.competition), seed=params.seed, group_column=params.group_column)
-    settings = settings.of_data()
+    settings = job.adapter_settings().of_data()
     depends = {
         "raw": raw.files,
         "prepare": params,
         "competition": settings,
-        **like_digest(job),
+        **({"like": sha256(Path(job.options.like))} if job.options.like else {}),
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest = job.path("data", "manifest.json")
@@ -61,16 +59,11 @@ def require_intact(path: Path, raw: Manifest) -> None:
         )
 
 
-def like_digest(job: Job) -> dict[str, str]:
-    return {"like": sha256(Path(job.options.like))} if job.options.like else {}
-
-
-def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def prepare(job: Job, settings: Settings) -> Computed:
     start_tensorflow(job)
     data, params = job.path("data"), job.params.prepare
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
-    for note in competition.notes:
-        job.echo(f"prepare: {note}")
+    job.echo(*(f"prepare: {note}" for note in competition.notes))
     with_metric(competition, job.params.competition.metric)  # a wrong metric is reported before the images are read
     for name, member in job.params.members.items():  # training checks it again
         check_training(competition.targets.kind, name, member.train)
@@ -90,7 +83,7 @@ def prepare(job: Job, settings: Settings) -> tuple[Iterable[Path], Mapping[str, 
     if difference and difference.differs:
         sheets["shift.png"] = caveats.shift_tiles(tables["shift.csv"])
     image_bytes: dict[str, bytes] = {}
-    with progress_bar(len(table), "writing records") as bar:
+    with Bar(len(table), "writing records") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
         size = params.shard_megabytes * 1_000_000
@@ -179,7 +172,7 @@ def build_index(
             job.echo(
                 f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
             )
-    with progress_bar(None, "reading images") as bar:
+    with Bar(None, "reading images") as bar:
         table, thumbs = index.build(
             with_column_values(all_rows(job, settings, competition)), competition.label_count, bar.update_to
         )
@@ -234,8 +227,7 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         job.echo(
             f"prepare: {len(thin)} classes are missing from some fold, e.g. {competition.classes[thin[0]]}: their score is a guess"
         )
-    for warning in small_class_warning(labels, len(competition.classes)):
-        job.echo(f"prepare: {warning}")
+    job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
 
 
 def report_findings(
@@ -267,7 +259,3 @@ def report_findings(
         job.echo(
             f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv"
         )
-
-
-if __name__ == "__main__":
-    main("prepare")

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.output import print_line
@@ -16,7 +15,10 @@ REDRAWS = 4  # per second
 
 
 class Bar:
-    """Progress of one task on stderr. A message printed by `Job.echo` removes the bar; the next update draws it again."""
+    """Progress of one task, with the remaining time, on stderr.
+
+    A message printed by `Job.echo` removes the bar; the next update draws it again.
+    """
 
     is_terminal = sys.stderr.isatty()
     is_quiet: ClassVar[bool] = False  # another process shows the progress of both
@@ -96,9 +98,7 @@ class Bar:
     def __enter__(self) -> "Bar":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -141,11 +141,6 @@ def clear_bars() -> None:
         bar.clear()
 
 
-def progress_bar(total: int | None, description: str, unit: str = "it") -> Bar:
-    """Bar with the remaining time, on stderr.  total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
-    return Bar(total, description, unit)
-
-
 class ByteSteps:
     """Consecutive byte bars, one per step (downloading, checking, unpacking), each with its own rate."""
 
@@ -155,9 +150,7 @@ class ByteSteps:
     def __enter__(self) -> "ByteSteps":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.close()
 
@@ -166,6 +159,6 @@ class ByteSteps:
         if self.bar is None or step != self.step:
             if self.bar is not None:
                 self.bar.close()
-            self.step, self.bar = step, progress_bar(total or None, step, "B")
+            self.step, self.bar = step, Bar(total or None, step, "B")
             self.bar.start_at(done)
         self.bar.update_to(done, total)

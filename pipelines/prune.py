@@ -10,17 +10,16 @@ from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.data.prepared import load_prepared
 from competition.ensemble.settings import validate_params
-from pipelines.cli import main
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path, plural
+from pipelines.runner import Job
 from pipelines.versions import ROOT
 
 
 def run(job: Job) -> None:
     """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
     unused = unused_folders(job)
-    total, folders = sum(unused.values()), "1 folder" if len(unused) == 1 else f"{len(unused)} folders"
-    for folder, size in unused.items():
-        job.echo(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB")
+    total, folders = sum(unused.values()), plural(len(unused), "folder")
+    job.echo(*(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB" for folder, size in unused.items()))
     if not unused:
         job.echo("prune: every run is used by the parameters, a recipe or a submission of the ledger")
     elif job.options.force:
@@ -36,7 +35,7 @@ def run(job: Job) -> None:
 
 def unused_folders(job: Job) -> dict[Path, int]:
     """Folder -> bytes: runs that nothing uses, and fold models of an earlier layout that no run could be found for."""
-    prepared = job.prepared()
+    prepared = job.prepared
     used = runs_in_use(job.work, prepared, job.params, job.overrides)
     for params in parameter_files(job):
         of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)
@@ -65,7 +64,3 @@ def parameter_files(job: Job) -> list[Params]:
         if params.competition.name == job.params.competition.name:
             named_params.append(params)
     return named_params
-
-
-if __name__ == "__main__":
-    main("prune")

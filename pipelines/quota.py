@@ -1,7 +1,6 @@
 """Show the hours of TPU and GPU that are left this week."""
 
 from competition.kernels import api as kernels
-from pipelines.cli import main
 from pipelines.runner import Job, kaggle_client
 
 
@@ -14,7 +13,3 @@ def run(job: Job) -> None:
     ):
         job.echo(f"quota: {name}: {max(0.0, allowed - used):.1f} h left of {allowed:.1f}")
     job.echo(f"quota: renewed {quota.refresh[:16]} UTC")
-
-
-if __name__ == "__main__":
-    main("quota")

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from competition.artifacts.dependencies import blend_blocks, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_digests
-from competition.artifacts.manifest import Manifest, atomic_write, changed_keys, digest_of, read_manifest
+from competition.artifacts.manifest import Manifest, changed_keys, digest_of, read_manifest, write_text
 from competition.artifacts.runs import Run, blended_runs
 from competition.artifacts.seed_studies import seed_spreads
 from competition.config.errors import UserError
@@ -38,8 +39,8 @@ from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, image_cache
+from pipelines.output import display_path
+from pipelines.runner import Job, image_cache
 from pipelines.versions import git_commit, versions
 
 
@@ -47,7 +48,6 @@ from pipelines.versions import git_commit, versions
 class Results:
     """What the page is made from.  folder, blend: of the newest blend; None without one."""
 
-    prepared: Prepared
     folder: Path | None
     blend: Manifest | None
     rows: next_steps.HonestRows | None  # of `rows_of_blend`
@@ -58,28 +58,30 @@ class Results:
     submitted: Sequence[ledger.Row]
     pixels: Pixels | None
 
+    @property
+    def ledger_row(self) -> ledger.Row | None:
+        """The blend's line of the ledger."""
+        blend = self.blend
+        return next((row for row in self.submitted if blend and row.entry.digest == blend.result["submission"]), None)
+
 
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
     results = load_results(job)
-    prepared, blend = results.prepared, results.blend
-    head = head_of(job, prepared, blend, results.submitted, [*stale_warnings(job, prepared, blend), *results.notes])
+    head = head_of(job, results)
     page = job.path("report.html")
-    with atomic_write(page) as temporary:
-        temporary.write_text(render(head, sections_of(job, results)), encoding="utf-8")
-    for warning in head.warnings:
-        job.echo(f"report: {warning}")
+    write_text(page, render(head, sections_of(job, results)))
+    job.echo(*(f"report: {warning}" for warning in head.warnings))
     job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
 
 def load_results(job: Job) -> Results:
-    prepared, folder = job.prepared(), newest_blend(job.work)
+    prepared, folder = job.prepared, newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    runs = {run.title: run for name in job.params.members for run in job.runs_of(prepared, name)}
+    runs = {run.title: run for name in job.params.members for run in job.runs_of(name)}
     sizes = [member.image_size for member in job.params.members.values()]
     return Results(
-        prepared,
         folder,
         blend,
         rows_of_blend(prepared, folder, blend),
@@ -94,32 +96,33 @@ def load_results(job: Job) -> Results:
 
 def sections_of(job: Job, results: Results) -> list[Section]:
     """All sections that have something to show, in the order of the page."""
-    prepared, blend, submitted, pixels = results.prepared, results.blend, results.submitted, results.pixels
+    prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
+    looks = ledger.looks_at_solution(job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json"))
     sections = [
-        *score_sections(results.folder, blend, submitted),
+        *score_sections(results),
         next_steps.next_steps_section(steps_of(job, results)),
         members.members_section(runs, results.models_of, params, prepared, results.spreads),
         tuning.tuning_section(job.work, prepared, params, job.overrides),
-        *error_sections(prepared, results.rows, pixels, bool(runs)),
-        *optional_sections(job, prepared, blend, pixels),
+        *error_sections(prepared, results),
+        *optional_sections(job, results),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
-        caveats_section(job, prepared, blend),
+        caveats_section(prepared, blend),
         runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
-        leaderboard.leaderboard_section(submitted, public_share, changed_share(job, prepared), has_test),
-        leaderboard.ledger_section(submitted, public_share, solution_looks(job)),
+        leaderboard.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
+        leaderboard.ledger_section(submitted, public_share, looks),
         costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
-        provenance_section(job, prepared, blend),
+        provenance_section(job, blend),
     ]
     return [section for section in sections if section is not None]
 
 
 def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
-    prepared, models_of = results.prepared, results.models_of
+    prepared, models_of = job.prepared, results.models_of
     return [
-        *(label_steps(job, prepared, results.rows) if results.rows is not None else []),
+        *label_steps(job, results.rows),
         *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
         *next_steps.open_steps(
             job.params, job.work, prepared, models_of, results.submitted, results.spreads, job.overrides
@@ -127,16 +130,14 @@ def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     ]
 
 
-def optional_sections(
-    job: Job, prepared: Prepared, blend: Manifest | None, pixels: Pixels | None
-) -> list[Section | None]:
+def optional_sections(job: Job, results: Results) -> list[Section | None]:
     """Sections of stages that not everybody runs; each function returns None if its files are missing.
 
     A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
     """
     return [
-        grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(job.params.members)),
-        scores.ways_section(job.path("table.json"), metric_named(prepared.competition.metric)),
+        grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
+        scores.ways_section(job.path("table.json"), metric_named(job.prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
         tpu.tpu_section(job.work),
     ]
@@ -149,29 +150,24 @@ def rows_of_blend(prepared: Prepared, folder: Path | None, blend: Manifest | Non
     return classes.honest_rows(folder, prepared)
 
 
-def label_steps(job: Job, prepared: Prepared, rows: next_steps.HonestRows) -> list[next_steps.Step]:
-    metric = metric_named(prepared.competition.metric)
-    if prepared.competition.targets.kind != "single":
+def label_steps(job: Job, rows: next_steps.HonestRows | None) -> list[next_steps.Step]:
+    competition = job.prepared.competition
+    if rows is None or competition.targets.kind != "single":
         return []
-    larger = next_steps.larger_images(job.params, prepared)
-    return next_steps.label_steps(rows, metric, prepared.competition.classes, job.path("label_issues.csv"), larger)
+    metric, larger = metric_named(competition.metric), next_steps.larger_images(job.params, job.prepared)
+    return next_steps.label_steps(rows, metric, competition.classes, job.path("label_issues.csv"), larger)
 
 
-def changed_share(job: Job, prepared: Prepared) -> leaderboard.Changed:
-    """A function that returns the share of rows in which two submission files differ; None if one is missing."""
-
-    def share(a: str, b: str) -> float | None:
-        try:
-            return compare_submissions(job.submissions / a, job.submissions / b, prepared.competition).share
-        except (UserError, OSError):
-            return None
-
-    return share
+def changed_share(job: Job, a: str, b: str) -> float | None:
+    """The share of rows in which two submission files differ; None if one is missing."""
+    try:
+        return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
+    except (UserError, OSError):
+        return None
 
 
-def head_of(
-    job: Job, prepared: Prepared, blend: Manifest | None, submitted: Sequence[ledger.Row], warnings: Sequence[str]
-) -> Head:
+def head_of(job: Job, results: Results) -> Head:
+    prepared, blend = job.prepared, results.blend
     competition, counts = prepared.competition, [f"{len(prepared.part(part)):,} {part}" for part in ("train", "test")]
     classes = "regression" if competition.target == "regression" else f"{len(competition.classes)} classes"
     parts = [competition.metric, f"{', '.join(counts)} rows", classes]
@@ -179,60 +175,49 @@ def head_of(
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
-        figures = caveats.without_interval(scores.figures(blend.result, line_of_ledger(blend, submitted)), blend.result)
+        figures = caveats.without_interval(scores.figures(blend.result, results.ledger_row), blend.result)
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
+    warnings = [*stale_warnings(job, blend), *results.notes]
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.")
 
 
-def line_of_ledger(blend: Manifest, submitted: Sequence[ledger.Row]) -> ledger.Row | None:
-    return next((row for row in submitted if row.entry.digest == blend.result["submission"]), None)
-
-
-def score_sections(
-    folder: Path | None, blend: Manifest | None, submitted: Sequence[ledger.Row]
-) -> list[Section | None]:
-    """Sections on scores, views and the contribution of each member; none without a blend.  folder: of the blend."""
-    if blend is None or folder is None:
+def score_sections(results: Results) -> list[Section | None]:
+    """Sections on scores, views and the contribution of each member; none without a blend."""
+    if results.blend is None or results.folder is None:
         return []
-    chain, result = Chain.load(folder / "chain.json"), blend.result
+    chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
     diversity = scores.worth_section(result["diversity"]) if "diversity" in result else None
-    return [
-        scores.blend_section(result, chain, line_of_ledger(blend, submitted)),
-        scores.views_section(result, chain),
-        diversity,
-    ]
+    return [scores.blend_section(result, chain, results.ledger_row), scores.views_section(result, chain), diversity]
 
 
-def error_sections(
-    prepared: Prepared, rows: next_steps.HonestRows | None, pixels: Pixels | None, has_networks: bool
-) -> list[Section | None]:
-    """Sections on classes, calibration and most confident errors.  rows: of `rows_of_blend`.  pixels: or None."""
-    if rows is None:
+def error_sections(prepared: Prepared, results: Results) -> list[Section | None]:
+    """Sections on classes, calibration and most confident errors."""
+    if results.rows is None:
         return []
-    _, labels, decided, probs = rows
+    rows, (_, labels, decided, probs) = results.rows, results.rows
     kind = prepared.competition.targets.kind
     if kind == "multi":
         return [targets.labels_section(labels, decided, probs, prepared.competition.classes)]
     if kind == "regression":
         return [targets.values_section(labels, probs)]
     return [
-        classes.classes_section(rows, prepared, pixels),
+        classes.classes_section(rows, prepared, results.pixels),
         classes.calibration_section(labels, probs),
-        classes.errors_section(rows, prepared, pixels, has_networks),
+        classes.errors_section(rows, prepared, results.pixels, bool(results.runs)),
     ]
 
 
-def caveats_section(job: Job, prepared: Prepared, blend: Manifest | None) -> Section:
+def caveats_section(prepared: Prepared, blend: Manifest | None) -> Section:
     """Section on series and shift, with their effect on the blend if it is of the current data."""
-    current = blend is not None and blend.depends.get("data") == prepared.digest
-    result = blend.result if blend is not None and current else {}
+    result = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     return caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), result)
 
 
-def stale_warnings(job: Job, prepared: Prepared, blend: Manifest | None) -> list[str]:
+def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
     """Warnings about data, predictions and parameters that have changed since the blend."""
+    prepared = job.prepared
     if blend is None:
         return []
     if blend.depends.get("data") != prepared.digest:
@@ -256,14 +241,9 @@ def stale_warnings(job: Job, prepared: Prepared, blend: Manifest | None) -> list
     return warnings
 
 
-def solution_looks(job: Job) -> int:
-    """Number of times `make grade` has read the private solution."""
-    ledger_file, name = job.submissions / "ledger.jsonl", job.params.competition.name
-    return ledger.looks_at_solution(ledger_file, name, job.path("looks.json"))
-
-
-def provenance_section(job: Job, prepared: Prepared, blend: Manifest | None) -> Section:
+def provenance_section(job: Job, blend: Manifest | None) -> Section:
     """Section with command lines, parameters and versions that reproduce the results."""
+    prepared = job.prepared
     params_file, set_text = display_path(job.options.params), f' SET="{job.options.sets}"' if job.options.sets else ""
     params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
     facts = [
@@ -284,8 +264,4 @@ def provenance_section(job: Job, prepared: Prepared, blend: Manifest | None) -> 
         [name, installed.get(name, "–"), at_blend.get(name, "–")] for name in {**installed, **at_blend}
     ]
     tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
-    return Section("made", "Made from", "params, manifests", [*tables])
-
-
-if __name__ == "__main__":
-    main("report")
+    return Section("made", "Made from", "params, manifests", tables)

@@ -1,15 +1,12 @@
 """Choose where this machine reads records from, and check that they are readable."""
 
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.storage import locations as storage
-from pipelines.cli import main
-from pipelines.runner import Job, bucket_of, display_path
+from pipelines.output import display_path
+from pipelines.runner import Computed, Job, bucket_of
 
 
 def run(job: Job) -> None:
@@ -17,7 +14,7 @@ def run(job: Job) -> None:
     data = job.require(job.path("data", "manifest.json"), "download")
     local, settings = job.path("data", "records"), job.params.storage
 
-    def choose() -> tuple[Iterable[Path], Mapping[str, Any]]:
+    def choose() -> Computed:
         slug = job.params.competition.slug
         # No inputs: Kaggle attaches raw files, the records made from them are on the machine's disk.
         view = storage.MachineView(os.environ, os.path.exists, lambda: storage.kaggle_gcs_path(slug), list)
@@ -41,7 +38,3 @@ def run(job: Job) -> None:
     depends = {"data": data.digest, "device": job.params.device, "bucket": settings.bucket}
     depends["machine"] = storage.machine(os.environ, os.path.exists)
     job.cached("resolve", job.path("resolve.manifest.json"), depends, choose)
-
-
-if __name__ == "__main__":
-    main("resolve")

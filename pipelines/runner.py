@@ -1,20 +1,16 @@
-"""Shared by all stages: options, parameters, caching of results, messages and exit codes."""
+"""What every stage works with: the job, with its parameters and cached results, and what is opened by it."""
 
-import faulthandler
-import importlib
-import logging
 import os
 import re
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.artifacts.earlier_layout import has_earlier_layout
 from competition.artifacts.locks import Held, Holder, exclusive
 from competition.artifacts.manifest import (
     Manifest,
@@ -24,21 +20,19 @@ from competition.artifacts.manifest import (
     read_manifest,
     write_manifest,
 )
-from competition.artifacts.replacement import finish_replacements
 from competition.config.errors import UserError
 from competition.config.faults import point
 from competition.config.params import Member, Params, stated_keys
-from competition.config.params_file import Override, load_params, parse_overrides
-from competition.data.augmentations import check_augmentations
+from competition.config.params_file import Override, load_params
+from competition.data.competition import Settings
 from competition.ensemble.settings import validate_params
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, Patience
 from pipelines import hosts
-from pipelines.failures import describe, require_folder
-from pipelines.next_command import next_line
-from pipelines.output import print_line
+from pipelines.options import Options
+from pipelines.output import display_path, print_line
 from pipelines.progress import clear_bars
-from pipelines.versions import ROOT, versions
+from pipelines.versions import versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.artifacts.runs import Run
@@ -48,55 +42,7 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
 HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
-SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
-WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line of one stage. The help of each option is in pipelines/cli.py; "" = not given."""
-
-    params: Path = ROOT / "params.yaml"
-    sets: str = ""  # --set: overrides of parameters
-    work: Path = ROOT / "work"
-    submissions: Path = ROOT / "submissions"
-    force: bool = False
-    debug: bool = False
-    member: str = ""
-    fold: str = ""
-    allow_partial: bool = False
-    debug_rows: int = 256
-    a: str = ""
-    b: str = ""
-    file: str = ""
-    again: bool = False
-    only: str = ""
-    run: str = ""
-    like: str = ""
-    explain: str = ""
-    topology: str = ""
-    mode: str = "compile"
-    backend: str = ""
-    step: str = ""
-    search: bool = False
-    most: int = 4096  # images
-    classes: int = 0
-    limit: float = 3600.0  # seconds
-    if_tpu: bool = False
-    log: bool = False
-    inline: int = 350_000  # bytes; a larger index does not fit into the kernel's one file and is sent as a dataset
-    top: int = 20
-    seeds: int = 3
-    workers: int = 1
-    join: bool = False
-    trial: str = ""
-    source: str = ""
-    target: str = ""
-    format: str = ""
-    engine: str = "onnx"
-    address: str = "127.0.0.1:8501"
-    cluster: str = ""
-    machines: int = 0
+Computed = tuple[Iterable[Path], Mapping[str, Any]]  # the files of a result, and facts for its manifest
 
 
 @dataclass(frozen=True)
@@ -110,18 +56,16 @@ class Job:
     submissions: Path
     echoed: list[str] = field(default_factory=list)
 
-    @property
-    def debug(self) -> bool:
-        return self.options.debug
-
-    def echo(self, line: str) -> None:
-        self.echoed.append(line)
+    def echo(self, *lines: str) -> None:
+        self.echoed.extend(lines)
         clear_bars()
-        print_line(line)
+        for line in lines:
+            print_line(line)
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
 
+    @cached_property
     def prepared(self) -> "Prepared":
         """Return the prepared data with the metric of the parameters.
 
@@ -137,19 +81,24 @@ class Job:
             )
         return load_prepared(self.path("data"), self.params.competition.metric, self.params.competition.predicts)
 
+    def adapter_settings(self) -> Settings:
+        """The parameters that an adapter reads."""
+        prepare = self.params.prepare
+        return Settings(**asdict(self.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+
     def tuned_member(self, name: str) -> Member:
         """The member with its tuned values, if the data are prepared and a study of them is finished."""
         from competition.artifacts.studies import member_with_tuned_values
 
         if not self.path("data", "manifest.json").is_file():
             return self.params.members[name]
-        return member_with_tuned_values(self.work, self.prepared(), self.params, name, self.overrides)[0]
+        return member_with_tuned_values(self.work, self.prepared, self.params, name, self.overrides)[0]
 
-    def runs_of(self, prepared: "Prepared", name: str) -> "list[Run]":
+    def runs_of(self, name: str) -> "list[Run]":
         """The runs of a member with the current parameters, one for each of its seeds."""
         from competition.artifacts.runs import runs_of
 
-        return runs_of(self.work, prepared, self.params, name, self.overrides)
+        return runs_of(self.work, self.prepared, self.params, name, self.overrides)
 
     def begin_run(self, run: "Run") -> None:
         """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
@@ -171,15 +120,11 @@ class Job:
         return result
 
     def cached(
-        self,
-        name: str,
-        manifest: Path,
-        depends: Mapping[str, Any],
-        compute: Callable[[], tuple[Iterable[Path], Mapping[str, Any]]],
+        self, name: str, manifest: Path, depends: Mapping[str, Any], compute: Callable[[], Computed]
     ) -> Manifest:
         """Return the manifest of a result; compute the result first unless it is current.
 
-        depends: whatever the result depends on, by name.  compute: returns (files, facts for the manifest).
+        depends: whatever the result depends on, by name.
         """
         previous = read_manifest(manifest)
         is_done = previous is not None and not self.options.force and is_current(manifest, depends)
@@ -244,12 +189,7 @@ def remove_leftovers(manifest: Path) -> None:
 def kaggle_client(job: Job, tries: int = 0) -> Client:
     """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.tries."""
     credential, settings = credentials.find_credential(os.environ), job.params.kaggle
-    job.echo(
-        f"kaggle: {credential.kind} from {credential.source}"
-        + (f" ({credential.username})" if credential.username else "")
-    )
-    for warning in credential.warnings:
-        job.echo(f"kaggle: {warning}")
+    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings)))
     patience = Patience(tries or settings.tries, settings.first_wait, settings.longest_wait, settings.stall)
     return Client(os.environ, patience, job.echo)
 
@@ -266,126 +206,3 @@ def image_cache(job: Job) -> "CacheBudget":
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
     return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
-
-
-def display_path(path: Path) -> str:
-    """Path relative to the current folder if it lies below it, else unchanged."""
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return str(path)
-
-
-def printable(text: str) -> str:
-    """Replace control characters in text from outside by "?"."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def submission_named(job: Job, name: str) -> Path:
-    """Return the only file in submissions/ whose name starts with `name`."""
-    files = sorted(job.submissions.glob("*.csv"))
-    available = ", ".join(file.stem for file in files) or "none; every `make predict` writes one"
-    if not name:
-        raise UserError(
-            f"A= and B= name two submissions by their first digits, but at least one of them is missing; available: {available}"
-        )
-    matches = [file for file in files if file.name.startswith(Path(name).stem)]
-    if len(matches) != 1:
-        raise UserError(f"{name!r} names {len(matches)} submissions, expected one; available: {available}")
-    return matches[0]
-
-
-def require_test_images(job: Job, prepared: "Prepared") -> None:
-    """Raise UserError for a competition without test images, which has no submission."""
-    if not len(prepared.part("test")):
-        raise UserError(
-            f"{job.params.competition.name} has no test images, so there is no submission: its result is the honest "
-            "score (`make report`); to get predictions, add a folder test/ of images to competition.source and run "
-            "`make download train predict`"
-        )
-
-
-def newest_submission(job: Job, entries: Sequence[Any]) -> Any:
-    """Return the last ledger entry of this competition whose file exists and starts with --file."""
-    prefix = Path(job.options.file).stem if job.options.file else ""
-    candidates = [
-        e for e in entries if e.competition == job.params.competition.name and Path(e.file).stem.startswith(prefix)
-    ]
-    existing = [e for e in candidates if (job.submissions / e.file).exists()]
-    if not existing:
-        condition = f" that begins with {prefix}" if prefix else ""
-        raise UserError(
-            f"no submission{condition} of {job.params.competition.name} is in {display_path(job.submissions)}; `make predict` writes one"
-        )
-    return existing[-1]
-
-
-def selected_members(job: Job) -> list[str]:
-    names, selected = list(job.params.members), job.options.member
-    if selected and selected not in names:
-        raise UserError(f"MEMBER={selected}: no such member; the members are {', '.join(names)}")
-    return [selected] if selected else names
-
-
-def selected_folds(job: Job) -> list[int]:
-    folds, selection = job.params.prepare.folds, job.options.fold
-    if not selection:
-        return list(range(folds))
-    numbers = [word.strip() for word in selection.split(",")]
-    if not all(word.isdecimal() and int(word) < folds for word in numbers):
-        raise UserError(f"FOLD={selection}: folds are whole numbers from 0 to {folds - 1}, several separated by commas")
-    return sorted({int(word) for word in numbers})
-
-
-def tidy(job: Job) -> None:
-    """Move results of an earlier layout, and finish what a killed process left between two folders."""
-    finish_replacements(job.work)
-    if has_earlier_layout(job.work):
-        from competition.artifacts.migration import migrate
-
-        if sentence := migrate(job.work):
-            job.echo(sentence)
-
-
-def run_stage(module: str, options: Options, is_last: bool = True) -> None:
-    """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
-
-    A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
-    is_last: no other stage follows in this process, so that the command that usually follows is printed.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
-    logging.captureWarnings(True)
-    faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
-    try:
-        name = module.rpartition(".")[2]
-        if not hosts.runs(name):
-            return
-        stage = importlib.import_module(module)
-        overrides = tuple(parse_overrides(options.sets))
-        params = validate_params(load_params(options.params, overrides))
-        check_augmentations(name for member in params.members.values() for name in member.train.augment)
-        work = options.work / params.competition.name
-        require_folder(work, is_written=name in WRITING)
-        require_folder(options.submissions, is_written=name in SUBMITTING)
-        work.mkdir(parents=True, exist_ok=True)
-        job = Job(params, overrides, options, work, options.submissions)
-        tidy(job)
-        stage.run(job)
-        verb, goals = name.replace("_", "-"), os.environ.get("GOLDFOLD_GOALS")
-        line = next_line(verb, params, options.params, work, goals, bool(options.member or options.fold), options.sets)
-        if line and is_last and not options.debug:
-            job.echo(line)
-    except UserError as user_error:
-        if options.debug:
-            traceback.print_exc()
-        print_line(f"goldfold: {user_error}", sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print_line("goldfold: stopped; run the same command again to continue", sys.stderr)
-        sys.exit(130)
-    except Exception as error:
-        if options.debug:
-            raise
-        sentence, code = describe(error)
-        print_line(f"goldfold: {sentence}", sys.stderr)
-        sys.exit(code)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from competition.artifacts.runs import stored_runs
 from competition.report.console_table import table_lines
 from competition.report.runs import COLUMNS, NOTE, run_rows
-from pipelines.cli import main
 from pipelines.runner import Job
 
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
@@ -13,14 +12,13 @@ FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
 
 def run(job: Job) -> None:
     """members/*/*/, blend/, submissions/ledger.jsonl -> a table on the screen"""
-    prepared = job.prepared()
+    prepared = job.prepared
     runs = sorted(stored_runs(job.work, job.options.member), key=lambda one: one.name)
     if not runs:
         job.echo("runs: none yet; `make train` makes one for each member")
         return
     rows = [marked(row) for row in run_rows(job.work, job.submissions, prepared, job.params, job.overrides, runs)]
-    for line in table_lines(COLUMNS, rows, indent=0):
-        job.echo(line)
+    job.echo(*table_lines(COLUMNS, rows, indent=0))
     job.echo(
         f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
         "`make adopt RUN=...` writes a run's parameters into the file."
@@ -36,7 +34,3 @@ def marked(row: Sequence[str]) -> list[str]:
     """A row of the table; a run without all its fold models, such as one whose training failed, is marked."""
     done, _, folds = row[FOLDS].partition("/")
     return [*row[:FOLDS], row[FOLDS] if done == folds else f"{row[FOLDS]} {INCOMPLETE}", *row[FOLDS + 1 :]]
-
-
-if __name__ == "__main__":
-    main("runs")

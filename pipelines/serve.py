@@ -8,8 +8,8 @@ from competition.config.errors import UserError
 from competition.serving.bundle import load_bundle
 from competition.serving.limits import Limits
 from competition.serving.selection import export_name
-from pipelines.cli import main
-from pipelines.runner import Job, image_cache, selected_folds
+from pipelines.runner import Job, image_cache
+from pipelines.selection import selected_folds
 from pipelines.versions import is_installed
 
 PACKAGES = ("starlette", "uvicorn", "prometheus-client")
@@ -32,12 +32,13 @@ def run(job: Job) -> None:
     host, port = listener.getsockname()[:2]
     is_loopback = ipaddress.ip_address(host).is_loopback
     engine = open_engine(job.options.engine, folder)
-    _warn_of_other_blend(job, bundle.data)
+    if job.path("data", "manifest.json").is_file() and job.prepared.digest != bundle.data:
+        job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")
 
     def training_images() -> TrainingImages | None:
         if not is_loopback or not job.path("data", "manifest.json").is_file():
             return None
-        prepared = job.prepared()
+        prepared = job.prepared
         sizes = [*bundle.sizes, *(member.image_size for member in job.params.members.values())]
         return cached_training_images(prepared, sizes, bundle.fit, image_cache(job).folder)
 
@@ -51,12 +52,3 @@ def run(job: Job) -> None:
     job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)")
     run_server(create_app(engine, limits, training_images, is_loopback), listener, limits)
     job.echo("serve: stopped")
-
-
-def _warn_of_other_blend(job: Job, data: str) -> None:
-    if job.path("data", "manifest.json").is_file() and job.prepared().digest != data:
-        job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")
-
-
-if __name__ == "__main__":
-    main("serve")

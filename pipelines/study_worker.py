@@ -1,15 +1,13 @@
 """One worker of a member's study: what `make tune` runs here, in its WORKERS processes, and on other machines."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import copy_file
 from competition.artifacts.studies import continued_journal, tuning_dependencies, tuning_result_path
 from competition.artifacts.study_settings import study_settings
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.preflight.planning import duration
 from competition.tuning.choice import format_values
@@ -20,11 +18,7 @@ from pipelines.tuning_trials import TrialRunner
 
 
 def work_on_study(
-    job: Job,
-    prepared: Prepared,
-    name: str,
-    runner: TrialRunner | None = None,
-    show: Callable[[str], None] | None = None,
+    job: Job, name: str, runner: TrialRunner | None = None, show: Callable[[str], None] | None = None
 ) -> None:
     """Run one worker of a member's study in this process, until no trial is left or a limit is reached.
 
@@ -32,31 +26,29 @@ def work_on_study(
     tune.storage (without it: the same work folder). Whoever calls it first creates the study.
     show: gets a line for each finished trial; None: it is printed.
     """
-    settings = study_settings(job.work, prepared, job.params, name, max(job.options.workers, 1))
-    study = open_study(storage_of(job, prepared, name), settings)
-    runner, sign = runner or TrialRunner(job, prepared, name), metric_named(prepared.competition.metric).sign
+    settings = study_settings(job.work, job.prepared, job.params, name, max(job.options.workers, 1))
+    study = open_study(storage_of(job, name), settings)
+    runner, sign = runner or TrialRunner(job, name), metric_named(job.prepared.competition.metric).sign
     show = show or job.echo
-    run_worker(
-        study,
-        settings,
-        runner.evaluate,
-        lambda study, trial: show(f"tune {name}: {trial_line(study, settings, trial, sign)}"),
-    )
+
+    def on_trial(study: Any, trial: Any) -> None:
+        show(f"tune {name}: {trial_line(study, settings, trial, sign)}")
+
+    run_worker(study, settings, runner.evaluate, on_trial)
 
 
-def storage_of(job: Job, prepared: Prepared, name: str) -> Any:
+def storage_of(job: Job, name: str) -> Any:
     storage = job.params.tune.storage
-    return open_storage(storage, Path() if storage else journal_of(job, prepared, name))
+    return open_storage(storage, Path() if storage else journal_of(job, name))
 
 
-def journal_of(job: Job, prepared: Prepared, name: str) -> Path:
+def journal_of(job: Job, name: str) -> Path:
     """The journal file of a member's study on this machine; a copy of that of fewer trials if the study continues it."""
-    depends = tuning_dependencies(prepared, job.params, name)
+    depends = tuning_dependencies(job.prepared, job.params, name)
     result = tuning_result_path(job.work, name, depends)
     journal = result.with_name("study.log")
     if not journal.exists() and (earlier := continued_journal(result, name, depends)):
-        with atomic_write(journal) as temporary:  # more trials continue the same study
-            shutil.copyfile(earlier, temporary)
+        copy_file(earlier, journal)  # more trials continue the same study
     return journal
 
 

@@ -11,8 +11,10 @@ from competition.kaggle.submit import Submission
 from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
-from pipelines.cli import main
-from pipelines.runner import Job, display_path, kaggle_client, printable
+from pipelines.output import display_path, printable
+from pipelines.runner import Job, kaggle_client
+
+COLUMNS = ("digest", "ref", "made", "members", "cv", "honest", "public", "private", "gap", "noise", "state")
 
 
 def run(job: Job) -> None:
@@ -20,7 +22,8 @@ def run(job: Job) -> None:
     path = job.submissions / "ledger.jsonl"
     on_kaggle: list[Submission] = []
     notes: list[str] = []
-    if slug := slug_of_job(job):
+    described = job.path("data", "competition.json")
+    if described.exists() and (slug := Competition.load(described).slug):  # else nothing is prepared, or not on Kaggle
         client = kaggle_client(job, tries=1)
         try:
             on_kaggle = submit.submissions(client, slug)
@@ -34,34 +37,25 @@ def run(job: Job) -> None:
             notes.append(f"could not read how many are left today: {user_error}")
     table = table_rows(job, on_kaggle)
     if table:
-        for line in table_lines(list(table[0]), [[row[name] for name in table[0]] for row in table], indent=0):
-            job.echo(line)
+        job.echo(*table_lines(list(table[0]), [[row[name] for name in table[0]] for row in table], indent=0))
         share = job.params.kaggle.public_share
         job.echo(
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
-        prepared = job.prepared() if job.path("data", "manifest.json").exists() else None
-        for line in choices_lines(job.work, job.submissions, job.params, prepared):
-            job.echo(line)
+        prepared = job.prepared if job.path("data", "manifest.json").exists() else None
+        job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(
             f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
         )
     if unreadable := ledger.read(path).unreadable:
         notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and were left unchanged")
-    for note in notes:
-        job.echo(f"submissions: {note}")
+    job.echo(*(f"submissions: {note}" for note in notes))
 
 
 def ledger_rows(job: Job) -> list[ledger.Row]:
     return ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
-
-
-def slug_of_job(job: Job) -> str:
-    """Name of the competition on Kaggle; "" = a local one, or nothing prepared yet."""
-    described = job.path("data", "competition.json")
-    return Competition.load(described).slug if described.exists() else ""
 
 
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:
@@ -126,23 +120,14 @@ def foreign_line(submission: Submission) -> dict[str, str]:
     """Row of a submission of this team that is not in the ledger; all values are from Kaggle."""
     scores = {"public": submission.public, "private": submission.private}
     error = f": {printable(submission.error)}" if submission.error else ""
-    return {
-        "digest": "-",
+    return dict.fromkeys(COLUMNS, "-") | {
         "ref": str(submission.ref),
         "made": submission.date[:16],
         "members": f"{printable(submission.file)} (made elsewhere)",
-        "cv": "-",
-        "honest": "-",
-        **{name: "-" if score is None else f"{score:.5f}" for name, score in scores.items()},
-        "gap": "-",
-        "noise": "-",
+        **{name: f"{score:.5f}" for name, score in scores.items() if score is not None},
         "state": f"{state_of(submission)}{error}",
     }
 
 
 def state_of(submission: Submission) -> str:
     return "submitted" if submission.status == "PENDING" else delivery.outcome(submission)
-
-
-if __name__ == "__main__":
-    main("submissions")

@@ -4,29 +4,29 @@ from functools import partial
 from pathlib import Path
 
 from competition.artifacts.locks import Held, exclusive
-from competition.artifacts.manifest import atomic_write
+from competition.artifacts.manifest import atomic_write, read_record
 from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
 from competition.kaggle import delivery, download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.submission import format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
-from pipelines.cli import main
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, kaggle_client, newest_submission, require_test_images
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Job, kaggle_client
+from pipelines.selection import newest_submission, require_test_images
 
 LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
 
 
 def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
-    prepared = job.prepared()
-    require_test_images(job, prepared)
-    entry = newest_submission(job, ledger.read(job.submissions / "ledger.jsonl").entries)
+    prepared = job.prepared
+    require_test_images(job)
+    entry = newest_submission(job)
     file = job.submissions / entry.file
     checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
-    for line in [*checked.mended, *checked.warnings]:
-        job.echo(f"submit: {line}")
+    job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
     if checked.digest != entry.digest:
         raise UserError(
             f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
@@ -51,7 +51,7 @@ def run(job: Job) -> None:
 
 def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
     """Return the kernel output that holds this submission. Raises UserError if there is none or it holds another one."""
-    output = submit.read_kernel_submission(job.path("kernel", "submission.json"))
+    output = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
     if output is None:
         raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
     if output.digest != entry.digest:
@@ -95,13 +95,9 @@ def send_and_follow(
     unresolved = last_event is not None and last_event.what == "sending"
 
     record_event = partial(ledger.append_event, job.submissions / "ledger.jsonl", entry.digest)
-    with progress_bar(None, "waiting for the score") as bar:
-        score_wait = delivery.ScoreWait(
-            settings.score_wait,
-            settings.score_pause,
-            settings.score_pause * LONGEST_PAUSE,
-            lambda seconds: bar.update_to(int(seconds)),
-        )
+    with Bar(None, "waiting for the score") as bar:
+        pause, show = settings.score_pause, lambda seconds: bar.update_to(int(seconds))
+        score_wait = delivery.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
         if last_event is not None and last_event.what == "submitted" and not again:
             job.echo(f"submit: sent before as {last_event.ref}; looking for its score")
             submission = delivery.follow(client, slug, int(last_event.ref), score_wait)
@@ -113,11 +109,11 @@ def send_and_follow(
                 require_accepting(job, client, slug)
                 if output is not None:
                     submit.refuse_another_output(client, output)
-            earlier = delivery.EarlierSubmissions(ledger.refs(entries, entry.digest), unresolved)
+            lost_after = ledger.refs(entries, entry.digest) if unresolved else None
             request = submit.SubmissionRequest(
                 slug, upload, entry.digest, expected_score(entry), again, settings.listing_lag
             )
-            submission = delivery.deliver(client, request, earlier, record_event, score_wait)
+            submission = delivery.deliver(client, request, lost_after, record_event, score_wait)
     if submission.status == "PENDING":
         job.echo(
             f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"
@@ -167,7 +163,3 @@ def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
 
 def score_text(public: float | None, error: str) -> str:
     return error or (f"public {public:.5f}" if public is not None else "no public score")
-
-
-if __name__ == "__main__":
-    main("submit")

@@ -9,22 +9,17 @@ from competition.ensemble.nested import scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.report.terminal import markdown, seeds_line
-from pipelines.cli import main
-from pipelines.runner import Job, display_path
+from pipelines.output import display_path
+from pipelines.runner import Job
 
 METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
 
 
 def run(job: Job) -> None:
     """predictions of the blend's runs -> table.json; prints two Markdown tables"""
-    params, prepared = job.params, job.prepared()
-    inputs = load_predictions(
-        job.work,
-        params,
-        prepared,
-        prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides),
-        job.overrides,
-    )
+    params, prepared = job.params, job.prepared
+    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
+    inputs = load_predictions(job.work, params, prepared, sources, job.overrides)
     competition = prepared.competition
     settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)
@@ -33,8 +28,7 @@ def run(job: Job) -> None:
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
-    for note in notes:
-        job.echo(f"table: {note}")
+    job.echo(*(f"table: {note}" for note in notes))
     seconds = view_seconds(job.work, params, prepared, job.overrides) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
@@ -45,19 +39,12 @@ def run(job: Job) -> None:
             f"table: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
     blends = blend_table(inputs.oof, inputs.labels, inputs.folds, settings, honest, METHODS, seconds, spreads, tuned)
-    for line in markdown(blends, metric, ("equal", "best")):
-        job.echo(line)
-    for line in seeds_line(spreads, list(inputs.oof)):
-        job.echo(line)
+    job.echo(*markdown(blends, metric, ("equal", "best")))
+    job.echo(*seeds_line(spreads, list(inputs.oof)))
     policies = policy_table(
         inputs.oof, inputs.labels, inputs.folds, settings, honest, seconds=seconds, tuned_folds=tuned
     )
     job.echo("\nTTA policies, with equal weights of the members:\n")
-    for line in markdown(policies, metric, ("identity",)):
-        job.echo(line)
+    job.echo(*markdown(policies, metric, ("identity",)))
     write_json(job.path("table.json"), {"blends": blends, "policies": policies})
     job.echo(f"\ntable: {display_path(job.path('table.json'))}")
-
-
-if __name__ == "__main__":
-    main("table")

@@ -1,9 +1,9 @@
 """The teachers of a student: which of their models are trained, and the soft labels they predict."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.artifacts.dependencies import (
     is_trained,
@@ -16,10 +16,9 @@ from competition.artifacts.runs import Run
 from competition.artifacts.soft_labels import predict_soft_labels
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
-from competition.data.prepared import Prepared
 from pipelines import hosts
 from pipelines.fold_training import describe_fold
-from pipelines.runner import Job
+from pipelines.runner import Computed, Job
 from pipelines.trainer import open_trainer
 
 if TYPE_CHECKING:
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
     from competition.training.trainer import Trainer
 
 
+def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
+    return UserError(
+        f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
+        f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
+    )
+
+
 def update_soft_labels(
-    job: Job,
-    prepared: Prepared,
-    student: Run,
-    teacher: Run,
-    folds: Iterable[ExcludedFolds],
-    device: "Device",
-    alive: Callable[[], None],
+    job: Job, student: Run, teacher: Run, folds: Iterable[ExcludedFolds], device: "Device", alive: Callable[[], None]
 ) -> None:
     """Predict the soft labels of the teacher's models of these folds, unless they are current.
 
@@ -44,24 +44,18 @@ def update_soft_labels(
     trainer: Trainer | None = None  # built for the first fold that needs it
     for fold in folds:
         if not is_trained(teacher, fold):
-            raise UserError(
-                f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
-                f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
-            )
+            raise missing_teacher(student, teacher, fold)
         manifest, depends = soft_labels_path(teacher, fold), soft_labels_dependencies(teacher, fold)
         if hosts.decided(is_current(manifest, depends)):
             continue
         if trainer is None:
-            trainer = open_trainer(
-                job, prepared, teacher.member, teacher.title, device=device, parts=("train",), alive=alive
-            )
+            trainer = open_trainer(job, teacher.member, teacher.title, device=device, parts=("train",), alive=alive)
         make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
-        job.cached(
-            f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}", manifest, depends, make
-        )
+        title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
+        job.cached(title, manifest, depends, make)
 
 
-def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> Computed:
     """folder: of the teacher's model; the soft labels go to soft/soft.npz in it."""
     from competition.training.checkpoint import load_arrays
 

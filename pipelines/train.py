@@ -29,14 +29,15 @@ from competition.config.teachers import ancestors, in_training_order
 from competition.data.pixels import is_streamed
 from competition.data.prepared import Prepared
 from pipelines import hosts
-from pipelines.cli import main
 from pipelines.cluster import train_on_cluster
 from pipelines.device_retries import train_with_retries
 from pipelines.fold_training import describe_fold, remove_checkpoints, result_line, train_model
-from pipelines.progress import progress_bar
-from pipelines.runner import Job, display_path, selected_folds, selected_members
+from pipelines.output import display_path
+from pipelines.progress import Bar
+from pipelines.runner import Job
+from pipelines.selection import selected_folds, selected_members
 from pipelines.teachers import update_soft_labels
-from pipelines.trainer import open_trainer, start_device
+from pipelines.trainer import open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -48,23 +49,23 @@ AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 
 def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/<run>/fold<k>/: weights.npz, history.csv, oof.npz, manifest.json"""
-    prepared = job.prepared()
+    _ = job.prepared  # an error before anything is started
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing
     names = [name for name in in_training_order(job.params) if name in selected_members(job)]
     for name in names:
-        show_tuned_values(job, prepared, name)
+        show_tuned_values(job, name)
         if job.options.cluster:
             continue
-        train_nested_teachers(job, prepared, name)
-        for run in job.runs_of(prepared, name):
-            train_run(job, prepared, run)
+        train_nested_teachers(job, name)
+        for run in job.runs_of(name):
+            train_run(job, run)
     if job.options.cluster:
-        train_on_cluster(job, prepared, names)
-    print_summary(job, prepared, names)
+        train_on_cluster(job, names)
+    print_summary(job, names)
 
 
-def train_run(job: Job, prepared: Prepared, run: Run) -> None:
+def train_run(job: Job, run: Run) -> None:
     """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
     folds: list[ExcludedFolds] = list(selected_folds(job))
     stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
@@ -76,7 +77,7 @@ def train_run(job: Job, prepared: Prepared, run: Run) -> None:
     for fold in current if hosts.writes() else ():
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
-        train_with_retries(job, run.title, partial(train_models, job, prepared, run, stale))
+        train_with_retries(job, run.title, partial(train_models, job, run, stale))
 
 
 def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:
@@ -91,36 +92,34 @@ def lock_path(run: Run, fold: ExcludedFolds) -> Path:
     return (again if again.parent.exists() else target).with_suffix(".lock")
 
 
-def show_tuned_values(job: Job, prepared: Prepared, name: str) -> None:
+def show_tuned_values(job: Job, name: str) -> None:
     """Print the member's tuned values, or the reason why the newest study is not used."""
-    _, origins = member_with_tuned_values(job.work, prepared, job.params, name, job.overrides)
+    _, origins = member_with_tuned_values(job.work, job.prepared, job.params, name, job.overrides)
     if origins:
         job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
-    if changes := study_differences(job.work, prepared, job.params, name, job.overrides):
+    if changes := study_differences(job.work, job.prepared, job.params, name, job.overrides):
         job.echo(
             f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
             f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
         )
 
 
-def train_nested_teachers(job: Job, prepared: Prepared, name: str) -> None:
+def train_nested_teachers(job: Job, name: str) -> None:
     """Train the missing teacher models without two folds that the selected folds of a nested student learn from."""
     folds, member = selected_folds(job), job.params.members[name]
     if not any(is_nested(member, fold) for fold in folds):
         return
     pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
-    for run in [run for teacher in ancestors(job.params, name) for run in job.runs_of(prepared, teacher)]:
+    for run in [run for teacher in ancestors(job.params, name) for run in job.runs_of(teacher)]:
         missing: list[ExcludedFolds] = [
             (a, b) for a, b in hosts.decided([pair for pair in pairs if not is_trained(run, pair)])
         ]
         if missing:
             job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
-            train_with_retries(job, run.title, partial(train_models, job, prepared, run, missing))
+            train_with_retries(job, run.title, partial(train_models, job, run, missing))
 
 
-def train_models(
-    job: Job, prepared: Prepared, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]
-) -> None:
+def train_models(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
     """Train the models in `pending` and remove each from it when it is complete.
 
     pending: the excluded fold of each model, or two for a nested teacher.  alive: to be called at every step.
@@ -131,7 +130,7 @@ def train_models(
 
     job.begin_run(run)
     try:
-        train_on(device, job, prepared, run, pending, alive)
+        train_on(device, job, run, pending, alive)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -140,14 +139,14 @@ def train_models(
     else:
         return
     gc.collect()
-    raise out_of_memory(device, job, prepared, run, alive) from memory_error
+    raise out_of_memory(device, job, run, alive) from memory_error
 
 
-def out_of_memory(device: "Device", job: Job, prepared: Prepared, run: Run, alive: Callable[[], None]) -> UserError:
+def out_of_memory(device: "Device", job: Job, run: Run, alive: Callable[[], None]) -> UserError:
     """The error for a batch that does not fit the device, with the largest that does."""
     from competition.training.largest_batch import step_fits, too_large
 
-    classes, targets = len(prepared.competition.classes), prepared.competition.targets
+    classes, targets = len(job.prepared.competition.classes), job.prepared.competition.targets
 
     def fits(batch: int) -> bool:
         alive()
@@ -159,15 +158,9 @@ def out_of_memory(device: "Device", job: Job, prepared: Prepared, run: Run, aliv
     return too_large(run.title, run.member, device.replicas, fits)
 
 
-def train_on(
-    device: "Device",
-    job: Job,
-    prepared: Prepared,
-    run: Run,
-    pending: list[ExcludedFolds],
-    alive: Callable[[], None],
-) -> None:
+def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
     """Train the models in `pending` on a device; see train_models."""
+    prepared = job.prepared
     from competition.training.input_stall import InputStallDetector
 
     member, name = run.member, run.title
@@ -178,9 +171,9 @@ def train_on(
     )
     for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
         same_fold = [fold for fold in pending if not is_nested(member, fold)]
-        update_soft_labels(job, prepared, run, teacher, same_fold, device, alive)
+        update_soft_labels(job, run, teacher, same_fold, device, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
-    trainer = open_trainer(job, prepared, member, name, device=device, soft_labels=soft, alive=alive)
+    trainer = open_trainer(job, member, name, device=device, soft_labels=soft, alive=alive)
     draw_augmented_batch(prepared, trainer, run, pending)
     streamed = is_streamed(trainer.images.pixels)
     if streamed:
@@ -188,7 +181,7 @@ def train_on(
             f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again"
         )
-    with progress_bar(None, name) as bar:
+    with Bar(None, name) as bar:
 
         def report_stall(times: "StepTimes") -> None:
             bar.clear()
@@ -217,20 +210,16 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
     if not hosts.writes() or (run.folder / AUGMENTED).is_file() or not folds:
         return
     pixels, targets, _ = trainer.first_batch(folds[0], run.member.train)
-    classes = prepared.competition.classes
-    captions = [
-        f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
-        for row in targets[:AUGMENTED_IMAGES]
-    ]
+    captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
     contact_sheet(pixels[:AUGMENTED_IMAGES], captions, run.folder / AUGMENTED)
 
 
-def print_summary(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
+def print_summary(job: Job, names: Sequence[str]) -> None:
     """Print mean and range of the held-out scores of each run with at least two trained folds."""
     means = 0
-    for run in [run for name in names for run in job.runs_of(prepared, name)]:
+    for run in [run for name in names for run in job.runs_of(name)]:
         folds = [fold for fold in range(job.params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
-        scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
+        scores = np.array([held_out_score(job.prepared, run, fold) for fold in folds])
         if len(scores) > 1:
             means += 1
             tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
@@ -239,16 +228,14 @@ def print_summary(job: Job, prepared: Prepared, names: Sequence[str]) -> None:
                 f"train {run.title}: {len(scores)} folds, mean held-out score {scores.mean():.4f} (from {scores.min():.4f} to "
                 f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}) in {display_path(run.folder)}"
             )
-    if means and (note := tuned_folds_note(job, prepared)):
+    if means and (note := tuned_folds_note(job)):
         job.echo(f"train: {note}")
 
 
-def tuned_folds_note(job: Job, prepared: Prepared) -> str:
+def tuned_folds_note(job: Job) -> str:
     """Why means over folds are not honest scores; "" if no member of the blend was tuned."""
     names = [name for name in job.params.blend.members or job.params.members if name in job.params.members]
-    tuned = sorted(
-        {fold for name in names for run in job.runs_of(prepared, name) for fold in run.depends["tuned_folds"]}
-    )
+    tuned = sorted({fold for name in names for run in job.runs_of(name) for fold in run.depends["tuned_folds"]})
     if not tuned:
         return ""
     chose = f"rows of {fold_names(tuned)} took part in choosing hyperparameters, so these means are not honest scores"
@@ -260,7 +247,3 @@ def tuned_folds_note(job: Job, prepared: Prepared) -> str:
 def fold_names(folds: Sequence[ExcludedFolds]) -> str:
     """fold 2; folds 0, 1, 2"""
     return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"
-
-
-if __name__ == "__main__":
-    main("train")

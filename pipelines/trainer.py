@@ -1,19 +1,21 @@
 """Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from competition.artifacts.dependencies import training_parts
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
 from competition.data.cache import CacheBudget
-from competition.data.prepared import Prepared
 from competition.data.targets import check_training
 from competition.ensemble.predictions import Predictions
 from pipelines import hosts
 from pipelines.backend import start_backend
-from pipelines.progress import progress_bar
+from pipelines.progress import Bar
 from pipelines.runner import Job, image_cache
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def start_device(job: Job) -> "Device":
 
 
 def read_images(
-    job: Job, prepared: Prepared, member: Member, parts: Sequence[str], title: str, cache: CacheBudget | None = None
+    job: Job, member: Member, parts: Sequence[str], title: str, cache: CacheBudget | None = None
 ) -> "Images":
     """All images of these parts of the index (train, external, test) at the member's size, with a progress bar.
 
@@ -45,13 +47,12 @@ def read_images(
     from competition.data.labelled_images import load_images
 
     size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
-    with progress_bar(None, f"{title}: decoding images") as bar:
-        return load_images(prepared, parts, size, fit, budget, bar.update_to)
+    with Bar(None, f"{title}: decoding images") as bar:
+        return load_images(job.prepared, parts, size, fit, budget, bar.update_to)
 
 
 def open_trainer(
     job: Job,
-    prepared: Prepared,
     member: Member,
     title: str,
     *,
@@ -67,18 +68,31 @@ def open_trainer(
     device: None opens it first.  images: decoded already; None reads them.  parts: of the index; None = all that the member is trained on.
     select: reduces the images before the engine is built.  soft_labels, alive: see FoldRows and Trainer.
     """
+    prepared = job.prepared
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
     device = device or start_device(job)
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
-    images = images or select(read_images(job, prepared, member, parts or training_parts(member), title))
+    images = images or select(read_images(job, member, parts or training_parts(member), title))
     try:
         rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
         return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title)
     except UserError as error:  # about the member's architecture or weights
         raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
+    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
+    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
 
 
 def member_place(job: Job, title: str) -> str:

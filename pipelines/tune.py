@@ -10,7 +10,7 @@ values, and writes the result. Other processes with the same parameters and stor
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -45,9 +45,10 @@ from competition.tuning.study import (
     score_of,
 )
 from pipelines import hosts
-from pipelines.cli import main
 from pipelines.cluster_tuning import reachable_study, run_workers
-from pipelines.runner import Job, display_path, selected_members
+from pipelines.output import display_path
+from pipelines.runner import Computed, Job
+from pipelines.selection import selected_members
 from pipelines.study_worker import storage_of, work_on_study
 from pipelines.trainer import start_device
 from pipelines.tuning_trials import TrialRunner
@@ -65,30 +66,30 @@ def run(job: Job) -> None:
             "scores; state tune.folds to tune nevertheless"
         )
         return
-    prepared = job.prepared()
+    _ = job.prepared  # an error before anything is started
     for name in selected_members(job):
         if not is_tuned(job.params, name):
             continue  # also a student: its teachers are trained only after tuning
         if job.options.join:
-            work_on_study(job, prepared, name)
+            work_on_study(job, name)
         else:
-            tune_member(job, prepared, name)
+            tune_member(job, name)
 
 
-def tune_member(job: Job, prepared: Prepared, name: str) -> Manifest | None:
+def tune_member(job: Job, name: str) -> Manifest | None:
     """Lead the study of one member, or join it if another process on this machine leads it."""
-    if not job.options.force and (study := adopted_study(job.work, prepared, job.params, name)):
+    if not job.options.force and (study := adopted_study(job.work, job.prepared, job.params, name)):
         job.echo(f"tune {name}: current (the parameter file has values of {display_path(study)})")
         return None
-    depends = tuning_dependencies(prepared, job.params, name)
+    depends = tuning_dependencies(job.prepared, job.params, name)
     result = tuning_result_path(job.work, name, depends)
     refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
     with leading(result) as leads:
         if not leads:
             job.echo(f"tune {name}: another process leads this study; this one joins it")
-            work_on_study(job, prepared, name)
+            work_on_study(job, name)
     with leading(result, wait=True):
-        compute = partial(lead_study, job, prepared, name, depends)
+        compute = partial(lead_study, job, name, depends)
         return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
 
 
@@ -112,23 +113,20 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
     result.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(result.with_name("leader.lock"), timeout=-1 if wait else 0)
     try:
-        lock.acquire()
+        held = lock.acquire()
     except Timeout:
         yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
+    else:
+        with held:
+            yield True
 
 
-def lead_study(
-    job: Job, prepared: Prepared, name: str, depends: dict[str, Any]
-) -> tuple[Iterable[Path], Mapping[str, Any]]:
+def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
-    settings, workers = study_settings(job.work, prepared, job.params, name, job.options.workers), job.options.workers
-    with reachable_study(job, prepared, name, settings.name) if job.options.cluster else nullcontext(job) as job:
-        study = open_study(storage_of(job, prepared, name), settings)
+    workers = job.options.workers
+    settings = study_settings(job.work, job.prepared, job.params, name, workers)
+    with reachable_study(job, name, settings.name) if job.options.cluster else nullcontext(job) as job:
+        study = open_study(storage_of(job, name), settings)
         done = len(finished_trials(study, settings))
         where = " of the cluster" if job.options.cluster else ""
         job.echo(
@@ -136,17 +134,21 @@ def lead_study(
             + (f", {done} of them finished earlier" if done else "")
             + (f", in {workers} processes{where}" if workers > 1 else f", in a process{where}" if where else "")
         )
-        runner = TrialRunner(job, prepared, name)
+        runner = TrialRunner(job, name)
         if not job.options.cluster:
             with worker_processes(job, name) as processes:
-                wait_for(job, name, processes)
+                for process in processes:
+                    if code := process.wait():
+                        job.echo(
+                            f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker"
+                        )
         elif done < settings.total and not limit_reached(study, settings):
-            run_workers(job, prepared, name, settings, depends)
-        work_on_study(job, prepared, name, runner)  # with workers: what they left because they were stopped
+            run_workers(job, name, settings, depends)
+        work_on_study(job, name, runner)  # with workers: what they left because they were stopped
         best = tuning_result_path(job.work, name, depends)
-        result = result_of(job, prepared, name, settings, study, runner)
+        result = result_of(job, name, settings, study, runner)
     write_json(best, result)
-    for line in result_lines(job, prepared, result, settings, finished_trials(study, settings)):
+    for line in result_lines(job.prepared, result, settings, finished_trials(study, settings)):
         job.echo(f"tune {name}: {line}")
     job.echo(f"tune {name}: {display_path(best)}")
     return [best], {key: value for key, value in result.items() if key != "front"}
@@ -169,16 +171,9 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
             process.wait()
 
 
-def wait_for(job: Job, name: str, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
-    for process in processes:
-        if code := process.wait():
-            job.echo(f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker")
-
-
-def result_of(
-    job: Job, prepared: Prepared, name: str, settings: StudySettings, study: Any, runner: TrialRunner
-) -> dict[str, Any]:
+def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: TrialRunner) -> dict[str, Any]:
     """Content of best.json."""
+    prepared = job.prepared
     trials, tune = finished_trials(study, settings), job.params.tune
     best, own = best_trial(trials), own_trial(trials)
     result: dict[str, Any] = {"values": dict(settings.own_values), "comparison": None, "trial": 0}
@@ -215,7 +210,7 @@ def result_of(
 
 
 def result_lines(
-    job: Job, prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
+    prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
 ) -> list[str]:
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign
@@ -262,7 +257,3 @@ def conclusion(result: Mapping[str, Any], trials: Sequence[Any], sign: int) -> s
         f"the member's own values have the best score, {sign * score_of(own):.4f} ± {error:.4f}{ahead}, so `make train` keeps "
         f"them: {values}"
     )
-
-
-if __name__ == "__main__":
-    main("tune")

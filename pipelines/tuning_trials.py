@@ -12,7 +12,6 @@ from competition.artifacts.studies import folds_used_in_tuning
 from competition.artifacts.study_settings import confirmed_folds, scored_folds
 from competition.config.params import Member, Train
 from competition.config.search_space import compiled_key, compiled_values, with_values
-from competition.data.prepared import Prepared
 from competition.tuning.choice import Comparison, compare, format_values, score_of_rows
 from competition.tuning.samplers import FULL
 from competition.tuning.study import Evaluation, Pruned, Report, Values
@@ -42,7 +41,7 @@ class _Progress:
     steps: int = 0  # steps of finished fold models
     share: float = 0.0  # part of the trial that is trained
 
-    def report(self, step: int) -> None:
+    def report(self, step: int, *_: object) -> None:
         self.fold_steps = step
         if not self.first:
             self.first, self.first_steps = time.monotonic(), step
@@ -61,8 +60,8 @@ class _Progress:
 class TrialRunner:
     """Evaluates values of searched parameters for one member. The device is opened with the first trial."""
 
-    def __init__(self, job: Job, prepared: Prepared, name: str) -> None:
-        self._job, self._prepared, self._name = job, prepared, name
+    def __init__(self, job: Job, name: str) -> None:
+        self._job, self._name = job, name
         self.member: Member = job.params.members[name]
         self._device: Device | None = None
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
@@ -77,20 +76,15 @@ class TrialRunner:
 
         member, folds = with_values(self.member, values), scored_folds(self._job.params)
         trainer, is_compiled, building = self._trainer(member)
+        by_fold = self._job.params.tune.pruner == "wilcoxon"
         progress, scores, predictions = _Progress(time.monotonic()), list[float](), list[np.ndarray]()
         try:
             for position, fold in enumerate(folds):
-                watch = _Watch(trainer, report, scores, position, len(folds), member.train.epochs, progress)
-                watch.by_fold = self._job.params.tune.pruner == "wilcoxon"
+                watch = _Watch(trainer, report, scores, position, len(folds), member.train.epochs, progress, by_fold)
                 try:
+                    epochs, show = _scored_epochs(member.train, position), progress.report
                     trained = trainer.train(
-                        fold,
-                        member.train,
-                        None,
-                        lambda step, steps, text: progress.report(step),
-                        lambda: False,
-                        watch=_scored_epochs(member.train, position),
-                        on_epoch=watch.end_epoch,
+                        fold, member.train, None, show, lambda: False, watch=epochs, on_epoch=watch.end_epoch
                     )
                 except Diverged as error:
                     raise ArithmeticError(str(error)) from None
@@ -113,14 +107,10 @@ class TrialRunner:
                 + (f" ({searched}; trials with these values share it)" if searched else "")
             )
         labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
-        classes, seed = len(self._prepared.competition.classes), self._job.params.tune.seed
+        classes, seed = len(self._job.prepared.competition.classes), self._job.params.tune.seed
         _, standard_error = score_of_rows(labels, np.concatenate(predictions), trainer.metric, classes, seed)
-        return Evaluation(
-            float(np.mean(scores)),
-            standard_error,
-            seconds,
-            {**facts, "share": 1.0, "folds": [float(score) for score in scores]},
-        )
+        facts |= {"share": 1.0, "folds": [float(score) for score in scores]}
+        return Evaluation(float(np.mean(scores)), standard_error, seconds, facts)
 
     def confirm(self, values: Values, seeds: int) -> Comparison:
         """Compare values with the member's own on a fold and on seeds that did not choose them."""
@@ -129,7 +119,7 @@ class TrialRunner:
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)
         labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
-        classes, seed = len(self._prepared.competition.classes), self._job.params.tune.seed
+        classes, seed = len(self._job.prepared.competition.classes), self._job.params.tune.seed
         return compare(labels, own, new, trainer.metric, classes, seed)
 
     def _predictions(self, member: Member, folds: Sequence[int], seed: int) -> np.ndarray:
@@ -150,21 +140,16 @@ class TrialRunner:
         self._device = self._device or start_device(self._job)
         while len(self._trainers) >= MOST_TRAINERS:
             self._trainers.popitem(last=False)
+        from competition.data.labelled_images import restricted_to_folds
+
         folds = folds_used_in_tuning(self._job.params)
-
-        def restrict(images: "Images") -> "Images":
-            from competition.data.labelled_images import restricted_to_folds
-
-            return restricted_to_folds(images, folds)
-
         trainer = open_trainer(
             self._job,
-            self._prepared,
             member,
             f"tune {self._name}",
             device=self._device,
             images=self._images.get(member.image_size),
-            select=restrict,
+            select=lambda images: restricted_to_folds(images, folds),
         )
         self._images[member.image_size] = trainer.images
         self._trainers[key] = trainer
@@ -190,7 +175,7 @@ class _Watch:
     folds: int
     epochs: int
     progress: _Progress
-    by_fold: bool = False
+    by_fold: bool
 
     def end_epoch(self, epoch: "Epoch") -> None:
         done = (self.position + epoch.epoch / self.epochs) / self.folds

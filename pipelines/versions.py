@@ -29,24 +29,14 @@ def is_installed(package: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Package -> version, for Python and the installed ones of RECORDED_PACKAGES."""
-    installed = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in RECORDED_PACKAGES:
-        try:
-            installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return installed
+    installed = {package: version(package) for package in RECORDED_PACKAGES if is_installed(package)}
+    return {"python": ".".join(map(str, sys.version_info[:3])), **installed}
 
 
 def git_commit() -> str:
     """The current commit, followed by "+" if tracked files differ from it; "" outside a repository."""
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

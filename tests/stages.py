@@ -75,7 +75,16 @@ class Workspace:
 
     def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
-        return [sys.executable, "-m", f"pipelines.{stage}", *map(str, folders), "--set", sets, *arguments]
+        return [
+            sys.executable,
+            "-m",
+            "pipelines",
+            stage.replace("_", "-"),
+            *map(str, folders),
+            "--set",
+            sets,
+            *arguments,
+        ]
 
     def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> StageResult:
         command, variables = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
@@ -92,10 +101,7 @@ class Workspace:
 
     def do_in_one_process(self, *stages: str) -> str:
         """Run the stages in one process, as make does, expect exit code 0 and return its stdout."""
-        first, *others = [self.command(stage)[3:] for stage in stages]
-        arguments = [stages[0], *first]
-        for stage, options in zip(stages[1:], others, strict=True):
-            arguments += ["+", stage, *options]
+        arguments = [word for stage in stages for word in ("+", *self.command(stage)[3:])][1:]
         command = [sys.executable, "-m", "pipelines", *arguments]
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
         assert result.returncode == 0, f"{stages}: {result.stdout}\n{result.stderr}"

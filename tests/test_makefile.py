@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from builders import ROOT
 from make_calls import calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.cli import COMMON, OPTIONS, VERBS, app
-from pipelines.runner import Options
+from pipelines.cli import COMMON, VERBS, app
+from pipelines.options import FIELDS, flag_of
 
 
 @pytest.fixture
@@ -217,18 +216,10 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_every_verb_has_a_module_and_shows_its_options(verb) -> None:
-    source = (ROOT / "pipelines" / f"{verb.replace('-', '_')}.py").read_text()
-    assert source.endswith(f'if __name__ == "__main__":\n    main("{verb}")\n')
+    assert "\ndef run(job: Job) -> None:\n" in (ROOT / "pipelines" / f"{verb.replace('-', '_')}.py").read_text()
     output = CliRunner().invoke(app, [verb, "--help"]).stdout
     for name in (*COMMON, *VERBS[verb].options):
-        assert OPTIONS[name].get("flag", f"--{name.replace('_', '-')}") in output
-
-
-def test_the_command_and_the_module_of_a_stage_are_the_same() -> None:
-    help_texts = {
-        command_line(*arguments, "--help").stdout for arguments in (["pipelines", "plan"], ["pipelines.plan"])
-    }
-    assert len(help_texts) == 1 and help_texts.pop().startswith("Usage: goldfold plan [OPTIONS]")
+        assert flag_of(name) in output
 
 
 def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
@@ -240,6 +231,5 @@ def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
 
 
 def test_every_option_has_a_help_text_and_belongs_to_a_verb() -> None:
-    assert {f.name for f in fields(Options)} == OPTIONS.keys()
-    assert {*COMMON, *(name for verb in VERBS.values() for name in verb.options)} == OPTIONS.keys()
-    assert all(settings["help"] for settings in OPTIONS.values())
+    assert {*COMMON, *(name for verb in VERBS.values() for name in verb.options)} == FIELDS.keys()
+    assert all(option.metadata["help"] for option in FIELDS.values())

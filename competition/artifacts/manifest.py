@@ -6,6 +6,7 @@ Files are written under a temporary name in the same folder, flushed to disk and
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,10 +101,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value of `to_plain` as indented JSON, atomically. NaN is an error."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(to_plain(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(to_plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file atomically."""
+    with atomic_write(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def read_record(path: Path, record: Callable[..., T]) -> T | None:

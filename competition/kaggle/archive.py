@@ -19,6 +19,12 @@ from competition.config.errors import UserError
 from competition.config.faults import point
 
 Progress = Callable[[int, int], None]  # (done, total)
+
+
+def ignore_progress(*_: object) -> None:
+    """The progress callback of a caller that shows none."""
+
+
 CHUNK = 1 << 20  # bytes
 SMALL = 64 << 20  # bytes: a smaller archive is not a zip bomb, whatever its ratio
 
@@ -42,7 +48,7 @@ def verify(
     path: Path,
     listing: Mapping[str, int],
     max_ratio: float,
-    progress: Progress | None = None,
+    progress: Progress = ignore_progress,
     only_listed: bool = True,
 ) -> Verified:
     """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
@@ -75,7 +81,11 @@ def verify(
 
 
 def extract(
-    path: Path, folder: Path, max_ratio: float, progress: Progress | None = None, names: Collection[str] | None = None
+    path: Path,
+    folder: Path,
+    max_ratio: float,
+    progress: Progress = ignore_progress,
+    names: Collection[str] | None = None,
 ) -> list[str]:
     """Unpack into `folder`, which must be empty or absent; return the names of the files.
 
@@ -129,7 +139,7 @@ def _open(path: Path) -> zipfile.ZipFile:
 
 
 def _copy(
-    path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path | None, progress: Progress | None
+    path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path | None, progress: Progress
 ) -> None:
     """Read each file to its end, where zipfile compares the CRC, and write it below `folder` unless that is None."""
     done, total = 0, sum(sizes.values())
@@ -140,8 +150,7 @@ def _copy(
             for chunk in _chunks(path, zipped, name):
                 sink.write(chunk)
                 done += len(chunk)
-                if progress:
-                    progress(done, total)
+                progress(done, total)
 
 
 def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:

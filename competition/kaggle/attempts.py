@@ -4,13 +4,14 @@ After a lost answer (5xx, reset, timeout, unreadable answer) it is unknown wheth
 request is never repeated; Kaggle's lists are polled for its effect instead, for longer than they lag behind.
 """
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from competition.config.errors import UserError
-from competition.kaggle.client import RETRYABLE, KaggleError, Patience, pause
-from competition.kaggle.errors import retry_time_text
+from competition.kaggle.client import Client, pause
+from competition.kaggle.errors import RETRYABLE, KaggleError, retry_line, retry_time_text
 
 T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.
@@ -39,9 +40,30 @@ def lost_reason(error: KaggleError) -> str:
     return reasons.get(error.kind, error.reason.rstrip("."))
 
 
-def pause_before_retry(patience: Patience, error: KaggleError, attempt: int) -> float | None:
-    """Seconds to wait after failed attempt number `attempt` of a request without effect; None to give up."""
-    return pause(patience, attempt, error.retry_after) if error.kind in RETRYABLE | {"upload"} else None
+class LostAnswer(Exception):
+    """The answer to a request is missing, so that it may have taken effect. The message is the reason."""
+
+
+def send_at_most_once(
+    client: Client, command: str, send: Callable[[], T], has_no_effect: Callable[[KaggleError], bool]
+) -> T:
+    """Return the value of `send`, which is called again only after an error by which it certainly had no effect.
+
+    command: to run again, for the message of an error.  Raises LostAnswer and KaggleError.
+    """
+    for attempt in itertools.count(1):
+        try:
+            return send()
+        except KaggleError as error:
+            if not has_no_effect(error):
+                raise LostAnswer(lost_reason(error)) from error
+            is_retried = error.kind in RETRYABLE | {"upload"}
+            wait = pause(client.patience, attempt, error.retry_after) if is_retried else None
+            if wait is None:
+                raise with_time_to_return(error, command) from None
+            client.say(retry_line(error.reason, attempt + 1, client.patience.tries, wait))
+            time.sleep(wait)
+    raise AssertionError("the loop has no end")
 
 
 def with_time_to_return(error: KaggleError, command: str) -> KaggleError:
@@ -52,10 +74,10 @@ def with_time_to_return(error: KaggleError, command: str) -> KaggleError:
     return KaggleError("rate", f"{sentence}, as Kaggle asks.", error.retry_after, error.status, error.reason)
 
 
-def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> T | None:
-    """Call `query` with growing pauses until it returns a value; None if it has not after `seconds`.
+def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> tuple[T | None, str]:
+    """Call `query` with growing pauses until it returns a value: (value, ""), or (None, "") if it has not after `seconds`.
 
-    A retryable error counts as None.
+    A retryable error counts as None; after any other the result is (None, its sentence).
     """
     until, pause = time.monotonic() + seconds, first_pause
     while True:
@@ -63,10 +85,10 @@ def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> T
             value = query()
         except KaggleError as error:
             if error.kind not in RETRYABLE:
-                raise
+                return None, str(error).rstrip(".")
             value = None
         remaining = until - time.monotonic()
         if value is not None or remaining <= 0:
-            return value
+            return value, ""
         time.sleep(min(pause, remaining))
         pause = min(pause * 1.5, LONGEST_PAUSE)

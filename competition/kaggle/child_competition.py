@@ -11,22 +11,24 @@ def whoami(api: Any, emit: Emit) -> dict[str, str]:
 
 
 def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+    answer = _competition(api, slug)
+    return {
+        "title": answer.title,
+        "entered": bool(answer.user_has_entered),
+        "deadline": answer.deadline.isoformat() if answer.deadline else "",
+        "daily": answer.max_daily_submissions,
+        "kernels_only": bool(answer.is_kernels_submissions_only),
+        "closed": bool(answer.submissions_disabled),
+    }
+
+
+def _competition(api: Any, slug: str) -> Any:
     from kagglesdk.competitions.types.competition_api_service import ApiGetCompetitionRequest
 
     request = ApiGetCompetitionRequest()
     request.competition_name = slug
     with api.build_kaggle_client() as kaggle:
-        answer = kaggle.competitions.competition_api_client.get_competition(request)
-    return {
-        "slug": answer.ref.rstrip("/").rsplit("/", 1)[-1],
-        "title": answer.title,
-        "entered": bool(answer.user_has_entered),
-        "deadline": answer.deadline.isoformat() if answer.deadline else "",
-        "daily": answer.max_daily_submissions,
-        "metric": answer.evaluation_metric,
-        "kernels_only": bool(answer.is_kernels_submissions_only),
-        "closed": bool(answer.submissions_disabled),
-    }
+        return kaggle.competitions.competition_api_client.get_competition(request)
 
 
 def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
@@ -49,8 +51,6 @@ def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
         files |= {file.name: file.total_bytes for file in page.files or []}
         token = page.next_page_token or None
         emit("progress", done=len(files), total=0)
-        if token is None:
-            break
     return {"files": files, "complete": True}
 
 
@@ -109,12 +109,7 @@ def _submission(entry: Any) -> dict[str, Any]:
 
 def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
     """The first `rows` rows of the public leaderboard, and this team's name and rank if Kaggle returns them."""
-    from kagglesdk.competitions.types.competition_api_service import ApiGetCompetitionRequest
-
-    request = ApiGetCompetitionRequest()
-    request.competition_name = slug
-    with api.build_kaggle_client() as kaggle:
-        competition = kaggle.competitions.competition_api_client.get_competition(request)
+    competition = _competition(api, slug)
     own = [entry for entry in api.competition_submissions(slug, page_size=20) or [] if entry]
     top = [entry for entry in api.competition_leaderboard_view(slug, page_size=rows) or [] if entry]
     return {

@@ -35,9 +35,8 @@ def failure_of(error: BaseException) -> dict[str, Any]:
         return {"kind": "answer", "message": "the answer is not JSON"}
     if isinstance(error, OSError) and error.errno in DISK:
         return {"kind": "disk", "message": os.strerror(error.errno)}
-    if isinstance(error, requests.exceptions.RequestException | OSError | EOFError) or (
-        type(error).__module__.startswith("urllib3")
-    ):
+    network_errors = (requests.exceptions.RequestException, OSError, EOFError)
+    if isinstance(error, network_errors) or type(error).__module__.startswith("urllib3"):
         return {"kind": "connection", "message": connection_problem(error)}
     if isinstance(error, KeyboardInterrupt):
         return {"kind": "interrupted", "message": "interrupted"}

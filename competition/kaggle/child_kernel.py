@@ -1,6 +1,7 @@
 """Child process: actions on kernels, datasets and the quota. Arguments as in child_competition."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,6 @@ def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, fol
             _fetch(requests, file.url, _inside(Path(folder), file.file_name), emit)
             names.append(file.file_name)
         token = page.next_page_token or ""
-        if not token:
-            break
     return names
 
 
@@ -132,15 +131,12 @@ def dataset(api: Any, emit: Emit, folder: str, ref: str, note: str, wait: float)
     """
     try:
         api.dataset_status(ref)
-        exists = True
+        create = partial(api.dataset_create_version, folder, note)
     except Exception as error:
-        failure = failure_of(error)
-        if failure.get("status") not in {403, 404}:
+        if failure_of(error).get("status") not in {403, 404}:
             raise
-        exists = False
-    answer = (
-        api.dataset_create_version(folder, note, quiet=True) if exists else api.dataset_create_new(folder, quiet=True)
-    )
+        create = partial(api.dataset_create_new, folder)
+    answer = create(quiet=True)
     if answer is None or answer.error or (answer.status or "ok").lower() == "error":
         raise ReportedFailure("dataset", (answer.error if answer is not None else "") or "Kaggle gave no reason")
     until = time.monotonic() + wait

@@ -34,17 +34,14 @@ from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
 from competition.kaggle.errors import (
     RETRYABLE,
-    SITE,
     Failure,
-    KaggleError,
     error_from_failure,
     failure_from,
     retry_line,
 )
 from competition.kaggle.redaction import redact
 
-__all__ = ["RETRYABLE", "SITE", "Client", "KaggleError", "Patience", "ask", "competition_slug", "pause", "progress_of"]
-
+OnEvent = Callable[[dict[str, Any]], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -81,7 +78,7 @@ def ask(
     action: str,
     arguments: Mapping[str, Any],
     slug: str,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_event: OnEvent = lambda event: None,
     once: bool = False,
 ) -> Any:
     """Run one action of child.py and return its value; retry after a failure that may be temporary.
@@ -98,11 +95,10 @@ def ask(
         nonlocal max_done
         if event["event"] == "progress":
             max_done = max(max_done, int(event["done"]))
-        if on_event:
-            on_event(event)
+        on_event(event)
 
     while True:
-        value, failure = _run(client, credential, action, arguments, record_progress)
+        value, failure = _run(client, credential, {"action": action, "arguments": dict(arguments)}, record_progress)
         if failure is None:
             return value
         attempt = 1 if max_done > previous_max_done else attempt + 1
@@ -126,11 +122,7 @@ def pause(patience: Patience, attempt: int, retry_after: float | None) -> float 
 
 
 def _run(
-    client: Client,
-    credential: credentials.Credential,
-    action: str,
-    arguments: Mapping[str, Any],
-    on_event: Callable[[dict[str, Any]], None] | None,
+    client: Client, credential: credentials.Credential, request: Mapping[str, Any], on_event: OnEvent
 ) -> tuple[Any, Failure | None]:
     """Run one child process: (value, None) or (None, failure)."""
     temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
@@ -157,7 +149,7 @@ def _run(
     try:
         for reader in readers:
             reader.start()
-        child.stdin.write(json.dumps({"action": action, "arguments": dict(arguments)}) + "\n")
+        child.stdin.write(json.dumps(request) + "\n")
         child.stdin.flush()
         return _answer(client, credential, lines, printed, on_event)
     except BrokenPipeError:
@@ -174,7 +166,7 @@ def _answer(
     credential: credentials.Credential,
     lines: "queue.Queue[str | None]",
     printed: list[str],
-    on_event: Callable[[dict[str, Any]], None] | None,
+    on_event: OnEvent,
 ) -> tuple[Any, Failure | None]:
     """Read events until the result or an error. lines: of the child's stdout, None at its end. printed: its stderr."""
     while True:
@@ -192,8 +184,7 @@ def _answer(
             return None, failure_from(event, credential)
         if "text" in event:
             event["text"] = redact(event["text"], credential.secrets)
-        if on_event:
-            on_event(event)
+        on_event(event)
 
 
 def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
@@ -213,11 +204,11 @@ def _kill(child: "subprocess.Popen[str]") -> None:
                 stream.close()
 
 
-def progress_of(progress: Progress | None, total: int = 0) -> Callable[[dict[str, Any]], None]:
-    """Event handler that calls `progress`. total: used if the child does not know it."""
+def progress_of(progress: Progress) -> OnEvent:
+    """Event handler that calls `progress`."""
 
     def on_event(event: dict[str, Any]) -> None:
-        if progress and event["event"] == "progress":
-            progress(int(event["done"]), int(event["total"]) or total)
+        if event["event"] == "progress":
+            progress(int(event["done"]), int(event["total"]))
 
     return on_event

@@ -32,6 +32,10 @@ class Credential:
     environment: dict[str, str] = field(repr=False)  # variables that pass it to the kaggle package
     warnings: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Kind, source and user; none of it is secret."""
+        return f"{self.kind} from {self.source}" + (f" ({self.username})" if self.username else "")
+
 
 def find_credential(environment: Mapping[str, str]) -> Credential:
     """Find the first credential in the kaggle package's own order: token, key, OAuth. UserError if there is none.

@@ -1,13 +1,14 @@
 """Send a submission and wait for its score, with a record in the ledger before and after each step."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.client import Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import KaggleError
 from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
 
 What = Literal["sending", "submitted", "scored", "failed"]  # as in the ledger
@@ -24,19 +25,17 @@ class ScoreWait:
     on_wait: Callable[[float], None] = lambda seconds: None  # called with the seconds waited so far
 
 
-@dataclass(frozen=True)
-class EarlierSubmissions:
-    """Earlier submissions of the same file, from the ledger."""
-
-    refs: frozenset[int]
-    unresolved: bool  # the last one was being sent, and its outcome was not recorded
-
-
 def deliver(
-    client: Client, request: SubmissionRequest, earlier: EarlierSubmissions, record: Record, score_wait: ScoreWait
+    client: Client,
+    request: SubmissionRequest,
+    lost_after: Collection[int] | None,
+    record: Record,
+    score_wait: ScoreWait,
 ) -> Submission:
     """Submit and wait for the score; record each step before and after it happens.
 
+    lost_after: None, or if the file was being sent before, and its outcome was not recorded: the numbers of its
+    submissions before that. It is then looked for, and only sent with request.resend.
     record: (what, ref, public, private, error), what: see What. A killed
     process leaves "sending" as the last record; the next one then looks for the submission instead of sending it.
     """
@@ -48,8 +47,8 @@ def deliver(
         record("sending", "", None, None, "")
 
     try:
-        is_lost = earlier.unresolved and not request.resend
-        ref = find_lost(client, request, earlier.refs) if is_lost else submit(client, request, on_send)
+        is_lost = lost_after is not None and not request.resend
+        ref = find_lost(client, request, lost_after or ()) if is_lost else submit(client, request, on_send)
     except UnknownOutcome:
         raise  # "sending" stays the last record
     except UserError as error:

@@ -1,7 +1,7 @@
 """Download a competition's files: check access, download one archive, verify it, unpack it.
 
 Retries of requests, and of an interrupted download, are decided in client.py (`ask`, `pause`, errors.RETRYABLE); the
-download is resumed in child_download.py (`save`). Decided here (`_download`): an archive that fails verification is
+download is resumed in child_download.py (`save`). Decided here (`_download_verified`): an archive that fails verification is
 downloaded once more.
 """
 
@@ -9,14 +9,16 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from competition.artifacts.locks import Held, exclusive
 from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, Progress, Verified
-from competition.kaggle.client import SITE, Client, KaggleError, ask, competition_slug, progress_of
+from competition.kaggle.archive import ArchiveRefusal, Verified, ignore_progress
+from competition.kaggle.client import Client, ask, competition_slug, progress_of
+from competition.kaggle.errors import SITE, KaggleError
 
 StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, checking, unpacking; in bytes
 
@@ -25,12 +27,10 @@ StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloadi
 class State:
     """A competition as described by Kaggle."""
 
-    slug: str
     title: str
     entered: bool  # rules accepted
     deadline: str  # ISO 8601, "" = none
     daily: int  # submissions allowed per day
-    metric: str
     kernels_only: bool  # submissions are accepted from kernels only, not as files
     closed: bool  # no submissions are accepted
 
@@ -39,13 +39,6 @@ class State:
 class Listing:
     files: dict[str, int]  # name -> bytes
     complete: bool  # False: Kaggle limited the rate of requests before all pages were read
-
-
-@dataclass(frozen=True)
-class Downloaded:
-    archive: Path
-    verified: Verified
-    fresh: bool  # False: a complete archive existed already
 
 
 def state(client: Client, slug: str) -> State:
@@ -70,7 +63,7 @@ def fetch(
     folder: Path,
     cache: Path,
     max_ratio: float,
-    progress: StepProgress | None = None,
+    progress: StepProgress = ignore_progress,
     unlisted: bool = False,
 ) -> None:
     """Download and unpack a competition into the empty `folder`.
@@ -79,14 +72,14 @@ def fetch(
     unlisted: also unpack files that are missing from Kaggle's listing.
     """
     slug = competition_slug(slug)
-    if _verified_earlier(cache / f"{slug}.json", cache / f"{slug}.zip") is None:  # else Kaggle is not needed
+    if _verified_earlier(slug, cache) is None:  # else Kaggle is not needed
         competition = require_access(client, slug)
         until = f" until {competition.deadline[:10]}" if competition.deadline else ""
         client.say(f"Kaggle: {competition.title}: rules accepted; {competition.daily} submissions a day{until}")
-    downloaded = download(client, slug, cache, max_ratio, progress, unlisted)
-    for note in downloaded.verified.notes:
+    verified = download(client, slug, cache, max_ratio, progress, unlisted)
+    for note in verified.notes:
         client.say(f"Kaggle: {note}")
-    archive.extract(downloaded.archive, folder, max_ratio, step(progress, "unpacking"), downloaded.verified.files)
+    archive.extract(cache / f"{slug}.zip", folder, max_ratio, partial(progress, "unpacking"), verified.files)
 
 
 def download(
@@ -94,16 +87,28 @@ def download(
     slug: str,
     folder: Path,
     max_ratio: float,
-    progress: StepProgress | None = None,
+    progress: StepProgress = ignore_progress,
     unlisted: bool = False,
-) -> Downloaded:
+) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
     A complete archive is not downloaded again, and a partial one is resumed. A damaged archive is removed and downloaded
     once more; if the second one is damaged too, it is kept as <slug>.corrupt.
     """
     with exclusive_download(slug, folder):
-        return _download(client, slug, folder, max_ratio, progress, unlisted)
+        if (verified := _verified_earlier(slug, folder)) is not None:
+            return verified
+        for earlier in (folder / f"{slug}.json", folder / f"{slug}.zip"):
+            earlier.unlink(missing_ok=True)
+        listed = listing(client, slug)
+        if not listed.complete:
+            client.say(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
+        require_disk_space(slug, 2 * sum(listed.files.values()), folder)  # for the archive and the unpacked files
+        only_listed = listed.complete and not unlisted
+        check = partial(archive.verify, listing=listed.files, max_ratio=max_ratio, only_listed=only_listed)
+        verified = _download_verified(client, slug, folder, check, progress)
+        write_json(folder / f"{slug}.json", asdict(verified))
+        return verified
 
 
 @contextmanager
@@ -117,34 +122,22 @@ def exclusive_download(slug: str, folder: Path) -> Iterator[None]:
         raise UserError(f"{slug} is being downloaded into {folder} by {held}: wait for it, or stop it.") from None
 
 
-def step(progress: StepProgress | None, name: str) -> Progress | None:
-    """Progress callback of one step."""
-    return None if progress is None else lambda done, total: progress(name, done, total)
-
-
 def listing(client: Client, slug: str) -> Listing:
     return Listing(**ask(client, "listing", {"slug": slug}, slug))
 
 
-def _download(
-    client: Client, slug: str, folder: Path, max_ratio: float, progress: StepProgress | None, unlisted: bool
-) -> Downloaded:
-    target, manifest, parts = folder / f"{slug}.zip", folder / f"{slug}.json", folder / f".{slug}.parts"
-    if (verified := _verified_earlier(manifest, target)) is not None:
-        return Downloaded(target, verified, fresh=False)
-    manifest.unlink(missing_ok=True)
-    target.unlink(missing_ok=True)
-    listed = listing(client, slug)
-    if not listed.complete:
-        client.say(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
-    require_disk_space(slug, 2 * sum(listed.files.values()), folder)  # for the archive and the unpacked files
+def _download_verified(
+    client: Client, slug: str, folder: Path, check: Callable[..., Verified], progress: StepProgress
+) -> Verified:
+    """Download the archive, once more if `check` refuses it, and move it to its place."""
+    parts = folder / f".{slug}.parts"
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
     for is_last_attempt in (False, True):
-        unverified = Path(ask(client, "download", arguments, slug, progress_of(step(progress, "downloading"))))
-        only_listed = listed.complete and not unlisted
+        unverified = Path(ask(client, "download", arguments, slug, progress_of(partial(progress, "downloading"))))
         try:
-            verified = archive.verify(unverified, listed.files, max_ratio, step(progress, "checking"), only_listed)
+            verified = check(unverified, progress=partial(progress, "checking"))
+            break
         except ArchiveRefusal as error:
             if is_last_attempt:
                 corrupt = folder / f"{slug}.corrupt"
@@ -156,18 +149,15 @@ def _download(
                 ) from error
             client.say(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
             unverified.unlink()
-            continue
-        unverified.replace(target)
-        shutil.rmtree(parts, ignore_errors=True)
-        write_json(manifest, asdict(verified))
-        return Downloaded(target, verified, fresh=True)
-    raise AssertionError("the last attempt returns or raises")
+    unverified.replace(folder / f"{slug}.zip")
+    shutil.rmtree(parts, ignore_errors=True)
+    return verified
 
 
-def _verified_earlier(manifest: Path, archive_path: Path) -> Verified | None:
-    """Content of `manifest` if the archive still has the digest in it, else None."""
-    verified = read_record(manifest, Verified)
-    return verified if verified and archive_path.is_file() and sha256(archive_path) == verified.sha256 else None
+def _verified_earlier(slug: str, folder: Path) -> Verified | None:
+    """What was recorded of the archive in `folder` if it still has that digest, else None."""
+    verified, file = read_record(folder / f"{slug}.json", Verified), folder / f"{slug}.zip"
+    return verified if verified and file.is_file() and sha256(file) == verified.sha256 else None
 
 
 def require_disk_space(purpose: str, needed: int, folder: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 from competition.config.errors import UserError
@@ -15,19 +16,8 @@ SITE = "https://www.kaggle.com"
 # Kinds of failures that may be temporary: client.ask repeats the call.
 RETRYABLE = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}
 # Messages that repeat their status code only.
-STANDARD = {
-    "bad request",
-    "forbidden",
-    "not found",
-    "too many requests",
-    "unauthenticated",
-    "unauthorized",
-    "internal server error",
-    "an internal server error occurred",
-    "service unavailable",
-    "bad gateway",
-    "gateway timeout",
-}
+STANDARD = {HTTPStatus(status).phrase.lower() for status in (400, 401, 403, 404, 429, 500, 502, 503, 504)}
+STANDARD |= {"unauthenticated", "an internal server error occurred"}
 
 
 class KaggleError(UserError):

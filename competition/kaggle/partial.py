@@ -1,5 +1,6 @@
 """Download single files of a large competition, for inspection."""
 
+import functools
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -9,16 +10,16 @@ from pathlib import Path
 from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal
-from competition.kaggle.client import Client, KaggleError, ask, competition_slug, progress_of
+from competition.kaggle.archive import ArchiveRefusal, ignore_progress
+from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.download import (
     StepProgress,
     exclusive_download,
     listing,
     require_access,
     require_disk_space,
-    step,
 )
+from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
 
@@ -34,7 +35,7 @@ def matching(files: Mapping[str, int], pattern: str) -> dict[str, int]:
 
 
 def fetch_some(
-    client: Client, slug: str, pattern: str, folder: Path, max_ratio: float, progress: StepProgress | None = None
+    client: Client, slug: str, pattern: str, folder: Path, max_ratio: float, progress: StepProgress = ignore_progress
 ) -> dict[str, int]:
     """Download the files selected by `pattern` below `folder`; return name -> bytes. Complete files are skipped.
 
@@ -70,7 +71,7 @@ def fetch_some(
         require_disk_space(f"ONLY={pattern}", sum(missing.values()), folder)
         if missing:
             arguments = {"slug": slug, "folder": str(folder), "files": missing}
-            ask(client, "download_files", arguments, slug, progress_of(step(progress, "downloading")))
+            ask(client, "download_files", arguments, slug, progress_of(functools.partial(progress, "downloading")))
         for name, size in missing.items():
             _check(folder / name, size, max_ratio)
         write_json(manifest, {**digests, **{name: sha256(folder / name) for name in selected}})

@@ -4,24 +4,22 @@ A submission is a local file or, in competitions that accept submissions from no
 """
 
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import read_record, sha256
+from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle.attempts import (
+    LostAnswer,
     UnknownOutcome,
     had_no_effect,
-    lost_reason,
-    pause_before_retry,
     poll,
-    with_time_to_return,
+    send_at_most_once,
 )
-from competition.kaggle.client import SITE, Client, KaggleError, ask
-from competition.kaggle.errors import retry_line
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import SITE, KaggleError
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,6 @@ class KernelSubmission:
     file: str
     digest: str  # sha256 of the file
     request_digest: str  # of the request (models and parameters) that the file was made for
-
-
-def read_kernel_submission(path: Path) -> KernelSubmission | None:
-    """Read the record of a kernel's submission; None if it is missing or damaged."""
-    return read_record(path, KernelSubmission)
 
 
 @dataclass(frozen=True)
@@ -132,23 +125,19 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
         return max(earlier_refs)
     on_send()
     arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **method.arguments}
-    for attempt in range(1, client.patience.tries + 1):
-        events: list[str] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
-        try:
-            answer = ask(client, method.action, arguments, slug, _append_names_to(events), once=True)
-            if answer["ref"]:
-                return int(answer["ref"])
-            error = KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
-        except KaggleError as kaggle_error:
-            error = kaggle_error
-        if "uploaded" in events and not had_no_effect(error):
-            return find_lost(client, request, earlier_refs, f" ({lost_reason(error)})")
-        pause = pause_before_retry(client.patience, error, attempt)
-        if pause is None:
-            raise with_time_to_return(error, "make submit")
-        client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
-        time.sleep(pause)
-    raise AssertionError("patience.tries is at least 1")
+    events: list[str] = []  # of the last attempt
+
+    def send() -> int:
+        events[:] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
+        answer = ask(client, method.action, arguments, slug, lambda event: events.append(event["event"]), once=True)
+        if not answer["ref"]:
+            raise KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
+        return int(answer["ref"])
+
+    try:
+        return send_at_most_once(client, "make submit", send, lambda e: had_no_effect(e) or "uploaded" not in events)
+    except LostAnswer as lost:
+        return find_lost(client, request, earlier_refs, f" ({lost})")
 
 
 def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collection[int], reason: str = "") -> int:
@@ -160,25 +149,20 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
         f"submit: the answer to a submission was lost{reason}; looking for it in Kaggle's list for "
         f"{request.listing_lag:.0f} s"
     )
-    problem = "it is not in the list of submissions"
-    try:
-        new_ref = poll(
-            lambda: max(_refs(client, request).difference(earlier_refs), default=None),
-            request.listing_lag,
-            client.patience.first_wait,
-        )
-    except KaggleError as error:
-        new_ref, problem = None, f"the list of submissions cannot be read, {str(error).rstrip('.')}"
+
+    def newest_ref() -> int | None:
+        return max(_refs(client, request).difference(earlier_refs), default=None)
+
+    new_ref, error = poll(newest_ref, request.listing_lag, client.patience.first_wait)
     if new_ref is None:
+        problem = (
+            f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
+        )
         raise UnknownOutcome(
             f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {page(request.slug)}. "
             "`make submit` looks again, `make submit AGAIN=1` sends the file once more"
         )
     return new_ref
-
-
-def _append_names_to(events: list[str]) -> Callable[[dict[str, Any]], None]:
-    return lambda event: events.append(event["event"])
 
 
 def _refs(client: Client, request: SubmissionRequest) -> set[int]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import atomic_write, write_json
+from competition.artifacts.manifest import write_json, write_text
 from competition.config.errors import UserError
 from competition.kaggle import credentials
-from competition.kaggle.client import RETRYABLE, Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kernels.packing import notebook
 
 # Requested machine -> the machine on which Kaggle runs it instead.
@@ -131,8 +132,7 @@ def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> 
     """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file.  text: Python source."""
     code_file = f"{kernel.slug}.ipynb" if as_notebook else f"{kernel.slug}.py"
     values = metadata(kernel, code_file)
-    with atomic_write(folder / code_file) as temporary:
-        temporary.write_text(notebook(text) if as_notebook else text, encoding="utf-8")
+    write_text(folder / code_file, notebook(text) if as_notebook else text)
     write_json(folder / "kernel-metadata.json", values)
 
 
@@ -163,19 +163,18 @@ def follow(
             log_lines = event["count"]
             on_log(event["text"])
 
-    kernel = {"owner": pushed.owner, "slug": pushed.slug}
     while True:
-        answer = ask(client, "kernel_status", {**kernel, "version": pushed.version}, name)
-        ended = next((end for end in ENDED if answer["status"].endswith(end)), "")
-        if ended or answer["status"].endswith("RUNNING"):
+        outcome = status(client, pushed.owner, pushed.slug, pushed.version)
+        if outcome.status in (*ENDED, "RUNNING"):
+            arguments = {"owner": pushed.owner, "slug": pushed.slug, "skip": log_lines}
             try:
-                ask(client, "kernel_log", {**kernel, "skip": log_lines}, name, on_event, once=True)
+                ask(client, "kernel_log", arguments, name, on_event, once=True)
             except KaggleError as error:
                 # RETRYABLE are temporary failures; the other three are Kaggle's answers while there is no log yet.
                 if error.kind not in RETRYABLE | {"access", "missing", "client"}:
                     raise
-        if ended or time.monotonic() > until:
-            return KernelOutcome(ended or answer["status"], answer["message"])
+        if outcome.status in ENDED or time.monotonic() > until:
+            return outcome
         time.sleep(pause)
 
 

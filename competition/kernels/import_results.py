@@ -1,13 +1,12 @@
 """Import the results of a kernel: follow it to its end, download its output, and copy it into the local results."""
 
 import re
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from competition.artifacts.dependencies import fold_model_dependencies, is_trained, model_path
-from competition.artifacts.manifest import atomic_write, changed_keys, read_manifest, sha256, write_json
+from competition.artifacts.manifest import changed_keys, copy_file, read_manifest, sha256, write_json
 from competition.artifacts.runs import Run, runs_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Params
@@ -86,12 +85,12 @@ def remove_replaced_model(target: ImportTarget, unit: str, force: bool) -> None:
             model_path(run, fold).unlink(missing_ok=True)
 
 
-def report_merged(target: ImportTarget, merged: kernel_results.Merged) -> None:
+def report_merged(target: ImportTarget, units: Mapping[kernel_results.Action, Sequence[str]]) -> None:
     """Show which results were imported, and warn of fold models that do not match the current parameters."""
-    for action, units in (("imported", merged.copied), ("unfinished", merged.partial), ("kept", merged.skipped)):
-        if units:
-            target.say(f"kernel: {action}: {', '.join('/'.join(Path(unit).parts[-2:]) for unit in units)}")
-    for unit in merged.copied:
+    for word, names in (("imported", units["copied"]), ("unfinished", units["partial"]), ("kept", units["skipped"])):
+        if names:
+            target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
+    for unit in units["copied"]:
         if fold_model := fold_model_of_unit(target, unit):
             run, fold = fold_model
             manifest = read_manifest(target.work.parent.resolve().parent / unit / "manifest.json")
@@ -124,8 +123,7 @@ def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folde
             "`make kernel AGAIN=1` makes another one, without training again"
         )
     file = target.submissions / f"{digest[:12]}.csv"
-    with atomic_write(file) as temporary:
-        shutil.copyfile(folder / SUBMISSION, temporary)
+    copy_file(folder / SUBMISSION, file)
     ledger.append(target.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
     name = f"{pushed.owner}/{pushed.slug}"
     runs = {n: runs_of(target.work, target.prepared, target.params, n, target.overrides) for n in target.params.members}

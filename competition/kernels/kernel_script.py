@@ -19,6 +19,7 @@ import json
 import lzma
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -89,13 +90,9 @@ def unzip(source: Path | io.BytesIO, folder: Path) -> None:
     """Unpack a zip of this project, whose checksum was verified; RuntimeError if a name leaves the folder."""
     with zipfile.ZipFile(source) as zipped:
         for name in zipped.namelist():
-            parts = PurePosixPath(name).parts
-            if ".." in parts or name.startswith("/"):
+            if ".." in PurePosixPath(name).parts or name.startswith("/"):
                 raise RuntimeError(f"{name!r} leaves the folder it is unpacked in")
-            path = folder.joinpath(*parts)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with zipped.open(name) as packed, path.open("wb") as file:
-                shutil.copyfileobj(packed, file)
+        zipped.extractall(folder)
 
 
 def install(needs: dict[str, str], inputs: Path) -> None:
@@ -149,17 +146,14 @@ def check_devices(accelerator: str, at_least: int) -> str:
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:
     """Replace {input:NAME} by the folder among the inputs that holds NAME. Kaggle changes the mount points."""
-    resolved = []
-    for argument in command:
-        before, marker, rest = argument.partition("{input:")
-        if marker:
-            name, _, after = rest.partition("}")
-            paths = sorted(inputs.rglob(name), key=lambda path: (len(path.parts), str(path)))
-            if not paths:
-                raise RuntimeError(f"no input holds {name}: attach the competition or dataset to the kernel")
-            argument = f"{before}{paths[0].parent}{after}"
-        resolved.append(argument)
-    return resolved
+
+    def folder_of(match: re.Match[str]) -> str:
+        paths = sorted(inputs.rglob(match[1]), key=lambda path: (len(path.parts), str(path)))
+        if not paths:
+            raise RuntimeError(f"no input holds {match[1]}: attach the competition or dataset to the kernel")
+        return str(paths[0].parent)
+
+    return [re.sub(r"\{input:([^}]+)\}", folder_of, argument) for argument in command]
 
 
 def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
@@ -172,8 +166,7 @@ def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
         return "cut", 0
     print(f"goldfold: {' '.join(command)}", flush=True)
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, **PLAN["environment"]}
-    process = subprocess.Popen([sys.executable, "-u", *command], cwd=root, env=environment)
+    process = subprocess.Popen([sys.executable, "-u", *command], cwd=root, env={**os.environ, "PYTHONPATH": path})
     try:
         code = process.wait(seconds)
         return ("failed" if code else "done"), code

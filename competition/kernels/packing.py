@@ -30,19 +30,14 @@ PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
 NEEDS = {
-    "cv2": "opencv-python-headless",
-    "filelock": "filelock",
-    "keras": "keras",
-    "numpy": "numpy",
-    "optuna": "optuna",
-    "pandas": "pandas",
+    **{
+        name: name
+        for name in ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
+    },
     "PIL": "pillow",
-    "pydantic": "pydantic",
-    "ruamel.yaml": "ruamel.yaml",
-    "scipy": "scipy",
+    "cv2": "opencv-python-headless",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
-    "typer": "typer",
 }
 
 
@@ -56,7 +51,6 @@ class Plan:
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
     leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
     needs: Mapping[str, str]  # module -> requirement, installed if it is missing
-    environment: Mapping[str, str]  # additional variables of the commands
     accelerator: str  # "tpu", "gpu", or "" = any
     devices: int  # minimum number of them
     seconds: int  # limit of Kaggle's session
@@ -88,12 +82,9 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
     by_package = {
         re.split(r"[<>=!~\[ ]", line, maxsplit=1)[0].lower(): line for line in (*project["dependencies"], *lines)
     }
-    needs = NEEDS | ({"keras_hub": "keras-hub"} if any(_needs_keras_hub(member) for member in members) else {})
+    from_preset = [m for m in members if m.architecture == FROM_FILE and not m.weights.endswith(".keras")]
+    needs = NEEDS | ({"keras_hub": "keras-hub"} if from_preset else {})
     return {module: by_package[package] for module, package in needs.items()}
-
-
-def _needs_keras_hub(member: Member) -> bool:
-    return member.architecture == FROM_FILE and not member.weights.endswith(".keras")
 
 
 def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
@@ -171,7 +162,7 @@ def commands(
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
-        return ("-m", f"pipelines.{name}", "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *options)
+        return ("-m", "pipelines", name, "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *options)
 
     train = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))

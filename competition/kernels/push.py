@@ -1,23 +1,22 @@
 """Start a kernel at most once: save the intent before the push, and find a version whose answer was lost."""
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import write_json
 from competition.kaggle.attempts import (
+    LostAnswer,
     UnknownOutcome,
     had_no_effect,
-    lost_reason,
-    pause_before_retry,
     poll,
-    with_time_to_return,
+    send_at_most_once,
 )
-from competition.kaggle.client import SITE, Client, KaggleError, ask
-from competition.kaggle.errors import retry_line
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import SITE, KaggleError
 from competition.kernels import api as kernels
 from competition.kernels.api import Kernel, KernelVersion
 
@@ -66,19 +65,14 @@ def push_once(
     UnknownOutcome if it does not appear, and keep the intent.
     """
     write_json(state, intent)
-    for attempt in range(1, client.patience.tries + 1):
-        try:
-            pushed = kernels.push(client, kernel, text, as_notebook)
-            break
-        except KaggleError as error:
-            if not had_no_effect(error) and error.kind != "sources":
-                return find_lost_push(client, intent, state, lag, f" ({lost_reason(error)})")
-            pause = pause_before_retry(client.patience, error, attempt)
-            if pause is None:
-                state.unlink()  # no run was started
-                raise with_time_to_return(error, "make kernel") from None
-            client.say(retry_line(error.reason, attempt + 1, client.patience.tries, pause))
-            time.sleep(pause)
+    try:
+        send = partial(kernels.push, client, kernel, text, as_notebook)
+        pushed = send_at_most_once(client, "make kernel", send, lambda e: had_no_effect(e) or e.kind == "sources")
+    except LostAnswer as lost:
+        return find_lost_push(client, intent, state, lag, f" ({lost})")
+    except KaggleError:
+        state.unlink()  # no run was started
+        raise
     return _save(state, intent, pushed)
 
 
@@ -86,12 +80,9 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
     """Find the running version whose answer from Kaggle was lost."""
     name = f"{intent.owner}/{intent.slug}"
     client.say(f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s")
-    reason = f"no version after {intent.previous} holds it"
-    try:
-        pushed = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
-    except KaggleError as error:
-        pushed, reason = None, f"its versions cannot be read, {str(error).rstrip('.')}"
+    pushed, error = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
     if pushed is None:
+        reason = f"its versions cannot be read, {error}" if error else f"no version after {intent.previous} holds it"
         raise UnknownOutcome(
             f"it is unknown whether Kaggle runs {name} for run {intent.run}{why}: {reason}; look at {SITE}/code/{name}, "
             "`make kernel` looks again, `make kernel AGAIN=1` pushes it once more (a second session if the first runs)"
@@ -104,10 +95,8 @@ def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
     owner, slug = intent.owner, intent.slug
     try:
         source = _source(client, owner, slug, 0, intent.run)
-        newest = int(source["version"])
-        if newest == 0 and source["holds"]:  # Kaggle returned no number: 0 stands for the newest version
-            return KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
-        for version in range(newest, intent.previous, -1):
+        newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
+        for version in range(newest, intent.previous, -1) if newest else (0,):
             if version != newest:
                 source = _source(client, owner, slug, version, intent.run)
             if source["holds"]:

@@ -50,9 +50,8 @@ def units_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str
         fold_model_path(run, fold).parent for name, folds in missing.items() for fold in folds for run in runs[name]
     ]
     units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
-    for teacher in sorted({teacher for name in missing for teacher in ancestors(params, name)}):
-        folds = sorted(set(range(params.prepare.folds)) - set(missing.get(teacher, ())))
-        units += [fold_model_path(run, fold).parent for fold in folds for run in runs[teacher]]
+    teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
+    units += [fold_model_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)]
     units += [model_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]]
     return _packed(work, units)
 
@@ -65,12 +64,7 @@ def units_to_blend(
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
     units = _packed(work, [work / "noise"])
-    for run, fold in [
-        (run, fold)
-        for name in params.members
-        for fold in sorted(set(range(params.prepare.folds)) - set(missing.get(name, ())))
-        for run in runs[name]
-    ]:
+    for run, fold in _local_models(params, runs, missing, params.members):
         folder = fold_model_path(run, fold).parent
         if path_in_kernel(work, folder) not in excluded and folder.is_dir():
             units[path_in_kernel(work, folder)] = needed_to_blend(run, params, fold)
@@ -112,6 +106,16 @@ def submission_request_digest(runs: Runs, params: Params) -> str:
 def local_inputs(params: Params, members: Mapping[str, Member]) -> Units:
     """Local images and weights that training reads."""
     return {folder: (Path(folder), files) for folder, files in packing.own_files(params, members).items()}
+
+
+def _local_models(
+    params: Params, runs: Runs, missing: Mapping[str, Sequence[int]], names: Iterable[str]
+) -> list[tuple[Run, int]]:
+    """Run and fold of the fold models of these members that the kernel does not train."""
+    folds = {
+        name: [fold for fold in range(params.prepare.folds) if fold not in missing.get(name, ())] for name in names
+    }
+    return [(run, fold) for name in folds for fold in folds[name] for run in runs[name]]
 
 
 def _packed(work: Path, folders: Iterable[Path]) -> Units:

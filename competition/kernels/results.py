@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -29,13 +29,8 @@ class Output:
     units: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Merged:
-    """Units of a kernel's output, by what was done with them."""
-
-    copied: tuple[str, ...]  # complete results that were copied
-    partial: tuple[str, ...]  # unfinished results (checkpoints) that were copied
-    skipped: tuple[str, ...]  # because a complete local result exists
+# What was done with a unit: copied complete or partial (checkpoints), or skipped, because a complete local result exists.
+Action = Literal["copied", "partial", "skipped"]
 
 
 def pull(client: Client, pushed: KernelVersion, run: str, folder: Path) -> Output:
@@ -50,7 +45,7 @@ def pull(client: Client, pushed: KernelVersion, run: str, folder: Path) -> Outpu
         output = read_output(download, run, name)
         shutil.rmtree(folder, ignore_errors=True)
         download.replace(folder)
-    return Output(folder, output.status, output.problem, output.devices, output.seconds, output.units)
+    return replace(output, folder=folder)
 
 
 def read_output(folder: Path, run: str, name: str) -> Output:
@@ -59,14 +54,8 @@ def read_output(folder: Path, run: str, name: str) -> Output:
     try:
         values = json.loads(listing.read_text(encoding="utf-8"))
         units = {unit["unit"]: (unit["file"], unit["sha256"]) for unit in values["units"]}
-        output = Output(
-            folder,
-            values["status"],
-            values["problem"],
-            values["devices"],
-            float(values["seconds"]),
-            tuple(sorted(units)),
-        )
+        status, problem, devices = (values[name] for name in ("status", "problem", "devices"))
+        output = Output(folder, status, problem, devices, float(values["seconds"]), tuple(sorted(units)))
         other_run = values["run"] if run and values["run"] != run else ""
     except FileNotFoundError as error:
         raise UserError(
@@ -87,26 +76,24 @@ def read_output(folder: Path, run: str, name: str) -> Output:
     return output
 
 
-def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) -> Merged:
-    """Copy each result folder to its path below `into`. A complete local result is never replaced.
+def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) -> dict[Action, list[str]]:
+    """Copy each result folder to its path below `into`; return the units by what was done with them.
+
+    A complete local result is never replaced.
 
     allowed: patterns of the accepted folders, relative to `into` (the plan's `collect`).
     """
     values = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
-    copied: list[str] = []
-    partial: list[str] = []
-    skipped: list[str] = []
+    units: dict[Action, list[str]] = {"copied": [], "partial": [], "skipped": []}
     for unit in values["units"]:
         name = str(unit["unit"])
         if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
-        target = into / name
-        state = install(output.folder / unit["file"], target, max_ratio)
-        {"copied": copied, "partial": partial, "skipped": skipped}[state].append(name)
-    return Merged(tuple(copied), tuple(partial), tuple(skipped))
+        units[install(output.folder / unit["file"], into / name, max_ratio)].append(name)
+    return units
 
 
-def install(pack: Path, target: Path, max_ratio: float) -> Literal["copied", "partial", "skipped"]:
+def install(pack: Path, target: Path, max_ratio: float) -> Action:
     """Unpack a result folder to `target`, at once or not at all. A complete local result is never replaced: "skipped".
 
     Raises UserError if the pack is unsafe or does not match its manifest.

@@ -15,7 +15,8 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.tuning.storage import open_storage
 from pipelines.cluster_child import Events, Tuning
 from pipelines.cluster_tuning import check_reachable, copy_longer
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 
 pytestmark = pytest.mark.timeout(900)
 PASSWORD = "d4t4base-s3cret"

@@ -10,7 +10,8 @@ from competition.config.errors import UserError
 from competition.data.competition import Settings
 from competition.data.index import load
 from pipelines import download, prepare
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 
 CLASSES, SINGLES, SERIES, PHOTOS, TESTS = 2, 14, 4, 4, 50
 

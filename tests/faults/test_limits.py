@@ -176,7 +176,8 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     from pathlib import Path
     from competition.artifacts.manifest import write_json
     from competition.config.params_file import load_params
-    from pipelines.runner import Job, Options
+    from pipelines.options import Options
+    from pipelines.runner import Job
     folder = Path(sys.argv[1])
     job = Job(load_params(Path("params.yaml")), (), Options(), folder, folder)
     def compute():

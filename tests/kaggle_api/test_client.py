@@ -14,7 +14,8 @@ from fake_kaggle.parts import Contest
 from fake_kaggle.small_competition import QUICK
 
 from competition.kaggle import download
-from competition.kaggle.client import Client, KaggleError, ask
+from competition.kaggle.client import Client, ask
+from competition.kaggle.errors import KaggleError
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +55,7 @@ def test_a_long_retry_after_ends_the_call_with_the_time_of_the_next_attempt(
 def test_a_retry_after_date_is_honoured(kaggle, client, messages):
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=2.5), usegmt=True)
     kaggle.faults["GetCompetition"] = [f"429:{date}"]
-    assert download.state(client, "flowers").slug == "flowers"
+    assert download.state(client, "flowers").title == "Flowers"
     assert messages in ([f"Kaggle: try 2 of 3 in {n} s: too many requests"] for n in (0, 1, 2))
 
 

@@ -14,7 +14,8 @@ from fake_kaggle.parts import Contest, zip_of
 from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.kaggle import download
-from competition.kaggle.client import KaggleError, competition_slug
+from competition.kaggle.client import competition_slug
+from competition.kaggle.errors import KaggleError
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,8 +43,7 @@ def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tm
     assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert is_complete(kaggle, cache)
     assert progress
-    download_result = download.download(client, "flowers", cache, 200)
-    assert (download_result.fresh, download_result.verified.files["sample_submission.csv"]) == (False, 17)
+    assert download.download(client, "flowers", cache, 200).files["sample_submission.csv"] == 17
     assert kaggle.count("DownloadDataFiles") == 1
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
 
@@ -111,7 +111,7 @@ def test_a_retry_after_that_is_too_long_is_reported_immediately(kaggle, client, 
 
 def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
-    assert download.download(client, "flowers", tmp_path, 200).verified.notes == [
+    assert download.download(client, "flowers", tmp_path, 200).notes == [
         "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
@@ -119,7 +119,7 @@ def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kagg
 def test_a_listing_that_repeats_its_page_token_is_ended(kaggle, client, tmp_path, monkeypatch):
     files = [{"name": name, "totalBytes": len(data)} for name, data in kaggle.contests["flowers"].files.items()]
     monkeypatch.setattr(kaggle, "list_data_files", lambda ask: {"files": files, "nextPageToken": "again"})
-    assert download.download(client, "flowers", tmp_path, 200).verified.notes == []
+    assert download.download(client, "flowers", tmp_path, 200).notes == []
     assert kaggle.count("ListDataFiles") == 2
 
 
@@ -190,7 +190,8 @@ def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, cli
     data = bytearray((tmp_path / "flowers.zip").read_bytes())
     data[len(data) // 2] ^= 255
     (tmp_path / "flowers.zip").write_bytes(data)
-    assert download.download(client, "flowers", tmp_path, 200).fresh
+    download.download(client, "flowers", tmp_path, 200)
+    assert kaggle.count("DownloadDataFiles") == 2
     assert is_complete(kaggle, tmp_path)
 
 

@@ -7,7 +7,8 @@ from fake_kaggle.parts import Contest
 
 from competition.config.errors import UserError
 from competition.kaggle import partial
-from competition.kaggle.client import KaggleError
+from competition.kaggle.archive import ignore_progress
+from competition.kaggle.errors import KaggleError
 
 FILES = {
     "train.csv": b"id,label\na,0\n",
@@ -28,7 +29,7 @@ def file_contents(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in names}
 
 
-def fetch(client, pattern, folder, progress=None):
+def fetch(client, pattern, folder, progress=ignore_progress):
     return partial.fetch_some(client, "flowers", pattern, folder, 200, progress)
 
 

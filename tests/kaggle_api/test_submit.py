@@ -4,10 +4,11 @@ import hashlib
 import pytest
 from fake_kaggle.parts import Run
 
+from competition.artifacts.manifest import read_record
 from competition.config.errors import UserError
 from competition.kaggle import delivery, submit
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.client import KaggleError
+from competition.kaggle.errors import KaggleError
 from competition.submission.ledger import Event, already_sent, append, read, refs
 
 CSV = b"id,label\na,1\nb,2\n"
@@ -167,7 +168,7 @@ def deliver(client, file, ledger, again=False, lag=LAG):
         append(ledger, Event(DIGEST, kind, ref, public, private, error, "2026-01-01T00:00:00Z"))
 
     before = already_sent(read(ledger), DIGEST)
-    earlier = delivery.EarlierSubmissions(refs(read(ledger), DIGEST), before is not None and before.what == "sending")
+    earlier = refs(read(ledger), DIGEST) if before is not None and before.what == "sending" else None
     request = request_for(submit.by_file(file, file.name), again, lag, note="")
     return delivery.deliver(client, request, earlier, record, delivery.ScoreWait(20, 0.01, 0.05))
 
@@ -281,6 +282,6 @@ def test_an_output_that_differs_from_the_local_submission_is_an_error(
 
 
 def test_a_missing_or_damaged_kernel_submission_file_is_read_as_none(tmp_path):
-    assert submit.read_kernel_submission(tmp_path / "absent.json") is None
+    assert read_record(tmp_path / "absent.json", submit.KernelSubmission) is None
     (tmp_path / "torn.json").write_text('{"kernel": "a/b"')
-    assert submit.read_kernel_submission(tmp_path / "torn.json") is None
+    assert read_record(tmp_path / "torn.json", submit.KernelSubmission) is None

@@ -11,7 +11,8 @@ from fake_kaggle.small_competition import FILES, QUICK
 
 from competition.artifacts.manifest import files_intact, read_manifest, write_manifest
 from competition.config.errors import UserError
-from competition.kaggle.client import Client, KaggleError
+from competition.kaggle.client import Client
+from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
 from competition.kernels import packing
 from competition.kernels import results as kernel_results
@@ -58,7 +59,6 @@ def plan(*folds, run="run-1", seconds=60, **changes):
         "collect": COLLECT,
         "leave": {},
         "needs": {},
-        "environment": {},
         "accelerator": "",
         "devices": 1,
         "seconds": seconds,
@@ -95,10 +95,10 @@ def test_results_of_a_kernel_are_imported_as_if_trained_locally(kaggle, client, 
     assert (version.owner, version.slug, version.version, outcome.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
     assert [log.count(f"fold {n}: trained") for n in "01"] == [1, 1]  # no line is repeated
     merged = import_results(client, kernel_plan, version, tmp_path / "here", tmp_path / "pulled")
-    assert merged.copied == (
+    assert merged["copied"] == [
         "work/flowers/members/cnn/0123456789ab/fold0",
         "work/flowers/members/cnn/0123456789ab/fold1",
-    )
+    ]
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
     request = kaggle.kernels["ada/goldfold-flowers"][0].request
     assert (request["isPrivate"], request["competitionDataSources"]) == (True, ["flowers"])
@@ -114,9 +114,9 @@ def test_one_fold_is_added_to_the_complete_local_folds(kaggle, client, tmp_path)
     merged = import_results(
         client, kernel_plan, push_and_follow(client, kernel_plan)[0], tmp_path / "here", tmp_path / "pulled"
     )
-    assert (merged.copied, merged.skipped) == (
-        ("work/flowers/members/cnn/0123456789ab/fold2",),
-        ("work/flowers/members/cnn/0123456789ab/fold0",),
+    assert (merged["copied"], merged["skipped"]) == (
+        ["work/flowers/members/cnn/0123456789ab/fold2"],
+        ["work/flowers/members/cnn/0123456789ab/fold0"],
     )
     assert (here / "weights.npz").read_bytes() == b"mine"
 
@@ -127,9 +127,9 @@ def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path)
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
-    assert (merged.copied, merged.partial) == (
-        ("work/flowers/members/cnn/0123456789ab/fold0",),
-        ("work/flowers/members/cnn/0123456789ab/fold9",),
+    assert (merged["copied"], merged["partial"]) == (
+        ["work/flowers/members/cnn/0123456789ab/fold0"],
+        ["work/flowers/members/cnn/0123456789ab/fold9"],
     )
     packed = pack_results(tmp_path / "here", tmp_path / "carried")
     kernels.upload_dataset(client, "ada/goldfold-carried", packed, "fold 0", 20)
@@ -149,9 +149,9 @@ def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client
     assert "fold 8: broken" in log
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200).copied == (
-        "work/flowers/members/cnn/0123456789ab/fold0",
-    )
+    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200)["copied"] == [
+        "work/flowers/members/cnn/0123456789ab/fold0"
+    ]
 
 
 def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, client, tmp_path):
@@ -320,9 +320,9 @@ def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, damage, mes
     write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
     pack_results(tmp_path / "there", tmp_path / "pulled")
     undamaged = kernel_results.read_output(tmp_path / "pulled", "carried", "it")
-    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200).copied == (
-        "work/flowers/members/cnn/0123456789ab/fold0",
-    )
+    assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200)["copied"] == [
+        "work/flowers/members/cnn/0123456789ab/fold0"
+    ]
     damage_output(tmp_path / "pulled", damage)
     with pytest.raises(UserError, match=message):
         kernel_results.merge(

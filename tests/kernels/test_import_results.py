@@ -8,12 +8,12 @@ import pytest
 from builders import params
 
 from competition.artifacts.dependencies import fold_model_path
-from competition.artifacts.manifest import write_manifest
+from competition.artifacts.manifest import read_record, write_manifest
 from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
-from competition.kaggle.submit import read_kernel_submission
+from competition.kaggle.submit import KernelSubmission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
 from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, import_submission
@@ -70,7 +70,7 @@ def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp
     import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
     (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
     assert (tmp_path / "submissions" / entry.file).read_bytes() == CSV
-    kernel_submission = read_kernel_submission(tmp_path / "work/digits/kernel/submission.json")
+    kernel_submission = read_record(tmp_path / "work/digits/kernel/submission.json", KernelSubmission)
     assert (kernel_submission.kernel, kernel_submission.version, kernel_submission.file) == (
         "ada/goldfold-digits",
         3,

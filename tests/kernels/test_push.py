@@ -3,7 +3,7 @@
 import pytest
 
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.client import KaggleError
+from competition.kaggle.errors import KaggleError
 from competition.kernels import push as kernel_push
 from competition.kernels.api import Kernel
 from competition.kernels.push import PushIntent

@@ -11,7 +11,8 @@ from competition.artifacts.runs import Run
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
 from pipelines import download
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 
 
 def test_in_a_kaggle_notebook_the_attached_folder_is_used_without_a_download(tmp_path, monkeypatch) -> None:

@@ -20,8 +20,9 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.kaggle import download
 from competition.kaggle.client import Client, Patience
 from pipelines import doctor
+from pipelines.options import Options
 from pipelines.progress import Bar, ByteSteps
-from pipelines.runner import Job, Options
+from pipelines.runner import Job
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -102,7 +103,7 @@ def doctor_output(workspace, monkeypatch, environment):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(doctor, "CHECKS", {"kaggle": doctor.kaggle})
+    monkeypatch.setattr(doctor, "CHECKS", (doctor.kaggle,))
     overrides = parse_overrides("")
     options = Options()
     job = Job(load_params(workspace.params, overrides), overrides, options, workspace.work, workspace.submissions)

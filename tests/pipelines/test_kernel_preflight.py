@@ -11,7 +11,8 @@ from competition.preflight.request import PreflightResult
 from competition.preflight.results import request_of
 from competition.preflight.topology import GIB, topology_named
 from pipelines.kernel import check_preflight
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 
 
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:

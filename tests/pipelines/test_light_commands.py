@@ -27,9 +27,7 @@ def workspace(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
     """The packages that one process imports in which these stages run one after another."""
-    arguments: list[str] = []
-    for stage, *options in stages:
-        arguments += ["+"] * bool(arguments) + [stage, *workspace.command(stage)[3:], *options]
+    arguments = [word for words in stages for word in ("+", *workspace.command(*words)[3:])][1:]
     environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
     command = [sys.executable, "-m", "pipelines", *arguments]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
@@ -87,7 +85,7 @@ def test_what_follows_in_the_same_process_is_not_begun(workspace: Workspace, tmp
     report = workspace.work / "report.html"
     report.unlink(missing_ok=True)
     runs, then = workspace.command("runs")[3:], workspace.command("report")[3:]
-    command = [sys.executable, "-m", "pipelines", "runs", *runs, "+", "report", *then]
+    command = [sys.executable, "-m", "pipelines", *runs, "+", *then]
     assert without_reader(command, stdout=True).returncode == 141
     assert not report.exists()
 

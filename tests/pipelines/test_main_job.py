@@ -279,7 +279,7 @@ def test_a_kill_before_the_manifest_costs_no_training_step(finished: Workspace, 
 import os, runpy, signal
 from pipelines import runner
 runner.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-runpy.run_module("pipelines.train", run_name="__main__")
+runpy.run_module("pipelines", run_name="__main__")
 """
     arguments = workspace.command("train", "--member", "slim", "--fold", "0")[3:]
     killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, timeout=400)

@@ -6,7 +6,8 @@ from builders import ROOT
 from stages import Workspace
 
 from competition.config.params_file import load_params
-from pipelines.runner import Job, Options
+from pipelines.options import Options
+from pipelines.runner import Job
 from pipelines.trainer import member_place
 
 

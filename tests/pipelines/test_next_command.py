@@ -10,7 +10,8 @@ import pytest
 from builders import ROOT, params
 
 from pipelines.cli import VERBS
-from pipelines.next_command import NEXT, next_line
+from pipelines.next_command import next_line
+from pipelines.options import Options
 
 PARAMS = ROOT / "params.yaml"
 
@@ -30,7 +31,7 @@ def line(
     **options,
 ) -> str:
     """sets: overrides of the parameters.  given: SET of the command."""
-    return next_line(verb, params(sets), file, work, goals, **options, sets=given)
+    return next_line(verb, VERBS[verb].next, params(sets), Options(file, given, **options), work, goals)
 
 
 def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameters() -> None:
@@ -80,5 +81,5 @@ def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> No
 
 
 def test_a_part_of_a_stage_names_nothing_and_every_named_verb_exists() -> None:
-    assert line("train", one_member=True) == ""
-    assert {*NEXT, *(verb for verbs in NEXT.values() for verb in verbs)} <= VERBS.keys()
+    assert line("train", member="cnn") == line("train", fold="0") == ""
+    assert {verb.next for verb in VERBS.values()} - {""} <= VERBS.keys()

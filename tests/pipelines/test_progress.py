@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pipelines import progress
-from pipelines.progress import Bar, clear_bars, progress_bar
+from pipelines.progress import Bar, clear_bars
 
 COLOUR = re.compile(r"\x1b\[(3|4|9)\d")
 
@@ -17,7 +17,7 @@ def at_once(monkeypatch) -> None:
 
 
 def test_without_a_terminal_a_line_names_position_time_and_text(capsys) -> None:
-    with progress_bar(8, "cnn") as bar:
+    with Bar(8, "cnn") as bar:
         bar.set_text("fold 1, loss 0.300")
         bar.update_to(2)
         line = bar.line(bar.started + 10)
@@ -31,7 +31,7 @@ def test_a_terminal_gets_a_bar_in_colours_unless_no_color_is_set(capsys, monkeyp
     monkeypatch.setattr(Bar, "is_terminal", True)
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
-    with progress_bar(8, "[b]cnn") as bar:
+    with Bar(8, "[b]cnn") as bar:
         bar.update_to(2)
         assert Bar.shown == {bar}
         clear_bars()  # as Job.echo does
@@ -45,6 +45,6 @@ def test_a_terminal_gets_a_bar_in_colours_unless_no_color_is_set(capsys, monkeyp
 
 
 def test_an_unknown_total_is_counted(capsys) -> None:
-    with progress_bar(None, "reading images") as bar:
+    with Bar(None, "reading images") as bar:
         bar.update(3)
         assert bar.line(bar.started + 2) == "reading images: 3, 2 s, 1.5/s"

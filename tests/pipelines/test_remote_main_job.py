@@ -285,7 +285,7 @@ def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_le
 def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remote, notebooks_only) -> None:
     sets, before = "kaggle.submit=notebook honest.resamples=21", remote.workspace.submission()
     output = remote.do("kernel", sets=sets)
-    assert "2 folders of this machine are sent with it" in output and "pipelines.train" not in output
+    assert "2 folders of this machine are sent with it" in output and "pipelines train" not in output
     run, sent = remote.workspace.fold("slim", 0).parent.name, remote.kaggle.datasets["ada/goldfold-small-carried"]
     names = {f"work-small-members-slim-{run}-fold{fold}.pack" for fold in (0, 1)}
     assert sent.keys() - {"goldfold-output.json"} == names

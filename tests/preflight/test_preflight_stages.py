@@ -69,7 +69,7 @@ def test_a_duration_is_printed_in_a_suitable_unit(seconds: float, text: str) -> 
 
 
 def plan(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipelines.plan", "--params", "recipes/flowers.yaml", "--topology", "v5e-8"]
+    command = [sys.executable, "-m", "pipelines", "plan", "--params", "recipes/flowers.yaml", "--topology", "v5e-8"]
     return subprocess.run([*command, "--work", str(tmp_path), *arguments], cwd=ROOT, capture_output=True, text=True)
 
 

@@ -145,7 +145,7 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     import time
     import tensorflow as tf
     from competition.training.engine_tensorflow import TensorFlowEngine
-    from pipelines import device_retries, train
+    from pipelines import cli, device_retries
     device_retries.FIRST_PAUSE = 0.1
     calls, real = [], TensorFlowEngine.train
     def unsteady(engine, *arguments):
@@ -157,7 +157,7 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
             time.sleep(600)
         return real(engine, *arguments)
     TensorFlowEngine.train = unsteady
-    train.main("train")
+    cli.main()
     """
     command = workspace.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
     process = subprocess.run(

@@ -1,0 +1,76 @@
+"""Run one stage: its parameters and folders, its messages and exit codes."""
+
+import faulthandler
+import importlib
+import logging
+import os
+import sys
+import traceback
+
+from competition.artifacts.earlier_layout import has_earlier_layout
+from competition.artifacts.replacement import finish_replacements
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.data.augmentations import check_augmentations
+from competition.ensemble.settings import validate_params
+from pipelines import hosts
+from pipelines.failures import describe, require_folder
+from pipelines.next_command import next_line
+from pipelines.options import Options
+from pipelines.output import print_line
+from pipelines.runner import Job
+
+SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
+WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
+
+
+def tidy(job: Job) -> None:
+    """Move results of an earlier layout, and finish what a killed process left between two folders."""
+    finish_replacements(job.work)
+    if has_earlier_layout(job.work):
+        from competition.artifacts.migration import migrate
+
+        if sentence := migrate(job.work):
+            job.echo(sentence)
+
+
+def run_stage(verb: str, options: Options, following: str, is_last: bool) -> None:
+    """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
+
+    A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
+    following: the verb that usually follows.  is_last: no other stage follows in this process, so that its command is printed.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
+    logging.captureWarnings(True)
+    faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
+    try:
+        if not hosts.runs(verb):
+            return
+        stage = importlib.import_module(f"pipelines.{verb.replace('-', '_')}")
+        overrides = tuple(parse_overrides(options.sets))
+        params = validate_params(load_params(options.params, overrides))
+        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+        work = options.work / params.competition.name
+        require_folder(work, is_written=verb in WRITING)
+        require_folder(options.submissions, is_written=verb in SUBMITTING)
+        work.mkdir(parents=True, exist_ok=True)
+        job = Job(params, overrides, options, work, options.submissions)
+        tidy(job)
+        stage.run(job)
+        line = next_line(verb, following, params, options, work, os.environ.get("GOLDFOLD_GOALS"))
+        if line and is_last and not options.debug:
+            job.echo(line)
+    except UserError as user_error:
+        if options.debug:
+            traceback.print_exc()
+        print_line(f"goldfold: {user_error}", sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print_line("goldfold: stopped; run the same command again to continue", sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if options.debug:
+            raise
+        sentence, code = describe(error)
+        print_line(f"goldfold: {sentence}", sys.stderr)
+        sys.exit(code)
