@@ -3,7 +3,6 @@
 Later stages treat it as a downloaded competition. `private/` holds the solution, which Kaggle does not publish.
 """
 
-import io
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +16,7 @@ from competition.data.adapters.source import sample as sample
 from competition.data.adapters.source import solution as solution
 from competition.data.adapters.tables import write_csv
 from competition.data.competition import Competition, Row, Settings
+from competition.data.images import encode
 from competition.data.records import Record
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -63,6 +63,4 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
 
 
 def _png(picture: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(picture.repeat(SIZE // 8, 0).repeat(SIZE // 8, 1)).save(out, "PNG")
-    return out.getvalue()
+    return encode(Image.fromarray(picture.repeat(SIZE // 8, 0).repeat(SIZE // 8, 1)), "png")

@@ -199,7 +199,7 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
             raise UserError(
                 f"image {row.id!r} ({row.path}): {problem}; repair or remove it, or set convert.bad_images=drop"
             ) from None
-    return [images.encode(picture, recipe.kind, recipe.quality) for picture in pictures]
+    return [images.encode(picture, recipe.kind, quality=recipe.quality) for picture in pictures]
 
 
 def _source_bytes(row: SourceImage, source: str) -> bytes:
