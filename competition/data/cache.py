@@ -133,24 +133,20 @@ def _exclusive(folder: Path) -> Iterator[None]:
 
 def _make_space(budget: CacheBudget, needed: int) -> bool:
     """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
-
-    def cached_files() -> list[Path]:
-        files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
-        return sorted(files, key=lambda file: file.stat().st_mtime)
+    files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
+    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
 
     def used() -> int:
-        return sum(file.stat().st_size for file in cached_files())
+        return sum(file.stat().st_size for file in files)
 
     def free() -> int:
         return shutil.disk_usage(budget.folder).free - LEFT_FREE
 
     if needed > budget.disk or needed > free() + used():
         return False
-    while used() + needed > budget.disk or free() < needed:
-        if not cached_files():
-            return False
-        cached_files()[0].unlink()
-    return True
+    while files and (used() + needed > budget.disk or free() < needed):
+        files.pop().unlink()
+    return used() + needed <= budget.disk and free() >= needed
 
 
 def _local_copy(file: str, budget: CacheBudget) -> str:
@@ -205,17 +201,11 @@ def _fill(
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        for chunk in _chunks((e for e in examples if e[0] in row_of), 512):
+        remaining = (example for example in examples if example[0] in row_of)
+        while chunk := list(islice(remaining, 512)):
             for row in pool.map(decode_example, chunk):
                 is_done[row] = True
             done += len(chunk)
             progress(done, len(ids))
     if not is_done.all():
         raise UserError(stream.missing_images_message(ids[~is_done], len(ids)))
-
-
-def _chunks(items: Iterable[tuple[str, int, bytes]], size: int) -> Iterator[list[tuple[str, int, bytes]]]:
-    """itertools.batched of Python 3.12."""
-    remaining = iter(items)
-    while chunk := list(islice(remaining, size)):
-        yield chunk

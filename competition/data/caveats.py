@@ -36,10 +36,10 @@ def load_caveats(folder: Path) -> Caveats:
     members, odds = _read(folder / "series.csv"), _read(folder / "shift.csv")
     shift = folder / "shift.json"
     facts = json.loads(shift.read_text(encoding="utf-8")) if shift.is_file() else {}
-    train = odds[odds["part"] == "train"] if len(odds) else odds
+    train = odds[odds["part"] == "train"]
     return Caveats(
-        dict(zip(members["id"], members["series"].astype(int))) if len(members) else {},
-        dict(zip(train["id"], train["odds"].astype(float))) if len(train) else {},
+        dict(zip(members["id"], members["series"].astype(int))),
+        dict(zip(train["id"], train["odds"].astype(float))),
         Shift(**facts) if facts else None,
     )
 
@@ -76,5 +76,5 @@ def shift_tiles(odds: pd.DataFrame) -> dict[str, str]:
 
 def _read(file: Path) -> pd.DataFrame:
     if not file.is_file():
-        return pd.DataFrame()
+        return pd.DataFrame(columns=["id", "part", "series", "odds"])
     return pd.read_csv(file, dtype={"id": str, "nearest": str}, keep_default_na=False)

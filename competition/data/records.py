@@ -106,26 +106,18 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
 def _damage(path: str, number: int) -> str:
     import tensorflow as tf
 
+    from competition.data.convert.tfrecord import damage
+
     with tf.io.gfile.GFile(path, "rb") as file:
-        head = file.read(64)
-    if number == 0 and head[:2] == b"\x1f\x8b":
-        return "the file is compressed with gzip, plain TFRecord was expected"
-    if number == 0 and head.isascii() and b"\0" not in head:
-        return "the file is text, TFRecord was expected"
-    return "it is truncated or damaged"
+        return damage(file.read(64), number)
 
 
 def example(row_id: str, image: bytes, label: int | None) -> bytes:
     """Return a serialized tf.train.Example with features id, image and (unless None) class."""
-    import tensorflow as tf
+    from competition.data.convert.tfrecord import serialize_example  # starts slowly, and reading does not need it
 
-    def data(value: bytes) -> Any:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    feature = {"id": data(row_id.encode("utf-8")), "image": data(image)}
-    if label is not None:
-        feature["class"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+    label_feature = {} if label is None else {"class": label}
+    return serialize_example({"id": row_id.encode("utf-8"), "image": image, **label_feature})
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:

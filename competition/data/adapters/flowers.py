@@ -73,10 +73,6 @@ def of_converted(competition: Competition, settings: Settings) -> Competition:
     )
 
 
-def rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    yield from record_rows(raw, settings)
-
-
 def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
     """Return a competition with columns id,label of class numbers and, by default, macro-F1 over all classes.
 
@@ -96,7 +92,7 @@ def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
     )
 
 
-def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     """Yield all records of one image size: train, val, test, each in the order of the file names."""
     folder = _folder(raw, settings.image_size)
     parts: tuple[Part, ...] = ("train", "val", "test")

@@ -110,7 +110,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         id_column=id_column,
         sample_columns=sample_columns,
         labels=labels,
-        class_names=_class_names(listed, labels),
+        class_names=dict(labels.names if listed is None else zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True)),
         has_class_table=listed is not None,
         groups=groups,
         notes=[
@@ -122,10 +122,6 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
 
 def _read_if_present(path: Path) -> pd.DataFrame | None:
     return read_csv(path) if path.exists() else None
-
-
-def _class_names(listed: pd.DataFrame | None, labels: LabelColumns) -> dict[str, str]:
-    return dict(labels.names) if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
 
 
 def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[int]]:

@@ -1,7 +1,7 @@
 """Detects in the table of labels what is predicted - a class, a set of classes, a grade or a number - and reads the labels."""
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -157,10 +157,7 @@ def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
         known = set(listed)
         return any(cell not in known for cell in cells) and all(known.issuperset(one) for one in labels_of.values())
     several = [cell for cell in cells if len(labels_of[cell]) > 1]
-    cells_with: dict[str, int] = defaultdict(int)
-    for labels in labels_of.values():
-        for label in set(labels):
-            cells_with[label] += 1
+    cells_with = Counter(label for labels in labels_of.values() for label in set(labels))
     repeated = [cell for cell in several if all(cells_with[label] > 1 for label in labels_of[cell])]
     return bool(several) and len(repeated) >= REPEATED * len(several)
 

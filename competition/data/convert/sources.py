@@ -175,9 +175,7 @@ def _check_ids(rows: Mapping[str, Iterable[SourceImage]]) -> None:
 
 
 def _blank_submission(competition: Competition, ids: Sequence[str]) -> bytes:
-    classes = len(competition.classes)
-    blank = [competition.label_values[0]] if competition.predicts == "label" else [1 / classes] * classes
-    text = io.StringIO()
+    text, blank = io.StringIO(), folder.blank_prediction(competition)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([competition.id_column, *competition.prediction_columns])
     writer.writerows([row_id, *blank] for row_id in ids)

@@ -59,7 +59,7 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
     offset = number = 0
     while head := file.read(HEAD):
         if len(head) < HEAD or head[8:] != _checksum(head[:8]):
-            raise UserError(f"{where}, record {number}: {_damage(head, number)}; write or fetch the file again")
+            raise UserError(f"{where}, record {number}: {damage(head, number)}; write or fetch the file again")
         (length,) = struct.unpack("<Q", head[:8])
         serialized = file.read(min(length, LARGEST))
         if len(serialized) != length or file.read(TAIL) != _checksum(serialized):
@@ -69,7 +69,8 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
         number += 1
 
 
-def _damage(head: bytes, number: int) -> str:
+def damage(head: bytes, number: int) -> str:
+    """What is wrong with a TFRecord file.  head: its first bytes.  number: of the first record that cannot be read."""
     if number == 0 and head[:2] == b"\x1f\x8b":
         return "the file is compressed with gzip, plain TFRecord was expected"
     if number == 0 and head.isascii() and b"\0" not in head:
@@ -101,9 +102,7 @@ def _example_class() -> Any:
     one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
     lists = {"BytesList": field.TYPE_BYTES, "FloatList": field.TYPE_FLOAT, "Int64List": field.TYPE_INT64}
     for name, kind in lists.items():
-        values = add_field(add(file.message_type, name), "value", 1, kind, many)
-        if name != "BytesList":
-            values.options.packed = True
+        add_field(add(file.message_type, name), "value", 1, kind, many)
     feature = add(file.message_type, "Feature")
     feature.oneof_decl.add().name = "kind"
     for number, (name, of) in enumerate(zip(("bytes_list", "float_list", "int64_list"), lists), 1):
