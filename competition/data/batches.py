@@ -6,7 +6,7 @@ a resumed run gets the same batches as an uninterrupted one, whatever the number
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from threading import local
 from typing import Any
 
@@ -113,8 +113,16 @@ class TrainingBatches:
 
         Iterators of an earlier start must not be read any more.
         """
-        cursor = _Cursor(plan, self._maker.batch, first_step)
-        self._loader = BatchLoader(lambda step: self._maker.work(cursor.at(step)), self._pool, self._ahead)
+        # Of this start only, so that a late thread of the previous fold cannot affect it.
+        rows_of_epoch = lru_cache(maxsize=1)(partial(_rows_of_epoch, plan, self._maker.batch))
+        per_epoch = steps_per_epoch(len(plan.rows), self._maker.batch)
+
+        def work(step: int) -> Work[TrainingBatch]:
+            epoch, number = divmod(first_step + step, per_epoch)
+            key, order, occurrence = rows_of_epoch(epoch)
+            return self._maker.work(_Step(plan, key, number, order[number], occurrence[number]))
+
+        self._loader = BatchLoader(work, self._pool, self._ahead)
         return self._batches
 
 
@@ -129,26 +137,10 @@ class _Step:
     occurrence: np.ndarray  # (B,) int, how often the row was drawn before in this epoch
 
 
-class _Cursor:
-    """The rows of each step. One object per start, so that a late thread of the previous fold cannot affect this one."""
-
-    def __init__(self, plan: TrainingPlan, batch: int, first_step: int) -> None:
-        self._plan, self._batch, self._first_step = plan, batch, first_step
-        self._epoch = self._epoch_at(0)
-
-    def at(self, step: int) -> _Step:
-        """The step number `step` since the start."""
-        epoch, number = divmod(self._first_step + step, steps_per_epoch(len(self._plan.rows), self._batch))
-        current = self._epoch  # read once, because several threads make batches
-        if current[0] != epoch:
-            self._epoch = current = self._epoch_at(epoch)
-        _, key, order, occurrence = current
-        return _Step(self._plan, key, number, order[number], occurrence[number])
-
-    def _epoch_at(self, epoch: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        """(epoch, its key, its order of rows, how often each was drawn before)."""
-        plan, order = self._plan, epoch_order(self._plan, self._batch, epoch)
-        return epoch, epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
+def _rows_of_epoch(plan: TrainingPlan, batch: int, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(key of an epoch, its order of rows, how often each was drawn before)."""
+    order = epoch_order(plan, batch, epoch)
+    return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
 
 
 class _BatchMaker:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +35,10 @@ PAGE = {
     "/page.svg": ("page.svg", "image/svg+xml"),
 }
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
+WRONG_ADDRESS = {
+    404: "no such page; predictions are at /v1/models/goldfold:predict",
+    405: "this address takes another method; predictions are POST requests",
+}
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
 # Times limits.body_bytes: so much is read of a body that is too large, because a reset would hide the answer.
 DISCARDED = 2
@@ -67,10 +72,7 @@ def create_app(
         Route("/training/{row:int}.png", server.picture),
         *(Route(path, _static(*file)) for path, file in PAGE.items()),
     ]
-    handlers: dict[Any, Any] = {
-        404: _answer_with(404, "no such page; predictions are at /v1/models/goldfold:predict"),
-        405: _answer_with(405, "this address takes another method; predictions are POST requests"),
-    }
+    handlers: dict[Any, Any] = dict.fromkeys(WRONG_ADDRESS, _wrong_address)
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
     return _guarded(app, limits, server.metrics, {route.path for route in routes})
 
@@ -191,11 +193,8 @@ def _error(code: int, message: str, headers: dict[str, str] | None = None) -> Re
     return JSONResponse({"error": message}, code, headers)
 
 
-def _answer_with(code: int, message: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def answer(request: Request, error: Exception) -> Response:
-        return _error(code, message)
-
-    return answer
+async def _wrong_address(request: Request, error: HTTPException) -> Response:
+    return _error(error.status_code, WRONG_ADDRESS[error.status_code])
 
 
 def _static(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:

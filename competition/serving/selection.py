@@ -65,7 +65,7 @@ def select(
         return _blend(work, params, prepared, overrides, chain, folder)
     if member not in params.members:
         raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
-    runs = _runs(work, params, prepared, overrides, (member,))[member]
+    runs = blended_runs(work, prepared, _with_members(params, (member,)), overrides)[member]
     title = f"member {member}" + (
         f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
     )
@@ -75,12 +75,9 @@ def select(
     )
 
 
-def _runs(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], names: Sequence[str]
-) -> dict[str, list[Run]]:
-    """Member, or stored run -> its runs with the current parameters."""
-    named = replace(params, blend=replace(params.blend, members=tuple(names)))
-    return blended_runs(work, prepared, named, overrides)
+def _with_members(params: Params, names: Sequence[str]) -> Params:
+    """The parameters with only these members in the blend."""
+    return replace(params, blend=replace(params.blend, members=tuple(names)))
 
 
 def _blend(
@@ -96,7 +93,7 @@ def _blend(
         raise UserError("there is no complete blend to export; `make predict` makes it, or name one member: MEMBER=cnn")
     check_chain(chain, params)
     names = list(chain.used_views())
-    only = replace(params, blend=replace(params.blend, members=tuple(names)))
+    only = _with_members(params, names)
     current = to_plain(prediction_sources(work, only, prepared, True, overrides))
     recorded = manifest.depends["predictions"]
     stale = [name for name in names if recorded.get(name) != current.get(name)]
@@ -104,7 +101,7 @@ def _blend(
         raise UserError(
             f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"
         )
-    runs = _runs(work, params, prepared, overrides, names)
+    runs = blended_runs(work, prepared, only, overrides)
     models = {
         name: [
             (run, sorted(map(int, recorded[name][run.digest]))) for run in runs[name] if run.digest in recorded[name]
@@ -185,11 +182,10 @@ def export_dependencies(
         "data": prepared.digest,
         "fit": params.prepare.fit,
         "chain": selection.chain,
-        "members": {name: _architecture(member) for name, member in selection.members.items()},
+        "members": {
+            name: {"architecture": member.architecture, "image_size": member.image_size, "alpha": member.alpha}
+            for name, member in selection.members.items()
+        },
         "models": selection.digests,
         "formats": list(formats),
     }
-
-
-def _architecture(member: Member) -> dict[str, Any]:
-    return {"architecture": member.architecture, "image_size": member.image_size, "alpha": member.alpha}
