@@ -86,25 +86,11 @@ def _cache_file(depends: dict[str, Any], step: str, cache: Path) -> Path:
 def _result(step: str, raw: dict[str, Any], request: PreflightRequest) -> PreflightResult:
     """The answer of the child process (child.step_result) about one step."""
     shapes, topology = request.shapes, request.topology
-    operations = tuple(raw.get("operations", ()))
-    flops, moved = raw.get("flops", 0.0), raw.get("moved", 0.0)
-    result = PreflightResult(
-        step=step,
-        batch=shapes.batch if step == "train" else shapes.predict_batch,
-        verdict=raw["verdict"],
-        memory=int(raw.get("memory", 0)),
-        limit=topology.memory,
-        flops=flops,
-        moved=moved,
-        roofline=roofline_seconds(topology, flops, moved),
-        lower_seconds=raw.get("lower_seconds", 0.0),
-        compile_seconds=round(raw.get("seconds", 0.0), 1),
-        operations=operations,
-        message=raw.get("message", ""),
-        view=raw.get("view", ""),
-        mode=request.mode,
-    )
-    return replace(result, remedy=remedy_for(result, operations))
+    batch = shapes.batch if step == "train" else shapes.predict_batch
+    facts = {"step": step, "batch": batch, "limit": topology.memory, "mode": request.mode, "operations": ()}
+    result = result_from_json({**facts, **raw})
+    roofline = roofline_seconds(topology, result.flops, result.moved)
+    return replace(result, roofline=roofline, remedy=remedy_for(result))
 
 
 def _read_cached(file: Path) -> PreflightResult | None:
