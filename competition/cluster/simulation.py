@@ -51,13 +51,6 @@ def simulate(
     return _Simulation(cluster, tasks, failures, seed, running or {}, done).run()
 
 
-def finish_seconds(
-    cluster: Cluster, pending: Sequence[Task], running: Mapping[int, float], done: Collection[str]
-) -> float:
-    """Seconds until everything is done if no machine fails; inf if something can never run."""
-    return simulate(cluster, pending, running=running, done=done).seconds
-
-
 def lower_bound(tasks: Sequence[Task], machines: int) -> float:
     """Seconds that no schedule of one task per machine at a time can beat: no starts, no failures, no gaps."""
     return max(sum(task.seconds for task in tasks) / machines, max(task.seconds for task in tasks))
@@ -119,35 +112,33 @@ class _Simulation:
         heapq.heappush(self._events, (time, next(self._order), act))
 
     def _dispatch(self) -> None:
-        while True:
-            slots = [
-                replace(slot, seconds=self._ends.get(slot.number, 0.0) - self._now) for slot in self._slots.values()
-            ]
-            cluster = replace(self._cluster, machines=self._up, slots=slots)
-            step = decide(cluster, self._pending, self._done)
-            if step is None:
-                return
+        while step := decide(self._state(), self._pending, self._done):
             self._start(step)
+
+    def _state(self) -> Cluster:
+        slots = [replace(slot, seconds=self._ends.get(slot.number, 0.0) - self._now) for slot in self._slots.values()]
+        return replace(self._cluster, machines=self._up, slots=slots)
 
     def _start(self, step: Start | Open) -> None:
         if isinstance(step, Open):
             for closing in step.closing:
                 del self._slots[closing.number]
-            slot, start = (
-                Slot(next(self._numbers), step.machine, step.task.member, step.taken),
-                self._cluster.start_seconds,
-            )
+            slot = Slot(next(self._numbers), step.machine, step.task.member, step.taken)
+            start = self._cluster.start_seconds
         else:
             slot, start = step.slot, 0.0
         name = step.task.name
         self._slots[slot.number] = replace(slot, task=name)
         self._pending.remove(self._tasks[name])
         self._begun[slot.number] = (self._now, start)
-        every = self._failures.checkpoint_seconds
-        checkpoints = self._work[name] // every * self._failures.checkpoint_cost if every < inf else 0.0
+        checkpoints = self._checkpoint_costs(name)
         self._wasted += start + checkpoints
         self._ends[slot.number] = self._now + start + self._work[name] + checkpoints
         self._at(self._ends[slot.number], self._finish(slot.number, name))
+
+    def _checkpoint_costs(self, name: str) -> float:
+        """Seconds of all checkpoints in the rest of a task; 0 without checkpoints."""
+        return self._work[name] // self._failures.checkpoint_seconds * self._failures.checkpoint_cost
 
     def _finish(self, number: int, name: str) -> Callable[[], None]:
         begun = self._begun.get(number)
@@ -184,8 +175,7 @@ class _Simulation:
         worked = max(self._now - begun - start, 0.0)
         saved = min(worked // (every + cost) * every, self._work[slot.task]) if every < inf else 0.0
         # What the start of the task counted as waste and has not happened yet, is not waste.
-        planned = self._work[slot.task] // every * cost if every < inf else 0.0
-        self._wasted += (self._now - begun) - saved - start - planned
+        self._wasted += (self._now - begun) - saved - start - self._checkpoint_costs(slot.task)
         self._work[slot.task] -= saved
         self._losses += 1
         task = replace(self._tasks[slot.task], seconds=self._work[slot.task])

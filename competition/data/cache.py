@@ -21,7 +21,7 @@ from filelock import FileLock
 from competition.artifacts.manifest import atomic_write, digest_of
 from competition.config.errors import UserError
 from competition.data import records, stream
-from competition.data.images import BadImage, Fit, decode
+from competition.data.images import Fit
 from competition.data.pixels import PixelFile, Pixels
 
 LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
@@ -191,12 +191,7 @@ def _fill(
     def decode_example(example: tuple[str, int, bytes]) -> int:
         row = row_of[example[0]]
         if not unreadable[row]:
-            try:
-                put(row, decode(example[2], size, fit))
-            except BadImage as bad:
-                raise UserError(
-                    f"image {example[0]}: {bad}; `make download` lists such images and the remedies"
-                ) from None
+            put(row, stream.decode_record(example[0], example[2], size, fit))
         return row
 
     done = 0

@@ -112,22 +112,16 @@ def _damage(path: str, number: int) -> str:
         return damage(file.read(64), number)
 
 
-def example(row_id: str, image: bytes, label: int | None) -> bytes:
-    """Return a serialized tf.train.Example with features id, image and (unless None) class."""
-    from competition.data.convert.tfrecord import serialize_example  # starts slowly, and reading does not need it
-
-    label_feature = {} if label is None else {"class": label}
-    return serialize_example({"id": row_id.encode("utf-8"), "image": image, **label_feature})
-
-
 def write_shard(path: str, records: Iterable[Record]) -> None:
     """Write one shard; records with label None have no feature `class`, as in the test files of competitions."""
     import tensorflow as tf
 
+    from competition.data.convert.tfrecord import image_example
+
     tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
-            writer.write(example(record.id, record.image, record.label))
+            writer.write(image_example(record.id, record.image, record.label))
 
 
 def write(
@@ -140,6 +134,8 @@ def write(
     `rows` must have the order and the digests of the index; rows that are not in the index are skipped.
     """
     import tensorflow as tf
+
+    from competition.data.convert.tfrecord import image_example
 
     tf.io.gfile.makedirs(folder)
     shard_of, names = _plan(index, shard_bytes)
@@ -158,7 +154,7 @@ def write(
         shard = int(shard_of[position])
         if shard not in writers:
             writers[shard] = tf.io.TFRecordWriter(f"{folder}/{names[shard]}.partial")
-        writers[shard].write(example(row.id, _readable(row), int(labels[position])))
+        writers[shard].write(image_example(row.id, _readable(row), int(labels[position])))
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()

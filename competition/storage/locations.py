@@ -91,11 +91,9 @@ def choose_location(
         return DataLocation(local, "the local folder, where `make download` put it", kind)
     hints = {
         "kaggle": f"attach the competition {slug} to the notebook (Add Input)",
-        "kaggle tpu vm": f"attach the competition {slug} to the notebook (Add Input)",
         "colab": "run `make download` in this session, or name a bucket in the parameters",
-        "colab tpu": "run `make download` in this session, or name a bucket in the parameters",
     }
-    raise UserError(f"there is no data in {local}: {hints.get(kind, 'run `make download` first')}.")
+    raise UserError(f"there is no data in {local}: {hints.get(kind.split()[0], 'run `make download` first')}.")
 
 
 def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:

@@ -152,7 +152,7 @@ def _describe_records(
     """From competition.json of an earlier conversion, from the competition's own adapter, or from the labels."""
     if not files.is_remote(source) and (Path(source) / DESCRIPTION).exists():
         return of_converted(Competition.load(Path(source) / DESCRIPTION), settings)
-    if settings.adapter not in ("folder",) and not files.is_remote(source):
+    if settings.adapter != "folder" and not files.is_remote(source):
         return ADAPTERS[settings.adapter].describe(Path(source), settings)
     count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
     return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)])

@@ -33,6 +33,12 @@ def serialize_example(features: Mapping[str, Feature]) -> bytes:
     return bytes(example.SerializeToString(deterministic=True))
 
 
+def image_example(row_id: str, image: bytes, label: int | None) -> bytes:
+    """Return the Example of Kaggle's flower competition, with the features id, image and (unless None) class."""
+    known = {} if label is None else {"class": label}
+    return serialize_example({"id": row_id.encode("utf-8"), "image": image, **known})
+
+
 def parse_example(serialized: bytes, where: str) -> dict[str, list[Any]]:
     """Return the values of all features. where: name of the record in error messages. Raises UserError."""
     try:
