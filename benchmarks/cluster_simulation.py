@@ -12,7 +12,6 @@ github.com/skypilot-org/spot-traces.
 """
 
 import argparse
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from competition.cluster.simulation import (
     HOUR,
     Failures,
     Outcome,
-    best_interval,
     equal_machines,
     lower_bound,
     simulate,
@@ -83,7 +81,12 @@ def print_intervals(repeats: int) -> None:
     for rate in RATES[1:]:
         seconds = [mean([r.seconds for r in outcomes(8, failures(rate, i), repeats)]) for i in intervals]
         cells = "  ".join(f"{value / min(seconds):6.2f}" for value in seconds)
-        print(f"{rate:10g}  {cells}  {best_interval(replace(failures(rate))):.0f} s")
+        print(f"{rate:10g}  {cells}  {best_interval(failures(rate)):.0f} s")
+
+
+def best_interval(failing: Failures) -> float:
+    """Seconds of work between checkpoints that waste least (Young 1974): sqrt(2 x cost x mean time between failures)."""
+    return (2 * failing.checkpoint_cost * HOUR / failing.per_hour) ** 0.5
 
 
 def main() -> None:

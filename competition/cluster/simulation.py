@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 
@@ -54,11 +54,6 @@ def simulate(
 def lower_bound(tasks: Sequence[Task], machines: int) -> float:
     """Seconds that no schedule of one task per machine at a time can beat: no starts, no failures, no gaps."""
     return max(sum(task.seconds for task in tasks) / machines, max(task.seconds for task in tasks))
-
-
-def best_interval(failures: Failures) -> float:
-    """Seconds of work between checkpoints that waste least (Young 1974): sqrt(2 x cost x mean time between failures)."""
-    return sqrt(2 * failures.checkpoint_cost * HOUR / failures.per_hour) if failures.per_hour else inf
 
 
 def equal_machines(number: int, members: Collection[str], start_seconds: float) -> Cluster:

@@ -69,8 +69,7 @@ def on_host(augment: Mapping[str, float]) -> HostAugmentation:
 
     It returns an image of the same shape and dtype, and may modify its argument.
     """
-    functions = [(name, augmentation_named(name), strength) for name, strength in augment.items()]
-    functions = [function for function in functions if not is_on_device(function[0])]
+    functions = [(name, augmentation_named(name), augment[name]) for name in augment if not is_on_device(name)]
     plugins = active()
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:

@@ -5,6 +5,7 @@ The compiler runs in a child process. Results are cached by the digest of everyt
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,9 +69,12 @@ def run_preflight(
 
 def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path) -> dict[str, PreflightResult]:
     """Return the cached results of exactly this request, by step."""
-    depends = compiled_in(request)
-    results = {step: _read_cached(_cache_file(depends, step, cache)) for step in steps}
-    return {step: result for step, result in results.items() if result is not None}
+    depends, results = compiled_in(request), {}
+    for step in steps:
+        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # missing, damaged or of an earlier version
+            cached = json.loads(_cache_file(depends, step, cache).read_text(encoding="utf-8"))
+            results[step] = result_from_json(cached["answer"])
+    return results
 
 
 def store_result(request: PreflightRequest, result: PreflightResult, cache: Path) -> None:
@@ -91,10 +95,3 @@ def _result(step: str, raw: dict[str, Any], request: PreflightRequest) -> Prefli
     result = result_from_json({**facts, **raw})
     roofline = roofline_seconds(topology, result.flops, result.moved)
     return replace(result, roofline=roofline, remedy=remedy_for(result))
-
-
-def _read_cached(file: Path) -> PreflightResult | None:
-    try:
-        return result_from_json(json.loads(file.read_text(encoding="utf-8"))["answer"])
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None

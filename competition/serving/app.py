@@ -89,7 +89,6 @@ class _Server:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._batcher = Batcher(self._engine, self._limits, self.metrics)
-        self._batcher.start()
         loading = asyncio.create_task(self._load_training_images())
         yield
         loading.cancel()

@@ -8,7 +8,6 @@ from competition.cluster.schedule import Cluster, Open, Resources, Slot, Start, 
 from competition.cluster.simulation import (
     ONE_AT_A_TIME,
     Failures,
-    best_interval,
     equal_machines,
     lower_bound,
     simulate,
@@ -143,7 +142,6 @@ def test_failures_cost_time_and_a_checkpoint_saves_some_of_it() -> None:
     assert all(outcome.wasted_seconds > 0 for outcome in without)
     # Work, waste and idle time are all there is.
     assert all(o.machine_seconds >= 36000 + o.wasted_seconds - 1e-6 for o in [*without, *with_checkpoints])
-    assert best_interval(every) == pytest.approx((2 * 5.0 * 3600 / 0.5) ** 0.5)
 
 
 def test_work_that_can_never_run_takes_for_ever() -> None:

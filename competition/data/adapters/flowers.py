@@ -58,11 +58,9 @@ def describe(raw: Path, settings: Settings) -> Competition:
         raise UserError(
             "the conversion that wrote these files is not finished; run make convert again, then make download"
         )
-    return (
-        of_converted(Competition.load(converted), settings)
-        if converted.exists()
-        else label_competition(settings, NAMES)
-    )
+    if converted.exists():
+        return of_converted(Competition.load(converted), settings)
+    return label_competition(settings, NAMES)
 
 
 def of_converted(competition: Competition, settings: Settings) -> Competition:
