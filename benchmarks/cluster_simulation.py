@@ -20,9 +20,9 @@ from competition.cluster.simulation import (
     HOUR,
     Failures,
     Outcome,
+    Simulation,
     equal_machines,
     lower_bound,
-    simulate,
 )
 
 FOLDS = 5
@@ -51,7 +51,7 @@ def failures(per_hour: float, interval: float = EPOCH_SECONDS) -> Failures:
 def outcomes(machines: int, failing: Failures, repeats: int) -> list[Outcome]:
     work = tasks()
     cluster = equal_machines(machines, {task.member for task in work}, START_SECONDS)
-    return [simulate(cluster, work, failing, seed) for seed in range(repeats if failing.per_hour else 1)]
+    return [Simulation(cluster, work, failing, seed).run() for seed in range(repeats if failing.per_hour else 1)]
 
 
 def mean(values: list[float]) -> float:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from competition.cluster.schedule import Cluster
-from competition.cluster.simulation import simulate
+from competition.cluster.simulation import Simulation
 from competition.cluster.slots import OpenSlot
 from competition.cluster.tasks import Tasks
 from competition.cluster.work import Status
@@ -46,4 +46,4 @@ class Progress:
         for slot in busy:
             task = self._tasks.expected(self._tasks.works[slot.slot.task].task)
             running[slot.slot.number] = task.seconds * (1 - slot.share)
-        return simulate(cluster, self._tasks.expected_pending(), running=running, done=self._tasks.done).seconds
+        return Simulation(cluster, self._tasks.expected_pending(), running=running, done=self._tasks.done).run().seconds

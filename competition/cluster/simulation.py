@@ -3,8 +3,10 @@
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from math import inf
+from types import MappingProxyType
 
 import numpy as np
 
@@ -36,21 +38,6 @@ class Outcome:
     losses: int  # tasks that lost their machine
 
 
-def simulate(
-    cluster: Cluster,
-    tasks: Sequence[Task],
-    failures: Failures = NO_FAILURES,
-    seed: int = 0,
-    running: Mapping[int, float] | None = None,
-    done: Collection[str] = (),
-) -> Outcome:
-    """Run the tasks on the cluster.
-
-    running: slot of the cluster -> seconds until its task is done, for a cluster that works already.
-    """
-    return _Simulation(cluster, tasks, failures, seed, running or {}, done).run()
-
-
 def lower_bound(tasks: Sequence[Task], machines: int) -> float:
     """Seconds that no schedule of one task per machine at a time can beat: no starts, no failures, no gaps."""
     return max(sum(task.seconds for task in tasks) / machines, max(task.seconds for task in tasks))
@@ -62,16 +49,19 @@ def equal_machines(number: int, members: Collection[str], start_seconds: float) 
     return Cluster(machines, (), dict.fromkeys(members, ONE_AT_A_TIME), start_seconds)
 
 
-class _Simulation:
+class Simulation:
+    """Tasks on a cluster. Runs once."""
+
     def __init__(
         self,
         cluster: Cluster,
         tasks: Sequence[Task],
-        failures: Failures,
-        seed: int,
-        running: Mapping[int, float],
-        done: Collection[str],
+        failures: Failures = NO_FAILURES,
+        seed: int = 0,
+        running: Mapping[int, float] = MappingProxyType({}),
+        done: Collection[str] = (),
     ) -> None:
+        """running: slot of the cluster -> seconds until its task is done, for a cluster that works already."""
         self._cluster, self._failures, self._done = cluster, failures, set(done)
         self._up: dict[str, Resources] = dict(cluster.machines)
         self._slots = {slot.number: slot for slot in cluster.slots}
@@ -86,7 +76,7 @@ class _Simulation:
         self._order, self._random = count(), np.random.default_rng(seed)
         for number, seconds in running.items():
             self._ends[number] = seconds
-            self._at(seconds, self._finish(number, self._slots[number].task))
+            self._at(seconds, partial(self._finish, number, self._slots[number].task, None))
         if failures.per_hour:
             for machine in self._up:
                 self._schedule_failure(machine)
@@ -129,22 +119,18 @@ class _Simulation:
         checkpoints = self._checkpoint_costs(name)
         self._wasted += start + checkpoints
         self._ends[slot.number] = self._now + start + self._work[name] + checkpoints
-        self._at(self._ends[slot.number], self._finish(slot.number, name))
+        self._at(self._ends[slot.number], partial(self._finish, slot.number, name, self._begun[slot.number]))
 
     def _checkpoint_costs(self, name: str) -> float:
         """Seconds of all checkpoints in the rest of a task; 0 without checkpoints."""
         return self._work[name] // self._failures.checkpoint_seconds * self._failures.checkpoint_cost
 
-    def _finish(self, number: int, name: str) -> Callable[[], None]:
-        begun = self._begun.get(number)
-
-        def act() -> None:
-            slot = self._slots.get(number)
-            if slot is not None and slot.task == name and self._begun.get(number) == begun:
-                self._slots[number] = replace(slot, task="")
-                self._done.add(name)
-
-        return act
+    def _finish(self, number: int, name: str, begun: tuple[float, float] | None) -> None:
+        """Free a slot, unless it is gone or runs something that began later."""
+        slot = self._slots.get(number)
+        if slot is not None and slot.task == name and self._begun.get(number) == begun:
+            self._slots[number] = replace(slot, task="")
+            self._done.add(name)
 
     def _schedule_failure(self, machine: str) -> None:
         wait = self._random.exponential(HOUR / self._failures.per_hour)

@@ -77,30 +77,25 @@ def _pairs_with_near_part(part: np.ndarray, width: int, radius: int) -> Iterator
             others = place[values ^ sum(1 << bit for bit in bits)]
             first = np.flatnonzero(others >= np.arange(len(values)))  # each pair of values once; a value with itself
             second = others[first]
-            yield from _expanded(order, starts[first], counts[first], starts[second], counts[second], changed == 0)
+            yield from _expanded(order, starts, counts, first, second, changed == 0)
 
 
 def _expanded(
-    order: np.ndarray,
-    starts_a: np.ndarray,
-    counts_a: np.ndarray,
-    starts_b: np.ndarray,
-    counts_b: np.ndarray,
-    is_same: bool,
+    order: np.ndarray, starts: np.ndarray, counts: np.ndarray, first: np.ndarray, second: np.ndarray, is_same: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The pairs of the members of two groups, for each of n pairs of groups, in pieces.  is_same: the groups are equal.
 
-    order: members of all groups.  starts, counts: (n,) places of a group in `order`.
+    order: members of all groups.  starts, counts: (G,) places of each group in `order`.  first, second: (n,) groups.
     """
-    totals = np.cumsum(counts_a * counts_b)
+    sizes = counts[first] * counts[second]
+    totals = np.cumsum(sizes)
     done = 0
     while done < (totals[-1] if len(totals) else 0):
         numbers = np.arange(done, min(done + AT_ONCE, totals[-1]))
         done += len(numbers)
-        group = np.searchsorted(totals, numbers, side="right")
-        within = numbers - (totals[group] - counts_a[group] * counts_b[group])
-        i, j = np.divmod(within, counts_b[group])
+        pair = np.searchsorted(totals, numbers, side="right")
+        i, j = np.divmod(numbers - (totals[pair] - sizes[pair]), counts[second[pair]])
         if is_same:
             keep = i < j
-            group, i, j = group[keep], i[keep], j[keep]
-        yield order[starts_a[group] + i], order[starts_b[group] + j]
+            pair, i, j = pair[keep], i[keep], j[keep]
+        yield order[starts[first[pair]] + i], order[starts[second[pair]] + j]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from competition.config.errors import UserError
 
@@ -192,5 +192,4 @@ def kaggle_gcs_path(slug: str) -> str:
         from kaggle_datasets import KaggleDatasets
     except ImportError as error:
         raise UserError("kaggle_datasets is missing: this is not one of Kaggle's images.") from error
-    datasets: Any = KaggleDatasets()
-    return str(datasets.get_gcs_path(slug))
+    return str(KaggleDatasets().get_gcs_path(slug))
