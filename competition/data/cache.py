@@ -6,10 +6,11 @@ Images that fit neither are decoded on each access (data/stream.py). All three g
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -57,10 +58,7 @@ def decode_images(
     shape = (len(ids), size, size, 3)
     path = cache_file(budget.folder, source, ids, size, fit)
     in_ram = prod(shape) <= budget.ram
-
-    def fill(put: Callable[[int, np.ndarray], None]) -> None:
-        _fill(put, records.read(files), ids, unreadable, size, fit, progress)
-
+    fill = partial(_fill, files, ids, unreadable, size, fit, progress)
     cached = _open_cached(path, shape) or _write_cached(path, shape, budget, fill)
     if cached is not None:
         return cached[np.arange(len(ids))] if in_ram else cached
@@ -173,18 +171,15 @@ def _local_copy(file: str, budget: CacheBudget) -> str:
 
 
 def _fill(
-    put: Callable[[int, np.ndarray], None],
-    examples: Iterable[tuple[str, int, bytes]],
+    files: Sequence[str],
     ids: np.ndarray,
     unreadable: np.ndarray,
     size: int,
     fit: Fit,
     progress: Callable[[int, int], None],
+    put: Callable[[int, np.ndarray], None],
 ) -> None:
-    """Decode the images and call put(row, image) for every readable row, from several threads.
-
-    examples: (id, label, encoded image).
-    """
+    """Decode the images and call put(row, image) for every readable row, from several threads."""
     row_of = {str(name): n for n, name in enumerate(ids)}
     is_done = unreadable.copy()
 
@@ -196,7 +191,7 @@ def _fill(
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        remaining = (example for example in examples if example[0] in row_of)
+        remaining = (example for example in records.read(files) if example[0] in row_of)
         while chunk := list(islice(remaining, 512)):
             for row in pool.map(decode_example, chunk):
                 is_done[row] = True

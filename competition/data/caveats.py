@@ -1,9 +1,8 @@
 """Assumptions of an honest score, as `make prepare` checked them: no series across folds, test rows like training rows."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,11 +46,6 @@ def load_caveats(folder: Path) -> Caveats:
 def digests(folder: Path) -> dict[str, str]:
     """Return file -> sha256 of the existing files, on which a blend's statements about series and shift depend."""
     return {name: sha256(folder / name) for name in FILES if (folder / name).is_file()}
-
-
-def facts_of(shift: Shift | None) -> dict[str, Any]:
-    """Return the content of shift.json."""
-    return asdict(shift) if shift else {}
 
 
 def series_tiles(members: pd.DataFrame, index: pd.DataFrame) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from competition.artifacts.dependencies import fold_model_path, is_trained, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_sources
-from competition.artifacts.manifest import Manifest, files_intact, read_manifest, to_plain
+from competition.artifacts.manifest import files_intact, read_manifest, to_plain
 from competition.artifacts.runs import Run, blended_runs
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
@@ -58,11 +58,10 @@ def select(
     Raises UserError for what is not trained, not blended or cannot be served.
     """
     folder = newest_blend(work)
-    chain = Chain.load(folder / "chain.json") if folder is not None else None
     if not member:
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
-        return _blend(work, params, prepared, overrides, chain, folder)
+        return _blend(work, params, prepared, overrides, folder)
     if member not in params.members:
         raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
     runs = blended_runs(work, prepared, _with_members(params, (member,)), overrides)[member]
@@ -70,9 +69,9 @@ def select(
         f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
     )
     models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
-    return _selection(
-        export_name(member, folds), title, _chain_of_member(member, prepared, params, chain), {member: models}, False
-    )
+    blend_chain = Chain.load(folder / "chain.json") if folder is not None else None
+    chain = _chain_of_member(member, prepared.competition.metric, blend_chain)
+    return _selection(export_name(member, folds), title, chain, {member: models}, False)
 
 
 def _with_members(params: Params, names: Sequence[str]) -> Params:
@@ -81,16 +80,12 @@ def _with_members(params: Params, names: Sequence[str]) -> Params:
 
 
 def _blend(
-    work: Path,
-    params: Params,
-    prepared: Prepared,
-    overrides: Sequence[Override],
-    chain: Chain | None,
-    folder: Path | None,
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], folder: Path | None
 ) -> Selection:
-    manifest: Manifest | None = read_manifest(folder / "manifest.json") if folder is not None else None
-    if folder is None or chain is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
+    manifest = read_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
         raise UserError("there is no complete blend to export; `make predict` makes it, or name one member: MEMBER=cnn")
+    chain = Chain.load(folder / "chain.json")
     check_chain(chain, params)
     names = list(chain.used_views())
     only = _with_members(params, names)
@@ -126,11 +121,10 @@ def check_chain(chain: Chain, params: Params) -> None:
         )
 
 
-def _chain_of_member(member: str, prepared: Prepared, params: Params, chain: Chain | None) -> Chain:
+def _chain_of_member(member: str, metric: str, chain: Chain | None) -> Chain:
     """The views and the temperature of this member in the blend, without weights and decision rule."""
-    blend, metric = Blend("best", "mean", {member: 1.0}, ()), prepared.competition.metric
-    usable = chain is not None and member in chain.policies and chain.view_mixing != "rank"
-    if chain is None or not usable:
+    blend = Blend("best", "mean", {member: 1.0}, ())
+    if chain is None or member not in chain.policies or chain.view_mixing == "rank":
         return Chain(metric, {member: {"identity": 1.0}}, "mean", {member: 1.0}, blend, ARGMAX)
     policy, temperature = chain.policies[member], chain.temperatures[member]
     return replace(chain, policies={member: policy}, temperatures={member: temperature}, blend=blend, decision=ARGMAX)

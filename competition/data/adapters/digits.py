@@ -34,7 +34,8 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
     from sklearn.model_selection import train_test_split
 
     grey, labels = load_digits(return_X_y=True)
-    pictures = (grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8)
+    small = (grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8)
+    pictures = [Image.fromarray(picture) for picture in small.repeat(SIZE // 8, 1).repeat(SIZE // 8, 2)]
     ids = [blake2b(f"digit {n}".encode(), digest_size=5).hexdigest()[:9] for n in range(len(labels))]
     numbers = np.arange(len(labels))
     train, test = train_test_split(numbers, test_size=TEST_SHARE, stratify=labels, random_state=settings.seed)
@@ -44,7 +45,8 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
             path = raw / FOLDER / part / f"{number:02}-{SIZE}x{SIZE}-{len(shard)}.tfrec"
             labelled = part == "train"
             records.write_shard(
-                str(path), (Record(ids[n], int(labels[n]) if labelled else None, _png(pictures[n])) for n in shard)
+                str(path),
+                (Record(ids[n], int(labels[n]) if labelled else None, encode(pictures[n], "png")) for n in shard),
             )
     public, _ = train_test_split(test, train_size=PUBLIC_SHARE, stratify=labels[test], random_state=settings.seed)
     in_public = set(public.tolist())
@@ -57,7 +59,3 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
 
 def describe(raw: Path, settings: Settings) -> Competition:
     return label_competition(settings, NAMES)
-
-
-def _png(picture: np.ndarray) -> bytes:
-    return encode(Image.fromarray(picture.repeat(SIZE // 8, 0).repeat(SIZE // 8, 1)), "png")

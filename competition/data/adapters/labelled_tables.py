@@ -99,8 +99,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
-    is_multi = settings.target == "multi"
-    labels = find_labels(train, id_column, test_columns, sample_columns, settings.label_column, name, is_multi)
+    labels = find_labels(train, id_column, test_columns, sample_columns, name, settings)
     unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
     return LabelledTables(
         name=name,
