@@ -62,9 +62,8 @@ def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
         raise UserError(f"{path}: no such file; make download fetches it again")
     number = 0
     try:
-        for serialized in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            yield serialized, f"{name}, record {number}"
-            number += 1
+        for number, serialized in enumerate(tf.data.TFRecordDataset(path).as_numpy_iterator(), 1):
+            yield serialized, f"{name}, record {number - 1}"
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
         raise UserError(
             f"{name}, record {number}: {_damage(path, number)}; make download FORCE=1 fetches it again"

@@ -71,15 +71,12 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
             f"{source}: none of its folders ({first_few(skipped)}) is a class; "
             f"names like {first_few(competition.classes, 3)} were expected"
         )
-
-    def matched_rows() -> Iterator[Row]:
-        for path in paths:
-            if label[path] >= 0:
-                yield Row(
-                    f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes()
-                )
-
-    return matched_rows(), skipped
+    rows = (
+        Row(f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes())
+        for path in paths
+        if label[path] >= 0
+    )
+    return rows, skipped
 
 
 def _flatten(raw: Path) -> None:
