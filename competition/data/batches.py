@@ -120,21 +120,10 @@ class TrainingBatches:
         def work(step: int) -> Work[TrainingBatch]:
             epoch, number = divmod(first_step + step, per_epoch)
             key, order, occurrence = rows_of_epoch(epoch)
-            return self._maker.work(_Step(plan, key, number, order[number], occurrence[number]))
+            return self._maker.work(plan, key, number, order[number], occurrence[number])
 
         self._loader = BatchLoader(work, self._pool, self._ahead)
         return self._batches
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The rows of one step."""
-
-    plan: TrainingPlan
-    key: np.ndarray  # of the epoch
-    number: int  # of the step in its epoch
-    rows: np.ndarray  # (B,) int
-    occurrence: np.ndarray  # (B,) int, how often the row was drawn before in this epoch
 
 
 def _rows_of_epoch(plan: TrainingPlan, batch: int, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -163,12 +152,18 @@ class _BatchMaker:
         self._read, self._scratch = image_reader(pixels), local()
         self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
 
-    def work(self, step: _Step) -> Work[TrainingBatch]:
-        """The work of one batch: parts of some images each, then mixing."""
-        rows, size, options = step.rows[self._positions], self._size, self._options
-        drawn_rows = list(zip(rows.tolist(), step.occurrence[self._positions].tolist(), strict=True))
-        drawn = draw(step.key, drawn_rows, self._side, size, options)
-        mix = draw_mix(drawn, step.number, size, options)
+    def work(
+        self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
+    ) -> Work[TrainingBatch]:
+        """The work of one batch: parts of some images each, then mixing.
+
+        key: of the epoch.  step: its number in the epoch.  batch_rows: (B,) int.  occurrence: (B,) int, how often the row
+        was drawn before in this epoch.
+        """
+        rows, size, options = batch_rows[self._positions], self._size, self._options
+        drawn_rows = list(zip(rows.tolist(), occurrence[self._positions].tolist(), strict=True))
+        drawn = draw(key, drawn_rows, self._side, size, options)
+        mix = draw_mix(drawn, step, size, options)
         on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
         images = self._buffers.take()
 
@@ -179,7 +174,7 @@ class _BatchMaker:
                 augment(source, on_this_host, n, options, images[n], scratch)
 
         def finish() -> TrainingBatch:
-            targets, weights = step.plan.targets[rows], step.plan.weights[rows[self._own]]
+            targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
             if self.is_left_to_device:
                 return (images, device_numbers.device_numbers(drawn, mix)), targets, weights
             if mix is None:

@@ -26,6 +26,8 @@ from competition.data.images import Fit
 from competition.data.pixels import PixelFile, Pixels
 
 LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
+Progress = Callable[[int, int], None]
+Put = Callable[[int, np.ndarray], None]  # stores the decoded image of a row
 DISK_UNUSABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -44,7 +46,7 @@ def decode_images(
     fit: Fit,
     budget: CacheBudget,
     source: str,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> Pixels:
     """Images (N, size, size, 3) uint8 in the order of `ids`, decoded now unless they are on disk.
 
@@ -93,7 +95,7 @@ def _open_cached(path: Path, shape: tuple[int, ...]) -> PixelFile | None:
 
 
 def _write_cached(
-    path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Callable[[int, np.ndarray], None]], None]
+    path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Put], None]
 ) -> PixelFile | None:
     """Write the images to disk; None if there is no space. A second process waits and uses the file of the first."""
     try:
@@ -171,13 +173,7 @@ def _local_copy(file: str, budget: CacheBudget) -> str:
 
 
 def _fill(
-    files: Sequence[str],
-    ids: np.ndarray,
-    unreadable: np.ndarray,
-    size: int,
-    fit: Fit,
-    progress: Callable[[int, int], None],
-    put: Callable[[int, np.ndarray], None],
+    files: Sequence[str], ids: np.ndarray, unreadable: np.ndarray, size: int, fit: Fit, progress: Progress, put: Put
 ) -> None:
     """Decode the images and call put(row, image) for every readable row, from several threads."""
     row_of = {str(name): n for n, name in enumerate(ids)}

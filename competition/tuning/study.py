@@ -129,10 +129,7 @@ def enqueue_missing(study: Any, settings: StudySettings) -> None:
 
 
 def run_worker(
-    study: Any,
-    settings: StudySettings,
-    evaluate: Evaluate,
-    on_trial: Callable[[Any, Any], None] = lambda study, trial: None,
+    study: Any, settings: StudySettings, evaluate: Evaluate, on_trial: Callable[[Any, Any], None] = lambda *_: None
 ) -> None:
     """Run trials of the study in this process until none is left or a limit is reached.
 
