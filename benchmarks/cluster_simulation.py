@@ -12,7 +12,6 @@ github.com/skypilot-org/spot-traces.
 """
 
 import argparse
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,10 +20,9 @@ from competition.cluster.simulation import (
     HOUR,
     Failures,
     Outcome,
-    best_interval,
+    Simulation,
     equal_machines,
     lower_bound,
-    simulate,
 )
 
 FOLDS = 5
@@ -53,7 +51,7 @@ def failures(per_hour: float, interval: float = EPOCH_SECONDS) -> Failures:
 def outcomes(machines: int, failing: Failures, repeats: int) -> list[Outcome]:
     work = tasks()
     cluster = equal_machines(machines, {task.member for task in work}, START_SECONDS)
-    return [simulate(cluster, work, failing, seed) for seed in range(repeats if failing.per_hour else 1)]
+    return [Simulation(cluster, work, failing, seed).run() for seed in range(repeats if failing.per_hour else 1)]
 
 
 def mean(values: list[float]) -> float:
@@ -83,7 +81,12 @@ def print_intervals(repeats: int) -> None:
     for rate in RATES[1:]:
         seconds = [mean([r.seconds for r in outcomes(8, failures(rate, i), repeats)]) for i in intervals]
         cells = "  ".join(f"{value / min(seconds):6.2f}" for value in seconds)
-        print(f"{rate:10g}  {cells}  {best_interval(replace(failures(rate))):.0f} s")
+        print(f"{rate:10g}  {cells}  {best_interval(failures(rate)):.0f} s")
+
+
+def best_interval(failing: Failures) -> float:
+    """Seconds of work between checkpoints that waste least (Young 1974): sqrt(2 x cost x mean time between failures)."""
+    return (2 * failing.checkpoint_cost * HOUR / failing.per_hour) ** 0.5
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from competition.artifacts.manifest import write_json
 from competition.cluster.schedule import START_SECONDS, Task
-from competition.cluster.simulation import Failures, equal_machines, lower_bound, simulate
+from competition.cluster.simulation import Failures, Simulation, equal_machines, lower_bound
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
@@ -172,8 +172,8 @@ def plan_machines(
     ]
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     cluster = equal_machines(machines, works, start)
-    estimate, bound = simulate(cluster, tasks), lower_bound(tasks, machines)
-    alone = simulate(equal_machines(1, works, start), tasks).seconds
+    estimate, bound = Simulation(cluster, tasks).run(), lower_bound(tasks, machines)
+    alone = Simulation(equal_machines(1, works, start), tasks).run().seconds
     number = plural(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
@@ -183,7 +183,7 @@ def plan_machines(
     epochs = max(member.train.epochs for member in job.params.members.values())
     interval = max(task.seconds for task in tasks) / epochs
     losing = Failures(SPOT_FAILURES, REPLACE_SECONDS, interval, 0.0)
-    spot = [simulate(cluster, tasks, losing, seed) for seed in range(SPOT_SIMULATIONS)]
+    spot = [Simulation(cluster, tasks, losing, seed).run() for seed in range(SPOT_SIMULATIONS)]
     seconds = sum(outcome.seconds for outcome in spot) / len(spot)
     job.echo(
         f"plan: {duration(seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "

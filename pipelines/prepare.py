@@ -74,7 +74,7 @@ def prepare(job: Job, settings: Settings) -> Computed:
     for name, content in tables.items():
         with atomic_write(data / name) as temporary:
             content.to_csv(temporary, index=False, lineterminator="\n")
-    write_json(data / "shift.json", caveats.facts_of(difference))
+    write_json(data / "shift.json", difference or {})
     index.save(table, data / "index.csv")
     competition.save(data / "competition.json")
     shutil.copyfile(adapter_named(settings.adapter).sample(job.path("raw")), data / "sample_submission.csv")

@@ -16,10 +16,8 @@ def run(job: Job) -> None:
 
     def choose() -> Computed:
         slug = job.params.competition.slug
-        # No inputs: Kaggle attaches raw files, the records made from them are on the machine's disk.
-        view = storage.MachineView(os.environ, os.path.exists, lambda: storage.kaggle_gcs_path(slug), list)
         bucket = f"{bucket_of(job)}/data/records" if settings.bucket else ""
-        place = storage.choose_location(view, str(local), bucket, slug)
+        place = storage.choose_location(os.environ, os.path.exists, storage.kaggle_gcs_path, str(local), bucket, slug)
         try:
             listing = storage.try_place(place.path, os.environ, settings.seconds)
         except UserError as user_error:

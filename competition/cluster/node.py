@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -43,7 +44,7 @@ class Machine:
             raise RuntimeError("the project was damaged on its way")
         target = self.root / f"project-{digest[:12]}"
         if not target.is_dir():
-            with self._temporary() as folder:
+            with temporary_folder(self.root) as folder:
                 unzip(io.BytesIO(project), folder / "project")
                 with contextlib.suppress(OSError):  # another process was faster
                     (folder / "project").rename(target)
@@ -73,7 +74,7 @@ class Machine:
 
     def fetch(self, unit: str) -> tuple[str, bytes]:
         """(sha256, bytes) of the pack of a complete unit."""
-        with self._temporary() as folder:
+        with temporary_folder(self.root) as folder:
             return packed(unit, self._path(unit), folder)
 
     def remove(self, unit: str) -> None:
@@ -82,12 +83,6 @@ class Machine:
 
     def _path(self, name: str) -> Path:
         return self.work.joinpath(*safe_parts(name))
-
-    @contextlib.contextmanager
-    def _temporary(self) -> Any:
-        self.root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=self.root) as folder:
-            yield Path(folder)
 
 
 class Worker:
@@ -108,13 +103,13 @@ class Worker:
         target = self._machine_work.joinpath(*safe_parts(unit))
         if hashlib.sha256(data).hexdigest() != digest:
             raise RuntimeError(f"{unit} was damaged on its way")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=target.parent) as folder:
-            unzip(io.BytesIO(data), Path(folder) / "unit")
-            if _same_result(Path(folder) / "unit", target):
+        with temporary_folder(target.parent) as folder:
+            unzip(io.BytesIO(data), folder / "unit")
+            manifest = target / MANIFEST
+            if manifest.is_file() and manifest.read_bytes() == (folder / "unit" / MANIFEST).read_bytes():
                 return
             shutil.rmtree(target, ignore_errors=True)
-            (Path(folder) / "unit").rename(target)
+            (folder / "unit").rename(target)
 
     def start(self, request: dict[str, Any]) -> None:
         """Give a task to the process."""
@@ -173,8 +168,8 @@ class Worker:
             event = json.loads(line)
             if event["event"] == "done":
                 folder = self._machine_work.joinpath(*safe_parts(event["unit"]))
-                with tempfile.TemporaryDirectory(prefix=".part-", dir=self._settings["root"]) as temporary:
-                    event["digest"], event["pack"] = packed(event["unit"], folder, Path(temporary))
+                with temporary_folder(Path(self._settings["root"])) as temporary:
+                    event["digest"], event["pack"] = packed(event["unit"], folder, temporary)
             self._add(event)
 
     def _end(self) -> None:
@@ -192,6 +187,14 @@ class Worker:
         self._events.append({**event, "number": self._count})
 
 
+@contextlib.contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A folder in `parent`, which is created if it is missing; removed at the end."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=parent) as folder:
+        yield Path(folder)
+
+
 def packed(unit: str, folder: Path, temporary: Path) -> tuple[str, bytes]:
     """(sha256, bytes) of the pack of a complete result: the files of its manifest and, last, the manifest."""
     names = [*json.loads((folder / MANIFEST).read_text())["files"], MANIFEST]
@@ -205,10 +208,6 @@ def safe_parts(name: str) -> tuple[str, ...]:
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} leaves its folder")
     return path.parts
-
-
-def _same_result(new: Path, old: Path) -> bool:
-    return (old / MANIFEST).is_file() and (old / MANIFEST).read_bytes() == (new / MANIFEST).read_bytes()
 
 
 def _niceness(process: int) -> int:

@@ -30,7 +30,8 @@ class ObjectStore:
 
     def __init__(self, ray: Any, pack: Callable[[str], tuple[str, bytes]]) -> None:
         """pack: unit -> (sha256, bytes)."""
-        self._ray, self._pack, self._references = ray, pack, dict[str, Any]()
+        self._ray, self._pack = ray, pack
+        self._references, self._packed = dict[str, Any](), dict[str, tuple[str, Any]]()
 
     def reference(self, name: str, read: Callable[[], bytes]) -> Any:
         if name not in self._references:
@@ -39,11 +40,10 @@ class ObjectStore:
 
     def packed_unit(self, unit: str) -> tuple[str, Any]:
         """(sha256, reference to the bytes) of the pack of a unit of this machine."""
-        if unit not in self._references:
+        if unit not in self._packed:
             digest, data = self._pack(unit)
-            self._references[unit] = (digest, self._ray.put(data))
-        digest, reference = self._references[unit]
-        return digest, reference
+            self._packed[unit] = digest, self._ray.put(data)
+        return self._packed[unit]
 
 
 def begin_preparation(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from competition.cluster.schedule import Cluster
-from competition.cluster.simulation import finish_seconds
+from competition.cluster.simulation import Simulation
 from competition.cluster.slots import OpenSlot
 from competition.cluster.tasks import Tasks
 from competition.cluster.work import Status
@@ -41,8 +41,9 @@ class Progress:
         return Status(len(self._tasks.done), len(self._tasks.works), [slot.row for slot in busy], self._estimate)
 
     def _seconds_left(self, cluster: Cluster, busy: Sequence[OpenSlot]) -> float:
+        """Seconds until everything is done if no machine fails; inf if something can never run."""
         running = {}
         for slot in busy:
             task = self._tasks.expected(self._tasks.works[slot.slot.task].task)
             running[slot.slot.number] = task.seconds * (1 - slot.share)
-        return finish_seconds(cluster, self._tasks.expected_pending(), running, self._tasks.done)
+        return Simulation(cluster, self._tasks.expected_pending(), running=running, done=self._tasks.done).run().seconds

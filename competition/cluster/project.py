@@ -71,6 +71,6 @@ def data_files(work: Path, data: Manifest, is_remote: bool) -> dict[str, tuple[s
     """
     files = {name: digest for name, digest in data.files.items() if not (is_remote and name.startswith("records/"))}
     manifest = work / "data" / "manifest.json"
-    paths = {**{name: (digest, work / "data" / name) for name, digest in files.items()}}
+    paths = {name: (digest, work / "data" / name) for name, digest in files.items()}
     paths["manifest.json"] = (sha256(manifest), manifest)
     return {f"{work.name}/data/{name}": entry for name, entry in paths.items()}

@@ -3,8 +3,10 @@
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
-from math import inf, sqrt
+from math import inf
+from types import MappingProxyType
 
 import numpy as np
 
@@ -36,36 +38,9 @@ class Outcome:
     losses: int  # tasks that lost their machine
 
 
-def simulate(
-    cluster: Cluster,
-    tasks: Sequence[Task],
-    failures: Failures = NO_FAILURES,
-    seed: int = 0,
-    running: Mapping[int, float] | None = None,
-    done: Collection[str] = (),
-) -> Outcome:
-    """Run the tasks on the cluster.
-
-    running: slot of the cluster -> seconds until its task is done, for a cluster that works already.
-    """
-    return _Simulation(cluster, tasks, failures, seed, running or {}, done).run()
-
-
-def finish_seconds(
-    cluster: Cluster, pending: Sequence[Task], running: Mapping[int, float], done: Collection[str]
-) -> float:
-    """Seconds until everything is done if no machine fails; inf if something can never run."""
-    return simulate(cluster, pending, running=running, done=done).seconds
-
-
 def lower_bound(tasks: Sequence[Task], machines: int) -> float:
     """Seconds that no schedule of one task per machine at a time can beat: no starts, no failures, no gaps."""
     return max(sum(task.seconds for task in tasks) / machines, max(task.seconds for task in tasks))
-
-
-def best_interval(failures: Failures) -> float:
-    """Seconds of work between checkpoints that waste least (Young 1974): sqrt(2 x cost x mean time between failures)."""
-    return sqrt(2 * failures.checkpoint_cost * HOUR / failures.per_hour) if failures.per_hour else inf
 
 
 def equal_machines(number: int, members: Collection[str], start_seconds: float) -> Cluster:
@@ -74,16 +49,19 @@ def equal_machines(number: int, members: Collection[str], start_seconds: float) 
     return Cluster(machines, (), dict.fromkeys(members, ONE_AT_A_TIME), start_seconds)
 
 
-class _Simulation:
+class Simulation:
+    """Tasks on a cluster. Runs once."""
+
     def __init__(
         self,
         cluster: Cluster,
         tasks: Sequence[Task],
-        failures: Failures,
-        seed: int,
-        running: Mapping[int, float],
-        done: Collection[str],
+        failures: Failures = NO_FAILURES,
+        seed: int = 0,
+        running: Mapping[int, float] = MappingProxyType({}),
+        done: Collection[str] = (),
     ) -> None:
+        """running: slot of the cluster -> seconds until its task is done, for a cluster that works already."""
         self._cluster, self._failures, self._done = cluster, failures, set(done)
         self._up: dict[str, Resources] = dict(cluster.machines)
         self._slots = {slot.number: slot for slot in cluster.slots}
@@ -98,7 +76,7 @@ class _Simulation:
         self._order, self._random = count(), np.random.default_rng(seed)
         for number, seconds in running.items():
             self._ends[number] = seconds
-            self._at(seconds, self._finish(number, self._slots[number].task))
+            self._at(seconds, partial(self._finish, number, self._slots[number].task, None))
         if failures.per_hour:
             for machine in self._up:
                 self._schedule_failure(machine)
@@ -119,46 +97,40 @@ class _Simulation:
         heapq.heappush(self._events, (time, next(self._order), act))
 
     def _dispatch(self) -> None:
-        while True:
-            slots = [
-                replace(slot, seconds=self._ends.get(slot.number, 0.0) - self._now) for slot in self._slots.values()
-            ]
-            cluster = replace(self._cluster, machines=self._up, slots=slots)
-            step = decide(cluster, self._pending, self._done)
-            if step is None:
-                return
+        while step := decide(self._state(), self._pending, self._done):
             self._start(step)
+
+    def _state(self) -> Cluster:
+        slots = [replace(slot, seconds=self._ends.get(slot.number, 0.0) - self._now) for slot in self._slots.values()]
+        return replace(self._cluster, machines=self._up, slots=slots)
 
     def _start(self, step: Start | Open) -> None:
         if isinstance(step, Open):
             for closing in step.closing:
                 del self._slots[closing.number]
-            slot, start = (
-                Slot(next(self._numbers), step.machine, step.task.member, step.taken),
-                self._cluster.start_seconds,
-            )
+            slot = Slot(next(self._numbers), step.machine, step.task.member, step.taken)
+            start = self._cluster.start_seconds
         else:
             slot, start = step.slot, 0.0
         name = step.task.name
         self._slots[slot.number] = replace(slot, task=name)
         self._pending.remove(self._tasks[name])
         self._begun[slot.number] = (self._now, start)
-        every = self._failures.checkpoint_seconds
-        checkpoints = self._work[name] // every * self._failures.checkpoint_cost if every < inf else 0.0
+        checkpoints = self._checkpoint_costs(name)
         self._wasted += start + checkpoints
         self._ends[slot.number] = self._now + start + self._work[name] + checkpoints
-        self._at(self._ends[slot.number], self._finish(slot.number, name))
+        self._at(self._ends[slot.number], partial(self._finish, slot.number, name, self._begun[slot.number]))
 
-    def _finish(self, number: int, name: str) -> Callable[[], None]:
-        begun = self._begun.get(number)
+    def _checkpoint_costs(self, name: str) -> float:
+        """Seconds of all checkpoints in the rest of a task; 0 without checkpoints."""
+        return self._work[name] // self._failures.checkpoint_seconds * self._failures.checkpoint_cost
 
-        def act() -> None:
-            slot = self._slots.get(number)
-            if slot is not None and slot.task == name and self._begun.get(number) == begun:
-                self._slots[number] = replace(slot, task="")
-                self._done.add(name)
-
-        return act
+    def _finish(self, number: int, name: str, begun: tuple[float, float] | None) -> None:
+        """Free a slot, unless it is gone or runs something that began later."""
+        slot = self._slots.get(number)
+        if slot is not None and slot.task == name and self._begun.get(number) == begun:
+            self._slots[number] = replace(slot, task="")
+            self._done.add(name)
 
     def _schedule_failure(self, machine: str) -> None:
         wait = self._random.exponential(HOUR / self._failures.per_hour)
@@ -184,8 +156,7 @@ class _Simulation:
         worked = max(self._now - begun - start, 0.0)
         saved = min(worked // (every + cost) * every, self._work[slot.task]) if every < inf else 0.0
         # What the start of the task counted as waste and has not happened yet, is not waste.
-        planned = self._work[slot.task] // every * cost if every < inf else 0.0
-        self._wasted += (self._now - begun) - saved - start - planned
+        self._wasted += (self._now - begun) - saved - start - self._checkpoint_costs(slot.task)
         self._work[slot.task] -= saved
         self._losses += 1
         task = replace(self._tasks[slot.task], seconds=self._work[slot.task])

@@ -20,9 +20,8 @@ class OpenSlot:
     joined: JoinedMachine
     actor: Any  # node.Worker there
     poll: Any = None  # reference to the next events
-    calls: list[Any] = field(
-        default_factory=list
-    )  # references to what starts its task; an error in one must not be lost
+    # References to what starts its task; an error in one must not be lost.
+    calls: list[Any] = field(default_factory=list)
     seen: int = 0  # number of the last event
     text: str = "starting"
     share: float = 0.0  # of its task that is done

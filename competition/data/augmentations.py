@@ -69,18 +69,15 @@ def on_host(augment: Mapping[str, float]) -> HostAugmentation:
 
     It returns an image of the same shape and dtype, and may modify its argument.
     """
-    functions = [(name, augmentation_named(name), strength) for name, strength in augment.items()]
-    functions = [function for function in functions if not is_on_device(function[0])]
+    functions = [(name, augmentation_named(name), augment[name]) for name in augment if not is_on_device(name)]
     plugins = active()
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
         for number, (name, function, strength) in enumerate(functions):
             what = f"AUGMENTATIONS[{name!r}]"
             augmented = plugins.call(what, function, image, strength, generator(draws.PLUGINS + number))
-            if not isinstance(augmented, np.ndarray) or (augmented.shape, augmented.dtype) != (
-                image.shape,
-                image.dtype,
-            ):
+            is_alike = isinstance(augmented, np.ndarray) and augmented.dtype == image.dtype
+            if not is_alike or augmented.shape != image.shape:
                 received = f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
                 raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {received}"))
             image = np.ascontiguousarray(augmented)  # as OpenCV needs it

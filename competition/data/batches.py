@@ -7,7 +7,7 @@ a resumed run gets the same batches as an uninterrupted one, whatever the number
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from threading import local
 from typing import Any
 
@@ -120,44 +120,23 @@ class TrainingBatches:
 
         Iterators of an earlier start must not be read any more.
         """
-        cursor = _Cursor(plan, self._maker.batch, first_step)
-        self._loader = BatchLoader(
-            lambda step: self._maker.work(cursor.at(step)), self._pool, self._ahead, end - first_step
-        )
+        # Of this start only, so that a late thread of the previous fold cannot affect it.
+        rows_of_epoch = lru_cache(maxsize=1)(partial(_rows_of_epoch, plan, self._maker.batch))
+        per_epoch = steps_per_epoch(len(plan.rows), self._maker.batch)
+
+        def work(step: int) -> Work[TrainingBatch]:
+            epoch, number = divmod(first_step + step, per_epoch)
+            key, order, occurrence = rows_of_epoch(epoch)
+            return self._maker.work(plan, key, number, order[number], occurrence[number])
+
+        self._loader = BatchLoader(work, self._pool, self._ahead, end - first_step)
         return self._batches
 
 
-@dataclass(frozen=True)
-class _Step:
-    """The rows of one step."""
-
-    plan: TrainingPlan
-    key: np.ndarray  # of the epoch
-    number: int  # of the step in its epoch
-    rows: np.ndarray  # (B,) int
-    occurrence: np.ndarray  # (B,) int, how often the row was drawn before in this epoch
-
-
-class _Cursor:
-    """The rows of each step. One object per start, so that a late thread of the previous fold cannot affect this one."""
-
-    def __init__(self, plan: TrainingPlan, batch: int, first_step: int) -> None:
-        self._plan, self._batch, self._first_step = plan, batch, first_step
-        self._epoch = self._epoch_at(0)
-
-    def at(self, step: int) -> _Step:
-        """The step number `step` since the start."""
-        epoch, number = divmod(self._first_step + step, steps_per_epoch(len(self._plan.rows), self._batch))
-        current = self._epoch  # read once, because several threads make batches
-        if current[0] != epoch:
-            self._epoch = current = self._epoch_at(epoch)
-        _, key, order, occurrence = current
-        return _Step(self._plan, key, number, order[number], occurrence[number])
-
-    def _epoch_at(self, epoch: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        """(epoch, its key, its order of rows, how often each was drawn before)."""
-        plan, order = self._plan, epoch_order(self._plan, self._batch, epoch)
-        return epoch, epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
+def _rows_of_epoch(plan: TrainingPlan, batch: int, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(key of an epoch, its order of rows, how often each was drawn before)."""
+    order = epoch_order(plan, batch, epoch)
+    return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
 
 
 class _BatchMaker:
@@ -180,12 +159,18 @@ class _BatchMaker:
         self._read, self._scratch = image_reader(pixels), local()
         self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
 
-    def work(self, step: _Step) -> Work[TrainingBatch]:
-        """The work of one batch: parts of some images each, then mixing."""
-        rows, size, options = step.rows[self._positions], self._size, self._options
-        drawn_rows = list(zip(rows.tolist(), step.occurrence[self._positions].tolist(), strict=True))
-        drawn = draw(step.key, drawn_rows, self._side, size, options)
-        mix = draw_mix(drawn, step.number, size, options)
+    def work(
+        self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
+    ) -> Work[TrainingBatch]:
+        """The work of one batch: parts of some images each, then mixing.
+
+        key: of the epoch.  step: its number in the epoch.  batch_rows: (B,) int.  occurrence: (B,) int, how often the row
+        was drawn before in this epoch.
+        """
+        rows, size, options = batch_rows[self._positions], self._size, self._options
+        drawn_rows = list(zip(rows.tolist(), occurrence[self._positions].tolist(), strict=True))
+        drawn = draw(key, drawn_rows, self._side, size, options)
+        mix = draw_mix(drawn, step, size, options)
         on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
         images = self._buffers.take()
 
@@ -196,7 +181,7 @@ class _BatchMaker:
                 augment(source, on_this_host, n, options, images[n], scratch)
 
         def finish() -> TrainingBatch:
-            targets, weights = step.plan.targets[rows], step.plan.weights[rows[self._own]]
+            targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
             if self.is_left_to_device:
                 return (images, device_numbers.device_numbers(drawn, mix)), targets, weights
             if mix is None:

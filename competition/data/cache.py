@@ -6,10 +6,11 @@ Images that fit neither are decoded on each access (data/stream.py). All three g
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -21,10 +22,12 @@ from filelock import FileLock
 from competition.artifacts.manifest import atomic_write, digest_of
 from competition.config.errors import UserError
 from competition.data import records, stream
-from competition.data.images import BadImage, Fit, decode
+from competition.data.images import Fit
 from competition.data.pixels import PixelFile, Pixels
 
 LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
+Progress = Callable[[int, int], None]
+Put = Callable[[int, np.ndarray], None]  # stores the decoded image of a row
 DISK_UNUSABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -43,7 +46,7 @@ def decode_images(
     fit: Fit,
     budget: CacheBudget,
     source: str,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> Pixels:
     """Images (N, size, size, 3) uint8 in the order of `ids`, decoded now unless they are on disk.
 
@@ -57,10 +60,7 @@ def decode_images(
     shape = (len(ids), size, size, 3)
     path = cache_file(budget.folder, source, ids, size, fit)
     in_ram = prod(shape) <= budget.ram
-
-    def fill(put: Callable[[int, np.ndarray], None]) -> None:
-        _fill(put, records.read(files), ids, unreadable, size, fit, progress)
-
+    fill = partial(_fill, files, ids, unreadable, size, fit, progress)
     cached = _open_cached(path, shape) or _write_cached(path, shape, budget, fill)
     if cached is not None:
         return cached[np.arange(len(ids))] if in_ram else cached
@@ -95,7 +95,7 @@ def _open_cached(path: Path, shape: tuple[int, ...]) -> PixelFile | None:
 
 
 def _write_cached(
-    path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Callable[[int, np.ndarray], None]], None]
+    path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Put], None]
 ) -> PixelFile | None:
     """Write the images to disk; None if there is no space. A second process waits and uses the file of the first."""
     try:
@@ -133,24 +133,20 @@ def _exclusive(folder: Path) -> Iterator[None]:
 
 def _make_space(budget: CacheBudget, needed: int) -> bool:
     """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
-
-    def cached_files() -> list[Path]:
-        files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
-        return sorted(files, key=lambda file: file.stat().st_mtime)
+    files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
+    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
 
     def used() -> int:
-        return sum(file.stat().st_size for file in cached_files())
+        return sum(file.stat().st_size for file in files)
 
     def free() -> int:
         return shutil.disk_usage(budget.folder).free - LEFT_FREE
 
     if needed > budget.disk or needed > free() + used():
         return False
-    while used() + needed > budget.disk or free() < needed:
-        if not cached_files():
-            return False
-        cached_files()[0].unlink()
-    return True
+    while files and (used() + needed > budget.disk or free() < needed):
+        files.pop().unlink()
+    return used() + needed <= budget.disk and free() >= needed
 
 
 def _local_copy(file: str, budget: CacheBudget) -> str:
@@ -177,45 +173,25 @@ def _local_copy(file: str, budget: CacheBudget) -> str:
 
 
 def _fill(
-    put: Callable[[int, np.ndarray], None],
-    examples: Iterable[tuple[str, int, bytes]],
-    ids: np.ndarray,
-    unreadable: np.ndarray,
-    size: int,
-    fit: Fit,
-    progress: Callable[[int, int], None],
+    files: Sequence[str], ids: np.ndarray, unreadable: np.ndarray, size: int, fit: Fit, progress: Progress, put: Put
 ) -> None:
-    """Decode the images and call put(row, image) for every readable row, from several threads.
-
-    examples: (id, label, encoded image).
-    """
+    """Decode the images and call put(row, image) for every readable row, from several threads."""
     row_of = {str(name): n for n, name in enumerate(ids)}
     is_done = unreadable.copy()
 
     def decode_example(example: tuple[str, int, bytes]) -> int:
         row = row_of[example[0]]
         if not unreadable[row]:
-            try:
-                put(row, decode(example[2], size, fit))
-            except BadImage as bad:
-                raise UserError(
-                    f"image {example[0]}: {bad}; `make download` lists such images and the remedies"
-                ) from None
+            put(row, stream.decode_record(example[0], example[2], size, fit))
         return row
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        for chunk in _chunks((e for e in examples if e[0] in row_of), 512):
+        remaining = (example for example in records.read(files) if example[0] in row_of)
+        while chunk := list(islice(remaining, 512)):
             for row in pool.map(decode_example, chunk):
                 is_done[row] = True
             done += len(chunk)
             progress(done, len(ids))
     if not is_done.all():
         raise UserError(stream.missing_images_message(ids[~is_done], len(ids)))
-
-
-def _chunks(items: Iterable[tuple[str, int, bytes]], size: int) -> Iterator[list[tuple[str, int, bytes]]]:
-    """itertools.batched of Python 3.12."""
-    remaining = iter(items)
-    while chunk := list(islice(remaining, size)):
-        yield chunk

@@ -1,9 +1,8 @@
 """Assumptions of an honest score, as `make prepare` checked them: no series across folds, test rows like training rows."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,10 +35,10 @@ def load_caveats(folder: Path) -> Caveats:
     members, odds = _read(folder / "series.csv"), _read(folder / "shift.csv")
     shift = folder / "shift.json"
     facts = json.loads(shift.read_text(encoding="utf-8")) if shift.is_file() else {}
-    train = odds[odds["part"] == "train"] if len(odds) else odds
+    train = odds[odds["part"] == "train"]
     return Caveats(
-        dict(zip(members["id"], members["series"].astype(int))) if len(members) else {},
-        dict(zip(train["id"], train["odds"].astype(float))) if len(train) else {},
+        dict(zip(members["id"], members["series"].astype(int))),
+        dict(zip(train["id"], train["odds"].astype(float))),
         Shift(**facts) if facts else None,
     )
 
@@ -47,11 +46,6 @@ def load_caveats(folder: Path) -> Caveats:
 def digests(folder: Path) -> dict[str, str]:
     """Return file -> sha256 of the existing files, on which a blend's statements about series and shift depend."""
     return {name: sha256(folder / name) for name in FILES if (folder / name).is_file()}
-
-
-def facts_of(shift: Shift | None) -> dict[str, Any]:
-    """Return the content of shift.json."""
-    return asdict(shift) if shift else {}
 
 
 def series_tiles(members: pd.DataFrame, index: pd.DataFrame) -> dict[str, str]:
@@ -76,5 +70,5 @@ def shift_tiles(odds: pd.DataFrame) -> dict[str, str]:
 
 def _read(file: Path) -> pd.DataFrame:
     if not file.is_file():
-        return pd.DataFrame()
+        return pd.DataFrame(columns=["id", "part", "series", "odds"])
     return pd.read_csv(file, dtype={"id": str, "nearest": str}, keep_default_na=False)

@@ -7,6 +7,7 @@ numbers depend neither on the batch size nor on the thread or the host that make
 from collections.abc import Iterable
 
 import numpy as np
+import pandas as pd
 
 IMAGE, CROP, POLICY, MIX, BATCH = range(5)  # streams of one image; BATCH: of one step
 PLUGINS = 16  # stream of the first augmentation by name
@@ -30,11 +31,5 @@ def uniforms(key: np.ndarray, rows: Iterable[tuple[int, int]], stream: int, coun
 
 def occurrences(order: np.ndarray) -> np.ndarray:
     """For each entry of `order`, any shape, how often the same value appears before it. Zeros if no value is repeated."""
-    flat = order.ravel()
-    by_value = np.argsort(flat, kind="stable")
-    values = flat[by_value]
-    starts = np.r_[0, np.flatnonzero(np.diff(values)) + 1]
-    first = np.repeat(starts, np.diff(np.r_[starts, len(values)]))
-    counts = np.empty(len(flat), int)
-    counts[by_value] = np.arange(len(flat)) - first
-    return counts.reshape(order.shape)
+    values = pd.Series(order.ravel())
+    return values.groupby(values, sort=False).cumcount().to_numpy().reshape(order.shape)

@@ -1,7 +1,5 @@
 """Duplicate photos: identical bytes (sha256) or near duplicates (perceptual hash, then pixels), and label conflicts."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 
@@ -9,12 +7,9 @@ from competition.config.errors import UserError, first_few
 from competition.data.near_hashes import near_hashes
 
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
-Progress = Callable[[int, int], None]
 
 
-def duplicate_pairs(
-    index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixels: float, progress: Progress | None = None
-) -> pd.DataFrame:
+def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixels: float) -> pd.DataFrame:
     """Return a table of all pairs of readable images of the same photo: a, b (row numbers, a < b), exact, bits, pixels.
 
     thumbs: (N, 16, 16, 3) uint8.  bits: largest Hamming distance of the 64-bit hashes.  pixels: largest mean absolute
@@ -30,7 +25,7 @@ def duplicate_pairs(
 
     rows = np.sort(readable[at])
     hashes = np.array([int(text, 16) for text in index["phash"].to_numpy()[rows]], np.uint64)
-    a, b, apart = near_hashes(hashes, bits, progress)
+    a, b, apart = near_hashes(hashes, bits)
     left, right = rows[a], rows[b]
     distance = pixel_distance(thumbs, left, right)
     near = distance <= pixels
@@ -49,23 +44,20 @@ def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> n
 
 def group_duplicates(pairs: pd.DataFrame, rows: int) -> np.ndarray:
     """Return the group of each row, (rows,) int: the first row of its connected component in the graph of pairs."""
-    return _components(pairs["a"].to_numpy(), pairs["b"].to_numpy(), rows)
-
-
-def _components(a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
-    from scipy.sparse import coo_array  # a tenth of a second that commands which make no groups need not wait for
-    from scipy.sparse.csgraph import connected_components
-
-    graph = coo_array((np.ones(len(a)), (a, b)), shape=(rows, rows))
-    _, component = connected_components(graph, directed=False)
-    _, first_row, which = np.unique(component, return_index=True, return_inverse=True)
-    return first_row[which]
+    return merged(np.arange(rows), pairs["a"].to_numpy(), pairs["b"].to_numpy())
 
 
 def merged(groups: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return groups, (N,) int, after the pairs of rows (a, b) are added; a group's number is that of its first row."""
+    from scipy.sparse import coo_array  # a tenth of a second that commands which make no groups need not wait for
+    from scipy.sparse.csgraph import connected_components
+
     _, first_row, which = np.unique(groups, return_index=True, return_inverse=True)
-    return _components(np.r_[a, np.arange(len(groups))], np.r_[b, first_row[which]], len(groups))
+    left, right = np.r_[a, np.arange(len(groups))], np.r_[b, first_row[which]]
+    graph = coo_array((np.ones(len(left)), (left, right)), shape=(len(groups), len(groups)))
+    _, component = connected_components(graph, directed=False)
+    _, first_row, which = np.unique(component, return_index=True, return_inverse=True)
+    return first_row[which]
 
 
 def conflicts(index: pd.DataFrame) -> pd.DataFrame:

@@ -46,30 +46,11 @@ def resized(data: bytes, sizes: Sequence[int], fit: Fit) -> list[Image.Image]:
         raise BadImage(_reason(error)) from None
 
 
-def encode(image: Image.Image, kind: Literal["jpeg", "png"], quality: int) -> bytes:
-    """Return the encoded image. quality: 1 to 100, for JPEG."""
+def encode(image: Image.Image, kind: Literal["jpeg", "png"], **options: int) -> bytes:
+    """Return the encoded image.  options: Pillow's of this format: quality (1 to 100) of JPEG, compress_level of PNG."""
     out = io.BytesIO()
-    if kind == "jpeg":
-        image.save(out, "JPEG", quality=quality)
-    else:
-        image.save(out, "PNG")
+    image.save(out, kind, **options)
     return out.getvalue()
-
-
-def probe(data: bytes) -> tuple[int, int, str]:
-    """Return (width, height, problem): the upright size in pixels, and "" or the reason why decoding fails.
-
-    All pixels are decoded, because a truncated file may have a valid header. The size is (0, 0) without a header.
-    """
-    try:
-        width, height = size_of(data)
-    except BadImage as problem:
-        return 0, 0, str(problem)
-    try:
-        decode(data, 32, "squash")
-    except BadImage as problem:
-        return width, height, str(problem)
-    return width, height, ""
 
 
 def size_of(data: bytes) -> tuple[int, int]:
@@ -89,25 +70,19 @@ def normalized(data: bytes) -> bytes:
     if common and _orientation(image) == 1 and not _transparent(image):
         return data
     try:
-        out = io.BytesIO()
-        _rgb(_upright(image)).save(out, "PNG", compress_level=1)
+        return encode(_rgb(_upright(image)), "png", compress_level=1)
     except Exception as error:
         raise BadImage(_reason(error)) from None
-    return out.getvalue()
 
 
-def blank(size: int = 32) -> bytes:
+def blank() -> bytes:
     """Return a grey PNG, the substitute for an unreadable test image."""
-    out = io.BytesIO()
-    Image.new("RGB", (size, size), (128, 128, 128)).save(out, "PNG")
-    return out.getvalue()
+    return encode(Image.new("RGB", (32, 32), (128, 128, 128)), "png")
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
     """Return (H, W), (H, W, 3) or (H, W, 4) uint8 pixels as a PNG, without loss."""
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG", compress_level=1)
-    return out.getvalue()
+    return encode(Image.fromarray(pixels), "png", compress_level=1)
 
 
 def _open(data: bytes) -> Image.Image:

@@ -105,9 +105,7 @@ def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
             f"{len(absent)} of {len(saved)} images of {path.name} are not in the raw files: {first_few(absent)}"
         )
     rows = by_id.loc[saved["id"]]
-    changed = (rows["bytes"].to_numpy() != saved["bytes"].to_numpy()) | (
-        rows["label"].to_numpy() != saved["label"].to_numpy()
-    )
+    changed = (rows[["bytes", "label"]].to_numpy() != saved[["bytes", "label"]].to_numpy()).any(axis=1)
     if changed.any():
         raise UserError(
             f"{int(changed.sum())} of {len(saved)} images differ from those of {path.name}: {first_few(saved['id'][changed])}"

@@ -59,12 +59,4 @@ def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
 def sample_rows(images: Images, most: int, seed: int) -> Images:
     """A random sample of at most `most` rows, in their order."""
     rows = np.sort(np.random.default_rng(seed).permutation(len(images.ids))[:most])
-    return replace(
-        images,
-        ids=images.ids[rows],
-        pixels=images.pixels[rows],
-        labels=images.labels[rows],
-        folds=images.folds[rows],
-        readable=images.readable[rows],
-        groups=None if images.groups is None else images.groups[rows],
-    )
+    return replace(images, **{name: values[rows] for name, values in vars(images).items() if values is not None})

@@ -4,7 +4,7 @@ Hashes that differ in at most d bits differ, in at least one of p parts of their
 such a part are found by looking up each value of the part with up to d // p bits changed; only they are compared in full.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, pairwise
 from math import comb
 
@@ -16,25 +16,20 @@ AT_ONCE = 2**20  # pairs in memory at once
 BLOCK = 256  # rows of the distance matrix in memory at once, where all pairs are compared
 # Seconds on one core of a look-up, of comparing one pair that it finds, and of one of all pairs; they only choose the parts.
 LOOKUP, PAIR, COMPARISON = 6e-9, 6e-8, 2e-9
-Progress = Callable[[int, int], None]
 
 
-def near_hashes(
-    hashes: np.ndarray, most: int, progress: Progress | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (a, b, distance) of all pairs a < b that differ in at most `most` bits, sorted by a, then b.
 
-    hashes: (N,) uint64.  most: 0 to 63.  progress: called with (work done, N), as if it was one row after the other.
+    hashes: (N,) uint64.  most: 0 to 63.
     """
     count, parts = len(hashes), _best_parts(len(hashes), most)
     keys_and_distances = [(np.zeros(0, np.int64), np.zeros(0, np.uint8))]
-    for done, a, b in _candidates(hashes, most, parts):
+    for a, b in _candidates(hashes, most, parts):
         apart = np.bitwise_count(hashes[a] ^ hashes[b])
         near = apart <= most
         first, second = np.minimum(a[near], b[near]), np.maximum(a[near], b[near])
         keys_and_distances.append((first * count + second, apart[near]))
-        if progress:
-            progress(int(done * count), count)
     keys, distances = (np.concatenate(arrays) for arrays in zip(*keys_and_distances, strict=True))
     keys, at = np.unique(keys, return_index=True)  # a pair may be near in several parts
     a, b = np.divmod(keys, max(count, 1))
@@ -54,19 +49,18 @@ def _best_parts(count: int, most: int) -> int:
     return min(PARTS, key=seconds)
 
 
-def _candidates(hashes: np.ndarray, most: int, parts: int) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
-    """(share of the work done, a, b): pieces of a set of pairs that contains all that differ in at most `most` bits."""
+def _candidates(hashes: np.ndarray, most: int, parts: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(a, b): pieces of a set of pairs that contains all that differ in at most `most` bits."""
     if parts == 1:
         for start in range(0, len(hashes), BLOCK):
             apart = np.bitwise_count(hashes[start : start + BLOCK, None] ^ hashes[None, start:])
             a, b = np.nonzero(apart <= most)
-            yield start / len(hashes), start + a[b > a], start + b[b > a]
+            yield start + a[b > a], start + b[b > a]
         return
     bounds = [round(BITS * n / parts) for n in range(parts + 1)]
-    for number, (low, high) in enumerate(pairwise(bounds)):
+    for low, high in pairwise(bounds):
         part = ((hashes >> np.uint64(low)) & np.uint64(2 ** (high - low) - 1)).astype(np.int64)
-        for a, b in _pairs_with_near_part(part, high - low, most // parts):
-            yield number / parts, a, b
+        yield from _pairs_with_near_part(part, high - low, most // parts)
 
 
 def _pairs_with_near_part(part: np.ndarray, width: int, radius: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -83,30 +77,25 @@ def _pairs_with_near_part(part: np.ndarray, width: int, radius: int) -> Iterator
             others = place[values ^ sum(1 << bit for bit in bits)]
             first = np.flatnonzero(others >= np.arange(len(values)))  # each pair of values once; a value with itself
             second = others[first]
-            yield from _expanded(order, starts[first], counts[first], starts[second], counts[second], changed == 0)
+            yield from _expanded(order, starts, counts, first, second, changed == 0)
 
 
 def _expanded(
-    order: np.ndarray,
-    starts_a: np.ndarray,
-    counts_a: np.ndarray,
-    starts_b: np.ndarray,
-    counts_b: np.ndarray,
-    is_same: bool,
+    order: np.ndarray, starts: np.ndarray, counts: np.ndarray, first: np.ndarray, second: np.ndarray, is_same: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The pairs of the members of two groups, for each of n pairs of groups, in pieces.  is_same: the groups are equal.
 
-    order: members of all groups.  starts, counts: (n,) places of a group in `order`.
+    order: members of all groups.  starts, counts: (G,) places of each group in `order`.  first, second: (n,) groups.
     """
-    totals = np.cumsum(counts_a * counts_b)
+    sizes = counts[first] * counts[second]
+    totals = np.cumsum(sizes)
     done = 0
     while done < (totals[-1] if len(totals) else 0):
         numbers = np.arange(done, min(done + AT_ONCE, totals[-1]))
         done += len(numbers)
-        group = np.searchsorted(totals, numbers, side="right")
-        within = numbers - (totals[group] - counts_a[group] * counts_b[group])
-        i, j = np.divmod(within, counts_b[group])
+        pair = np.searchsorted(totals, numbers, side="right")
+        i, j = np.divmod(numbers - (totals[pair] - sizes[pair]), counts[second[pair]])
         if is_same:
             keep = i < j
-            group, i, j = group[keep], i[keep], j[keep]
-        yield order[starts_a[group] + i], order[starts_b[group] + j]
+            pair, i, j = pair[keep], i[keep], j[keep]
+        yield order[starts[first[pair]] + i], order[starts[second[pair]] + j]

@@ -40,7 +40,7 @@ class PixelFile:
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         pixels = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        for image, row in zip(pixels, stream.check_rows(rows, len(self)), strict=True):
+        for image, row in zip(pixels, stream.check_rows(rows, self.shape[0]), strict=True):
             self.read(row, image)
         return pixels
 
@@ -49,9 +49,6 @@ class PixelFile:
         if os.preadv(self._file.fileno(), [buffer.data], self._start + row * self._image_bytes) != self._image_bytes:
             raise OSError(errno.EIO, f"row {row} of the decoded images is cut off")
         return buffer
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
 
 class ConcatenatedPixels:

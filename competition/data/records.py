@@ -62,9 +62,8 @@ def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
         raise UserError(f"{path}: no such file; make download fetches it again")
     number = 0
     try:
-        for serialized in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            yield serialized, f"{name}, record {number}"
-            number += 1
+        for number, serialized in enumerate(tf.data.TFRecordDataset(path).as_numpy_iterator(), 1):
+            yield serialized, f"{name}, record {number - 1}"
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
         raise UserError(
             f"{name}, record {number}: {_damage(path, number)}; make download FORCE=1 fetches it again"
@@ -106,36 +105,22 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
 def _damage(path: str, number: int) -> str:
     import tensorflow as tf
 
+    from competition.data.convert.tfrecord import damage
+
     with tf.io.gfile.GFile(path, "rb") as file:
-        head = file.read(64)
-    if number == 0 and head[:2] == b"\x1f\x8b":
-        return "the file is compressed with gzip, plain TFRecord was expected"
-    if number == 0 and head.isascii() and b"\0" not in head:
-        return "the file is text, TFRecord was expected"
-    return "it is truncated or damaged"
-
-
-def example(row_id: str, image: bytes, label: int | None) -> bytes:
-    """Return a serialized tf.train.Example with features id, image and (unless None) class."""
-    import tensorflow as tf
-
-    def data(value: bytes) -> Any:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    feature = {"id": data(row_id.encode("utf-8")), "image": data(image)}
-    if label is not None:
-        feature["class"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True)
+        return damage(file.read(64), number)
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:
     """Write one shard; records with label None have no feature `class`, as in the test files of competitions."""
     import tensorflow as tf
 
+    from competition.data.convert.tfrecord import image_example
+
     tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
-            writer.write(example(record.id, record.image, record.label))
+            writer.write(image_example(record.id, record.image, record.label))
 
 
 def write(
@@ -148,6 +133,8 @@ def write(
     `rows` must have the order and the digests of the index; rows that are not in the index are skipped.
     """
     import tensorflow as tf
+
+    from competition.data.convert.tfrecord import image_example
 
     tf.io.gfile.makedirs(folder)
     shard_of, names = _plan(index, shard_bytes)
@@ -166,7 +153,7 @@ def write(
         shard = int(shard_of[position])
         if shard not in writers:
             writers[shard] = tf.io.TFRecordWriter(f"{folder}/{names[shard]}.partial")
-        writers[shard].write(example(row.id, _readable(row), int(labels[position])))
+        writers[shard].write(image_example(row.id, _readable(row), int(labels[position])))
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()

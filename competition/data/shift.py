@@ -84,9 +84,8 @@ def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndar
     logits, rng = np.zeros(len(values)), np.random.default_rng(0)
     _, group = np.unique(groups, return_inverse=True)
     fold = (rng.permutation(group.max() + 1) % FOLDS)[group]
-    for fit_rows, held_out in (
-        (np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)
-    ):
+    for number in range(FOLDS):
+        fit_rows, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         chosen = [_at_most(fit_rows[is_test[fit_rows] == part], FITTED, rng) for part in (False, True)]
         fitted = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
         fitted.fit(values[np.concatenate(chosen)], is_test[np.concatenate(chosen)])

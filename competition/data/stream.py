@@ -53,12 +53,15 @@ class Stream:
     def _decode(self, row: int) -> np.ndarray:
         number, start, length = map(int, self._locations[row])
         data = os.pread(self._files[number].fileno(), length, start)
-        try:
-            return decode(data, self.shape[1], self._fit)
-        except BadImage as bad:
-            raise UserError(
-                f"image {self._ids[row]}: {bad}; `make download` lists such images and the remedies"
-            ) from None
+        return decode_record(self._ids[row], data, self.shape[1], self._fit)
+
+
+def decode_record(row_id: str, data: bytes, size: int, fit: Fit) -> np.ndarray:
+    """The image of a record, (size, size, 3) uint8. Raises UserError if it cannot be decoded."""
+    try:
+        return decode(data, size, fit)
+    except BadImage as bad:
+        raise UserError(f"image {row_id}: {bad}; `make download` lists such images and the remedies") from None
 
 
 def check_rows(rows: np.ndarray, count: int) -> list[int]:

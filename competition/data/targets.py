@@ -90,14 +90,10 @@ def target_of_metric(name: str) -> Target | None:
 
 def implied_metric(name: str) -> str:
     """One metric for all that imply the same target and form of submission as `name`; "" if it implies none."""
-    match target_of_metric(name):
-        case "ordinal":
-            return "quadratic_kappa"
-        case "multi":
-            return "multilabel_macro_f1" if METRICS[name].needs_labels else "mean_average_precision"
-        case "regression":
-            return "rmse"
-    return ""
+    target = target_of_metric(name)
+    if target == "multi":
+        return "multilabel_macro_f1" if METRICS[name].needs_labels else "mean_average_precision"
+    return {"ordinal": "quadratic_kappa", "regression": "rmse"}.get(target or "", "")
 
 
 def check_training(kind: TargetKind, member: str, train: Train) -> None:

@@ -5,6 +5,7 @@ The compiler runs in a child process. Results are cached by the digest of everyt
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,9 +69,12 @@ def run_preflight(
 
 def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path) -> dict[str, PreflightResult]:
     """Return the cached results of exactly this request, by step."""
-    depends = compiled_in(request)
-    results = {step: _read_cached(_cache_file(depends, step, cache)) for step in steps}
-    return {step: result for step, result in results.items() if result is not None}
+    depends, results = compiled_in(request), {}
+    for step in steps:
+        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # missing, damaged or of an earlier version
+            cached = json.loads(_cache_file(depends, step, cache).read_text(encoding="utf-8"))
+            results[step] = result_from_json(cached["answer"])
+    return results
 
 
 def store_result(request: PreflightRequest, result: PreflightResult, cache: Path) -> None:
@@ -86,29 +90,8 @@ def _cache_file(depends: dict[str, Any], step: str, cache: Path) -> Path:
 def _result(step: str, raw: dict[str, Any], request: PreflightRequest) -> PreflightResult:
     """The answer of the child process (child.step_result) about one step."""
     shapes, topology = request.shapes, request.topology
-    operations = tuple(raw.get("operations", ()))
-    flops, moved = raw.get("flops", 0.0), raw.get("moved", 0.0)
-    result = PreflightResult(
-        step=step,
-        batch=shapes.batch if step == "train" else shapes.predict_batch,
-        verdict=raw["verdict"],
-        memory=int(raw.get("memory", 0)),
-        limit=topology.memory,
-        flops=flops,
-        moved=moved,
-        roofline=roofline_seconds(topology, flops, moved),
-        lower_seconds=raw.get("lower_seconds", 0.0),
-        compile_seconds=round(raw.get("seconds", 0.0), 1),
-        operations=operations,
-        message=raw.get("message", ""),
-        view=raw.get("view", ""),
-        mode=request.mode,
-    )
-    return replace(result, remedy=remedy_for(result, operations))
-
-
-def _read_cached(file: Path) -> PreflightResult | None:
-    try:
-        return result_from_json(json.loads(file.read_text(encoding="utf-8"))["answer"])
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
+    batch = shapes.batch if step == "train" else shapes.predict_batch
+    facts = {"step": step, "batch": batch, "limit": topology.memory, "mode": request.mode, "operations": ()}
+    result = result_from_json({**facts, **raw})
+    roofline = roofline_seconds(topology, result.flops, result.moved)
+    return replace(result, roofline=roofline, remedy=remedy_for(result))

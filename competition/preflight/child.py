@@ -33,19 +33,15 @@ def main(request_file: Path, result_file: Path) -> None:
     if request["plugins"]:
         activate(load_plugins(Path(request["plugins"])))
     if request["mode"] == "quick":
-        reduce_compiler_effort()
+        import jax
+
+        # Skips most optimizations: a third of the time, approximate memory (docs/preflight.md).
+        jax.config.update("jax_optimization_level", "O0")
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])
     steps = programs(request["backend"], member, shapes, request["steps"], topology)
     for step, parts in steps.items():
         results[step] = step_result(step, parts, topology)
         write_json(result_file, results)
-
-
-def reduce_compiler_effort() -> None:
-    """Skip most optimizations: a third of the time, approximate memory (docs/preflight.md)."""
-    import jax
-
-    jax.config.update("jax_optimization_level", "O0")
 
 
 def end_with_parent() -> None:
@@ -82,7 +78,8 @@ def step_result(step: str, parts: Sequence[Part], topology: Topology | None) -> 
             if isinstance(error, TooBig):
                 return {**failure, "verdict": "too_big", "memory": error.needed}
             return {**failure, "verdict": "unsupported", "operations": list(error.operations)}
-    success = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **asdict(total)}
+    compiled = {**asdict(total), "compile_seconds": round(total.compile_seconds, 1)}
+    success = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **compiled}
     return {"lower_seconds": round(lowering, 1), **success}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import competition
-from competition.artifacts.manifest import to_plain, write_json
+from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.config.plugins import active
 from competition.preflight.lowering import one_line
@@ -27,12 +27,9 @@ def results_of_child(
     """Raw results by step; a step that ended the process is "crashed", and so are the later ones."""
     with tempfile.TemporaryDirectory() as name:
         request_file, result_file, folder = Path(name) / "request.json", Path(name) / "result.json", Path(name)
-        content = {"member": _with_absolute_paths(request.member), "shapes": request.shapes}
-        plugins = active().file
-        content |= {"topology": request.topology.name, "plugins": str(plugins.resolve()) if plugins else ""}
-        write_json(
-            request_file, {**to_plain(content), "backend": request.backend, "mode": request.mode, "steps": list(steps)}
-        )
+        plugins, member = active().file, _with_absolute_paths(request.member)
+        content = {"topology": request.topology.name, "plugins": plugins.resolve() if plugins else "", "steps": steps}
+        write_json(request_file, {**vars(request), **content, "member": member})
         command = [sys.executable, "-m", "competition.preflight.child", str(request_file), str(result_file)]
         with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
             child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.PIPE)

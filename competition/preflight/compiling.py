@@ -20,20 +20,20 @@ class Compiled:
     memory: int  # bytes of HBM per device: arguments, results that do not alias them, temporaries, program
     flops: float  # operations per device and step
     moved: float  # bytes between HBM and the device per step
-    seconds: float  # of compiling
+    compile_seconds: float
 
     def and_then(self, other: "Compiled", times: int) -> "Compiled":
         """This program, followed by `times` runs of `other`."""
         cost = (self.flops + times * other.flops, self.moved + times * other.moved)
-        return Compiled(max(self.memory, other.memory), *cost, self.seconds + other.seconds)
+        return Compiled(max(self.memory, other.memory), *cost, self.compile_seconds + other.compile_seconds)
 
 
 class TooBig(Exception):
     """The program needs more HBM than one device has."""
 
-    def __init__(self, needed: int, limit: int, message: str) -> None:
+    def __init__(self, needed: int, message: str) -> None:
         super().__init__(message)
-        self.needed, self.limit = needed, limit
+        self.needed = needed  # bytes; 0 = unknown
 
 
 def compile_program(program: Any, topology: Topology) -> Compiled:
@@ -83,15 +83,13 @@ def read_analyses(memory: Any, cost: Any, seconds: float) -> Compiled:
 
 def compile_error(message: str) -> Exception:
     """Turn libtpu's message into TooBig or Unsupported."""
-    numbers = re.search(r"\(?([\d.]+)([KMG])\)? exceeds available HBM \(([\d.]+)([KMG])\)", message) or re.search(
-        r"Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm", message
+    needed = re.search(r"([\d.]+)([KMG])\)? exceeds available HBM \([\d.]+[KMG]\)", message) or re.search(
+        r"Used ([\d.]+)([KMG]) of [\d.]+[KMG] hbm", message
     )
-    if numbers:
-        unit = {"K": 2**10, "M": 2**20, "G": GIB}
-        needed, limit = (int(float(numbers[n]) * unit[numbers[n + 1]]) for n in (1, 3))
-        return TooBig(needed, limit, one_line(message))
+    if needed:
+        return TooBig(int(float(needed[1]) * {"K": 2**10, "M": 2**20, "G": GIB}[needed[2]]), one_line(message))
     if "RESOURCE_EXHAUSTED" in message or "CompileTimeHbmOom" in message:
-        return TooBig(0, 0, one_line(message))
+        return TooBig(0, one_line(message))
     return Unsupported(operations_in(message), one_line(message))
 
 

@@ -127,7 +127,7 @@ def cost_of(load: Load, speed: Speed) -> Cost:
     train = speed.ready + load.runs * training_seconds(load, speed)
     predict = speed.ready_to_predict + load.predicted * speed.predicted
     again = (load.runs - 1) * speed.ready + (load.folds - 1) * speed.ready_to_predict
-    pruned = load.pruned * (load.steps * speed.step + load.scored * speed.scored)
+    pruned = load.pruned * training_seconds(load, speed)
     return Cost(train, predict, again, load.trials, pruned)
 
 

@@ -1,7 +1,5 @@
 """What to do about a step that does not run on a TPU."""
 
-from collections.abc import Sequence
-
 from competition.preflight.request import PreflightResult
 
 INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
@@ -24,12 +22,12 @@ REMEDIES = {
 }
 
 
-def remedy_for(result: PreflightResult, operations: Sequence[str]) -> str:
+def remedy_for(result: PreflightResult) -> str:
     """One sentence; "" if the step would run."""
     if result.verdict == "too_big":
         return f"lower {result.step}.batch or the member's image_size, or set train.precision: bfloat16"
     if result.verdict == "unsupported":
-        return next((REMEDIES[name] for name in operations if name in REMEDIES), REMEDIES[""])
+        return next((REMEDIES[name] for name in result.operations if name in REMEDIES), REMEDIES[""])
     if result.verdict == "crashed":
         return f"jax and libtpu may be incompatible; install the pinned versions with `{INSTALL}`"
     return ""

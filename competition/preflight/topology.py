@@ -38,17 +38,14 @@ class Topology:
     chip_config: str = ""  # libtpu's name of a non-default chip configuration
 
 
-def _chips(kind: str, bounds: tuple[int, int, int]) -> str:
-    # Only v4 and v5p are three-dimensional.
-    return f"{kind}:" + "x".join(map(str, bounds if kind in ("v4", "v5p") else bounds[:2]))
-
-
 def _topology(
     name: str, bounds: tuple[int, int, int], gib: float, tera: float, giga: float, cores: int = 1, config: str = ""
 ) -> Topology:
     devices = bounds[0] * bounds[1] * bounds[2] * cores
     kind = name.split("-")[0]
-    return Topology(name, _chips(kind, bounds), bounds, devices, int(gib * GIB), tera * 1e12, giga * 1e9, config)
+    sides = bounds if kind in ("v4", "v5p") else bounds[:2]  # only these two are three-dimensional
+    libtpu = f"{kind}:{'x'.join(map(str, sides))}"
+    return Topology(name, libtpu, bounds, devices, int(gib * GIB), tera * 1e12, giga * 1e9, config)
 
 
 # Peaks: Google's pages on each TPU version (v2 45 and v3 123 Tflop/s, 700 and 900 GB/s per chip, halved here: two

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +35,10 @@ PAGE = {
     "/page.svg": ("page.svg", "image/svg+xml"),
 }
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
+WRONG_ADDRESS = {
+    404: "no such page; predictions are at /v1/models/goldfold:predict",
+    405: "this address takes another method; predictions are POST requests",
+}
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
 # Times limits.body_bytes: so much is read of a body that is too large, because a reset would hide the answer.
 DISCARDED = 2
@@ -68,8 +73,10 @@ def create_app(
         *(Route(path, _static(*file)) for path, file in PAGE.items()),
     ]
     handlers: dict[Any, Any] = {
-        404: _answer_with(404, "no such page; predictions are at /v1/models/goldfold:predict"),
-        405: _answer_with(405, "this address takes another method; predictions are POST requests"),
+        HTTPException: _answer_http_error,
+        BadRequest: _answer_bad_request,
+        BadImage: _answer_bad_request,
+        Overloaded: server.answer_overloaded,
     }
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
     return _guarded(app, limits, server.metrics, {route.path for route in routes})
@@ -81,13 +88,12 @@ class _Server:
     def __init__(self, engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None]) -> None:
         self._engine, self._limits, self._find_training_images = engine, limits, training_images
         self.metrics = Metrics()
-        self._batcher: Batcher | None = None
+        self._batcher: Batcher  # from the start of the server on
         self._training_images: TrainingImages | None = None
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._batcher = Batcher(self._engine, self._limits, self.metrics)
-        self._batcher.start()
         loading = asyncio.create_task(self._load_training_images())
         yield
         loading.cancel()
@@ -97,13 +103,8 @@ class _Server:
         self._training_images = await asyncio.to_thread(self._find_training_images)
 
     async def predict(self, request: Request) -> Response:
-        try:
-            images = images_of(await _body(request, self._limits), self._limits)
-            answers = await self._predict(images)
-        except _Refused as refused:
-            return refused.response
-        except BadRequest as bad:
-            return _error(400, str(bad))
+        images = images_of(await _body(request, self._limits), self._limits)
+        answers = await self._batcher.predict(images)
         bundle = self._engine.bundle
         return JSONResponse({"predictions": [prediction(bundle, probs, number) for probs, number in answers]})
 
@@ -111,11 +112,8 @@ class _Server:
         """The page's request: one image as the body. The content type keeps forms of other sites from sending it."""
         if request.headers.get("content-type") != "application/octet-stream":
             return _error(415, "expected one image as application/octet-stream")
-        try:
-            data = await _body(request, self._limits)
-            ((probs, number),) = await self._predict([data])
-        except _Refused as refused:
-            return refused.response
+        data = await _body(request, self._limits)
+        ((probs, number),) = await self._batcher.predict([data])
         similar = []
         if self._training_images is not None:
             similar = await asyncio.to_thread(self._training_images.most_similar, data, NEIGHBOURS)
@@ -123,16 +121,6 @@ class _Server:
         best = np.argsort(-probs, kind="stable")[:TOP]
         top = [{"class_name": classes[n], "probability": round(float(probs[n]), 4)} for n in best]
         return JSONResponse({"class_name": classes[number], "top": top, "similar": [asdict(each) for each in similar]})
-
-    async def _predict(self, images: list[bytes]) -> list[tuple[np.ndarray, int]]:
-        assert self._batcher is not None, "the server has not started"
-        try:
-            return await self._batcher.predict(images)
-        except BadImage as bad:
-            raise _Refused(_error(400, str(bad))) from None
-        except Overloaded:
-            busy = _error(503, f"{self._limits.waiting} images are waiting; try again", {"retry-after": "1"})
-            raise _Refused(busy) from None
 
     async def picture(self, request: Request) -> Response:
         data = None
@@ -152,13 +140,8 @@ class _Server:
     async def metrics_text(self, request: Request) -> Response:
         return Response(self.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-
-class _Refused(Exception):
-    """A request that ends with this response."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
+    async def answer_overloaded(self, request: Request, error: Exception) -> Response:
+        return _error(503, f"{self._limits.waiting} images are waiting; try again", {"retry-after": "1"})
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
@@ -178,24 +161,27 @@ async def _body(request: Request, limits: Limits) -> bytes:
                 elif received > DISCARDED * limits.body_bytes:
                     break
     except TimeoutError:
-        raise _Refused(_error(408, f"the body was not complete after {limits.body_seconds:g} s", close)) from None
+        raise HTTPException(408, f"the body was not complete after {limits.body_seconds:g} s", close) from None
     except ClientDisconnect:
-        raise _Refused(_error(400, "the client has gone", close)) from None
+        raise HTTPException(400, "the client has gone", close) from None
     if is_too_large:
         message = f"the body has more than {limits.body_bytes:,} bytes; send fewer or smaller images"
-        raise _Refused(_error(413, message, close))
+        raise HTTPException(413, message, close)
     return b"".join(chunks)
 
 
-def _error(code: int, message: str, headers: dict[str, str] | None = None) -> Response:
+def _error(code: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse({"error": message}, code, headers)
 
 
-def _answer_with(code: int, message: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def answer(request: Request, error: Exception) -> Response:
-        return _error(code, message)
+async def _answer_http_error(request: Request, error: HTTPException) -> Response:
+    if error.status_code in WRONG_ADDRESS:
+        return _error(error.status_code, WRONG_ADDRESS[error.status_code])
+    return _error(error.status_code, error.detail, error.headers)
 
-    return answer
+
+async def _answer_bad_request(request: Request, error: Exception) -> Response:
+    return _error(400, str(error))
 
 
 def _static(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:

@@ -26,7 +26,7 @@ class Overloaded(Exception):
 
 
 class Batcher:
-    """Decodes images in several threads and predicts them in one. Used within one event loop."""
+    """Decodes images in several threads and predicts them in one. Created and used within one event loop."""
 
     def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
         self.engine, self._limits, self._metrics = engine, limits, metrics
@@ -35,14 +35,10 @@ class Batcher:
         self._queue: deque[tuple[Any, asyncio.Future[Answer]]] = deque()
         self._arrived = asyncio.Event()
         self._waiting = 0  # images accepted and not answered
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()
         self._decoders.shutdown(wait=False, cancel_futures=True)
         self._runner.shutdown(wait=True)
 

@@ -6,7 +6,7 @@ What TensorFlow's decoders read differently is refused: `image_problem` lists it
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -106,13 +106,8 @@ def _sized(data: Any, is_jpeg: Any, size: int, fit: Fit) -> Any:
         # Pillow's draft(): the largest reduction that leaves twice the size or more on both sides.
         ratio = tf.reduce_min(sides) // (2 * size)
         branch = tf.reduce_sum(tf.cast(ratio >= tf.constant(REDUCTIONS[1:]), tf.int32))
-        return tf.switch_case(
-            branch,
-            [
-                lambda n=n: tf.io.decode_jpeg(data, channels=3, ratio=n, dct_method="INTEGER_ACCURATE")
-                for n in REDUCTIONS
-            ],
-        )
+        decode_jpeg = partial(tf.io.decode_jpeg, data, channels=3, dct_method="INTEGER_ACCURATE")
+        return tf.switch_case(branch, [partial(decode_jpeg, ratio=ratio) for ratio in REDUCTIONS])
 
     pixels = tf.cond(is_jpeg, jpeg, lambda: tf.io.decode_png(data, channels=3))
     return resize(tf.ensure_shape(pixels, (None, None, 3)), size, fit)
@@ -143,9 +138,8 @@ def _jpeg_problem(data: Any, head: Any) -> Any:
 
 
 def _png_problem(head: Any) -> Any:
-    width, height, depth, kind = (
-        _number(head, 16, 4, True), _number(head, 20, 4, True), _byte(head, 24), _byte(head, 25)
-    )  # fmt: skip
+    width, height = _number(head, 16, 4, True), _number(head, 20, 4, True)
+    depth, kind = _byte(head, 24), _byte(head, 25)
     size = tf.shape(head)[0]
     before_pixels = tf.minimum(_find(head, b"IDAT"), size)
     return _first_problem(
@@ -173,9 +167,8 @@ def _orientation(head: Any) -> Any:
     directory = tiff + _number(head, tiff + 4, 4, big)
     entries = directory + 2 + 12 * tf.range(tf.minimum(_number(head, directory, 2, big), 256))
     orientations = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
-    value = tf.cond(
-        tf.size(orientations) > 0, lambda: _number(head, orientations[0] + 8, 2, big), lambda: tf.constant(1)
-    )
+    # With the orientation's default after them, the first value is the orientation.
+    value = tf.concat([_number(head, orientations + 8, 2, big), [1]], 0)[0]
     return tf.where((value >= 1) & (value <= 8), value, 1)
 
 
@@ -187,8 +180,8 @@ def _find(values: Any, pattern: bytes) -> Any:
     """() int32: position of the first `pattern`; 2 * HEAD if there is none."""
     count = tf.maximum(tf.shape(values)[0] - len(pattern) + 1, 0)
     matches = [values[n : n + count] == byte for n, byte in enumerate(pattern)]
-    positions = tf.where(tf.reduce_all(tf.stack(matches), 0))[:, 0]
-    return tf.cond(tf.size(positions) > 0, lambda: tf.cast(positions[0], tf.int32), lambda: tf.constant(2 * HEAD))
+    positions = tf.cast(tf.where(tf.reduce_all(tf.stack(matches), 0))[:, 0], tf.int32)
+    return tf.concat([positions, [2 * HEAD]], 0)[0]
 
 
 def _byte(head: Any, position: Any) -> Any:

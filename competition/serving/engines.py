@@ -33,8 +33,6 @@ class Engine(Protocol):
 class PixelEngine:
     """A runtime that takes pixels: Pillow decodes exactly as for training, whatever the format of the image."""
 
-    name = ""
-
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
 
@@ -55,17 +53,14 @@ class OnnxEngine(PixelEngine):
 
     name = "onnx"
 
-    def __init__(self, folder: Path, bundle: Bundle, threads: int = 0) -> None:
-        """threads: for the operations of one batch; 0 = all cores."""
+    def __init__(self, folder: Path, bundle: Bundle) -> None:
         super().__init__(bundle)
         try:
             import onnxruntime
         except ImportError:
             raise UserError("the onnx engine needs ONNX Runtime; install goldfold[serve]") from None
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
         path = str(folder / FILES["onnx"])
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
         inputs = {f"images_{images.shape[1]}": images for images in pixels}
@@ -78,13 +73,13 @@ class LiteRtEngine(PixelEngine):
 
     name = "litert"
 
-    def __init__(self, folder: Path, bundle: Bundle, threads: int = 0) -> None:
+    def __init__(self, folder: Path, bundle: Bundle) -> None:
         super().__init__(bundle)
         try:
             from ai_edge_litert.interpreter import Interpreter
         except ImportError:
             raise UserError("the litert engine needs LiteRT; install goldfold[litert]") from None
-        self._interpreter = Interpreter(str(folder / FILES["litert"]), num_threads=threads or None)
+        self._interpreter = Interpreter(str(folder / FILES["litert"]))
         self._batch = -1
 
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
@@ -108,13 +103,11 @@ class SavedModelEngine:
 
     name = "saved_model"
 
-    def __init__(self, folder: Path, bundle: Bundle, threads: int = 0) -> None:
+    def __init__(self, folder: Path, bundle: Bundle) -> None:
         try:
             import tensorflow as tf
         except ImportError:
             raise UserError("the saved_model engine needs TensorFlow; install goldfold[cpu]") from None
-        if threads:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
         self.bundle, self._tf = bundle, tf
         self._model = tf.saved_model.load(str(folder / FILES["saved_model"]))
 
@@ -142,7 +135,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 }
 
 
-def open_engine(name: str, folder: Path, threads: int = 0) -> Engine:
+def open_engine(name: str, folder: Path) -> Engine:
     """Load the model of an export. Raises UserError for an incomplete export, or a format or package that is missing."""
     bundle = load_bundle(folder)
     if name not in bundle.formats:
@@ -150,4 +143,4 @@ def open_engine(name: str, folder: Path, threads: int = 0) -> Engine:
             f"{folder} holds {', '.join(bundle.formats)}, not {name}; `make export FORMAT={name}` adds it, or choose ENGINE="
             f"{bundle.formats[0]}"
         )
-    return ENGINES[name](folder, bundle, threads)
+    return ENGINES[name](folder, bundle)

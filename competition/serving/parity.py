@@ -1,6 +1,7 @@
 """Compare the formats of an export with each other and with the stored predictions, and measure their speed."""
 
 import time
+import timeit
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +73,5 @@ def check_stored(probs: np.ndarray, stored: np.ndarray) -> float:
 
 
 def _median_milliseconds(engine: Engine, image: bytes) -> float:
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        engine.run([engine.prepare(image)])
-        seconds.append(time.perf_counter() - started)
+    seconds = timeit.repeat(lambda: engine.run([engine.prepare(image)]), repeat=REPEATS, number=1)
     return round(float(np.median(seconds)) * 1e3, 2)

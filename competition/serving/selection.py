@@ -7,7 +7,7 @@ from typing import Any
 
 from competition.artifacts.dependencies import fold_model_path, is_trained, newest_blend
 from competition.artifacts.ensemble_inputs import prediction_sources
-from competition.artifacts.manifest import Manifest, files_intact, read_manifest, to_plain
+from competition.artifacts.manifest import files_intact, read_manifest, to_plain
 from competition.artifacts.runs import Run, blended_runs
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
@@ -58,45 +58,37 @@ def select(
     Raises UserError for what is not trained, not blended or cannot be served.
     """
     folder = newest_blend(work)
-    chain = Chain.load(folder / "chain.json") if folder is not None else None
     if not member:
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
-        return _blend(work, params, prepared, overrides, chain, folder)
+        return _blend(work, params, prepared, overrides, folder)
     if member not in params.members:
         raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
-    runs = _runs(work, params, prepared, overrides, (member,))[member]
+    runs = blended_runs(work, prepared, _with_members(params, (member,)), overrides)[member]
     title = f"member {member}" + (
         f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
     )
     models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
-    return _selection(
-        export_name(member, folds), title, _chain_of_member(member, prepared, params, chain), {member: models}, False
-    )
+    blend_chain = Chain.load(folder / "chain.json") if folder is not None else None
+    chain = _chain_of_member(member, prepared.competition.metric, blend_chain)
+    return _selection(export_name(member, folds), title, chain, {member: models}, False)
 
 
-def _runs(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], names: Sequence[str]
-) -> dict[str, list[Run]]:
-    """Member, or stored run -> its runs with the current parameters."""
-    named = replace(params, blend=replace(params.blend, members=tuple(names)))
-    return blended_runs(work, prepared, named, overrides)
+def _with_members(params: Params, names: Sequence[str]) -> Params:
+    """The parameters with only these members in the blend."""
+    return replace(params, blend=replace(params.blend, members=tuple(names)))
 
 
 def _blend(
-    work: Path,
-    params: Params,
-    prepared: Prepared,
-    overrides: Sequence[Override],
-    chain: Chain | None,
-    folder: Path | None,
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], folder: Path | None
 ) -> Selection:
-    manifest: Manifest | None = read_manifest(folder / "manifest.json") if folder is not None else None
-    if folder is None or chain is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
+    manifest = read_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
         raise UserError("there is no complete blend to export; `make predict` makes it, or name one member: MEMBER=cnn")
+    chain = Chain.load(folder / "chain.json")
     check_chain(chain, params)
     names = list(chain.used_views())
-    only = replace(params, blend=replace(params.blend, members=tuple(names)))
+    only = _with_members(params, names)
     current = to_plain(prediction_sources(work, only, prepared, True, overrides))
     recorded = manifest.depends["predictions"]
     stale = [name for name in names if recorded.get(name) != current.get(name)]
@@ -104,7 +96,7 @@ def _blend(
         raise UserError(
             f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"
         )
-    runs = _runs(work, params, prepared, overrides, names)
+    runs = blended_runs(work, prepared, only, overrides)
     models = {
         name: [
             (run, sorted(map(int, recorded[name][run.digest]))) for run in runs[name] if run.digest in recorded[name]
@@ -129,11 +121,10 @@ def check_chain(chain: Chain, params: Params) -> None:
         )
 
 
-def _chain_of_member(member: str, prepared: Prepared, params: Params, chain: Chain | None) -> Chain:
+def _chain_of_member(member: str, metric: str, chain: Chain | None) -> Chain:
     """The views and the temperature of this member in the blend, without weights and decision rule."""
-    blend, metric = Blend("best", "mean", {member: 1.0}, ()), prepared.competition.metric
-    usable = chain is not None and member in chain.policies and chain.view_mixing != "rank"
-    if chain is None or not usable:
+    blend = Blend("best", "mean", {member: 1.0}, ())
+    if chain is None or member not in chain.policies or chain.view_mixing == "rank":
         return Chain(metric, {member: {"identity": 1.0}}, "mean", {member: 1.0}, blend, ARGMAX)
     policy, temperature = chain.policies[member], chain.temperatures[member]
     return replace(chain, policies={member: policy}, temperatures={member: temperature}, blend=blend, decision=ARGMAX)
@@ -185,11 +176,10 @@ def export_dependencies(
         "data": prepared.digest,
         "fit": params.prepare.fit,
         "chain": selection.chain,
-        "members": {name: _architecture(member) for name, member in selection.members.items()},
+        "members": {
+            name: {"architecture": member.architecture, "image_size": member.image_size, "alpha": member.alpha}
+            for name, member in selection.members.items()
+        },
         "models": selection.digests,
         "formats": list(formats),
     }
-
-
-def _architecture(member: Member) -> dict[str, Any]:
-    return {"architecture": member.architecture, "image_size": member.image_size, "alpha": member.alpha}

@@ -3,7 +3,6 @@
 Similar in colour layout, gradients and colours, not in what a network sees: the descriptor needs no weights.
 """
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from PIL import Image
 
 from competition.data.cache import cached_images
 from competition.data.embedding import describe
-from competition.data.images import Fit, decode
+from competition.data.images import Fit, decode, encode
 from competition.data.pixels import Pixels
 from competition.data.prepared import Prepared
 
@@ -57,10 +56,9 @@ class TrainingImages:
         """A PNG of one training image; None if the row does not exist or is not readable."""
         if row not in self._rows:
             return None
-        image, out = Image.fromarray(self._pixels[np.array([row])][0]), io.BytesIO()
+        image = Image.fromarray(self._pixels[np.array([row])][0])
         image.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
-        image.save(out, "PNG")
-        return out.getvalue()
+        return encode(image, "png")
 
 
 def cached_training_images(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Path) -> TrainingImages | None:

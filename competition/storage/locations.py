@@ -9,10 +9,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 from competition.config.errors import UserError
 
@@ -28,16 +28,6 @@ class DataLocation:
     path: str
     reason: str
     machine: Machine
-
-
-@dataclass(frozen=True)
-class MachineView:
-    """What can be seen on the current machine."""
-
-    environment: Mapping[str, str]  # variables of the process
-    exists: Callable[[str], bool]  # whether a local path exists
-    kaggle_path: Callable[[], str]  # KaggleDatasets().get_gcs_path of the competition; called on TPU nodes only
-    inputs: Callable[[], Sequence[str]]  # folders under /kaggle/input with the competition's files, see `find_inputs`
 
 
 @dataclass(frozen=True)
@@ -66,19 +56,27 @@ def machine(environment: Mapping[str, str], exists: Callable[[str], bool]) -> Ma
     return "cloud tpu vm" if chips else "local"
 
 
-def choose_location(view: MachineView, local: str, bucket: str, slug: str) -> DataLocation:
-    """Choose the user's bucket, else the location that the machine offers, else the local folder.
+def choose_location(
+    environment: Mapping[str, str],
+    exists: Callable[[str], bool],
+    kaggle_path: Callable[[str], str],
+    local: str,
+    bucket: str,
+    slug: str,
+) -> DataLocation:
+    """Choose the user's bucket, else Kaggle's on a TPU node, else the local folder.
 
+    environment: variables of the process.  exists: whether a local path exists.  kaggle_path: `kaggle_gcs_path`.
     local: folder that `make download` writes.  bucket: gs:// prefix in the parameters, "" = none.
-    slug: of the competition, for messages.
+    slug: of the competition on Kaggle.
     """
-    kind = machine(view.environment, view.exists)
+    kind = machine(environment, exists)
     if bucket:
         if not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
             raise UserError(f"{bucket!r} is not a bucket: expected gs://NAME or gs://NAME/FOLDER.")
         return DataLocation(bucket.rstrip("/"), "the bucket named in the parameters", kind)
     if kind == "kaggle tpu node":
-        path = view.kaggle_path()
+        path = kaggle_path(slug)
         if not path.startswith("gs://"):
             raise UserError(
                 f"Kaggle returned {path} for {slug}, a TPU node reads only gs://: choose the accelerator TPU v5e-8."
@@ -86,21 +84,16 @@ def choose_location(view: MachineView, local: str, bucket: str, slug: str) -> Da
         return DataLocation(path, "Kaggle's copy of the competition in a bucket (TPU nodes read gs:// only)", kind)
     if kind == "tpu node":
         raise UserError(
-            f"a remote TPU node ({_remote_tpu(view.environment)}) cannot read the local folder {local}: copy it to a bucket "
+            f"a remote TPU node ({_remote_tpu(environment)}) cannot read the local folder {local}: copy it to a bucket "
             f"(gsutil -m cp -r {local} gs://YOUR_BUCKET/) and name it as the bucket in the parameters, or use a TPU VM."
         )
-    if kind in {"kaggle", "kaggle tpu vm"} and (attached := list(view.inputs())):
-        reason = "attached by Kaggle" + (" as a local folder; a TPU VM needs no bucket" if "tpu" in kind else "")
-        return DataLocation(attached[0], reason, kind)
-    if view.exists(local):
+    if exists(local):
         return DataLocation(local, "the local folder, where `make download` put it", kind)
     hints = {
         "kaggle": f"attach the competition {slug} to the notebook (Add Input)",
-        "kaggle tpu vm": f"attach the competition {slug} to the notebook (Add Input)",
         "colab": "run `make download` in this session, or name a bucket in the parameters",
-        "colab tpu": "run `make download` in this session, or name a bucket in the parameters",
     }
-    raise UserError(f"there is no data in {local}: {hints.get(kind, 'run `make download` first')}.")
+    raise UserError(f"there is no data in {local}: {hints.get(kind.split()[0], 'run `make download` first')}.")
 
 
 def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
@@ -193,11 +186,10 @@ def _account(environment: Mapping[str, str]) -> str:
     return "this machine's service account"
 
 
-def kaggle_gcs_path(folder: str | None) -> str:
+def kaggle_gcs_path(slug: str) -> str:
     """KaggleDatasets().get_gcs_path: a gs:// path on a TPU node, a local path on a TPU VM. Only in Kaggle's images."""
     try:
         from kaggle_datasets import KaggleDatasets
     except ImportError as error:
         raise UserError("kaggle_datasets is missing: this is not one of Kaggle's images.") from error
-    datasets: Any = KaggleDatasets()
-    return str(datasets.get_gcs_path(folder))
+    return str(KaggleDatasets().get_gcs_path(slug))

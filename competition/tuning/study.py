@@ -22,13 +22,8 @@ from competition.config.params import Dimension
 from competition.config.search_space import Values, in_order, is_active, is_whole
 from competition.tuning.samplers import make_pruner, make_sampler
 
-TICKET, ATTEMPT, WORKER, BEAT, DISCARDED = (
-    "ticket",
-    "attempt",
-    "worker",
-    "beat",
-    "discarded",
-)  # user attributes of a trial
+# User attributes of a trial.
+TICKET, ATTEMPT, WORKER, BEAT, DISCARDED = "ticket", "attempt", "worker", "beat", "discarded"
 POLL = 0.5  # seconds between two looks at trials of other workers
 
 
@@ -116,9 +111,9 @@ def open_study(storage: Any, settings: StudySettings) -> Any:
     return study
 
 
-def _wait_for_tickets(study: Any, seconds: float = 5.0) -> None:
+def _wait_for_tickets(study: Any) -> None:
     """Wait for the process that has just created the study to enqueue its tickets; it may have died before that."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 5.0
     while not study.user_attrs.get("enqueued") and time.monotonic() < end:
         time.sleep(POLL)
 
@@ -134,25 +129,27 @@ def enqueue_missing(study: Any, settings: StudySettings) -> None:
 
 
 def run_worker(
-    study: Any,
-    settings: StudySettings,
-    evaluate: Evaluate,
-    on_trial: Callable[[Any, Any], None] = lambda study, trial: None,
-    should_stop: Callable[[], bool] = lambda: False,
+    study: Any, settings: StudySettings, evaluate: Evaluate, on_trial: Callable[[Any, Any], None] = lambda *_: None
 ) -> None:
     """Run trials of the study in this process until none is left or a limit is reached.
 
     on_trial: called with the study and each trial that this worker has finished.
     """
     watch = _Watch(settings.heartbeat)
-    while not should_stop() and (trial := _next_trial(study, settings, watch)) is not None:
+    while (trial := _next_trial(study, settings, watch)) is not None:
         with _heartbeat(trial, settings.heartbeat):
-            _run_trial(study, settings, trial, evaluate)
-        on_trial(study, _frozen(study, trial.number))
+            finished = _run_trial(study, settings, trial, evaluate)
+        on_trial(study, finished)
 
 
-def _run_trial(study: Any, settings: StudySettings, trial: Any, evaluate: Evaluate) -> None:
+def _run_trial(study: Any, settings: StudySettings, trial: Any, evaluate: Evaluate) -> Any:
+    """Return the finished trial, Optuna's FrozenTrial. Raises what `evaluate` raises besides bad values."""
     from optuna.trial import TrialState
+
+    def finish(facts: Mapping[str, Any], values: Any = None, state: TrialState | None = None) -> Any:
+        for key, value in facts.items():
+            trial.set_user_attr(key, value)
+        return study.tell(trial, values, state)
 
     def report(score: float, step: int) -> bool:
         if settings.two_objectives:
@@ -166,20 +163,16 @@ def _run_trial(study: Any, settings: StudySettings, trial: Any, evaluate: Evalua
         if not isfinite(result.score):
             raise ArithmeticError(f"the score is {result.score}")
     except Pruned as pruned:
-        _store(trial, pruned.facts)
-        study.tell(trial, state=TrialState.PRUNED)
+        return finish(pruned.facts, state=TrialState.PRUNED)
     except ArithmeticError as error:
         # Told as pruned and not as failed, so that the sampler learns to avoid such values.
-        _store(trial, {"diverged": str(error)})
-        study.tell(trial, state=TrialState.PRUNED)
+        return finish({"diverged": str(error)}, state=TrialState.PRUNED)
     except BaseException as error:
-        _store(trial, {"problem": f"{type(error).__name__}: {error}"[:300]})
-        study.tell(trial, state=TrialState.FAIL)
+        finish({"problem": f"{type(error).__name__}: {error}"[:300]}, state=TrialState.FAIL)
         raise
-    else:
-        point("tune.before_score")
-        _store(trial, {**result.facts, "error": result.error, "seconds": result.seconds})
-        study.tell(trial, [result.score, result.seconds] if settings.two_objectives else result.score)
+    point("tune.before_score")
+    facts = {**result.facts, "error": result.error, "seconds": result.seconds}
+    return finish(facts, [result.score, result.seconds] if settings.two_objectives else result.score)
 
 
 def suggest(trial: Any, settings: StudySettings) -> Values:
@@ -288,14 +281,10 @@ def _is_ours(study: Any, settings: StudySettings, trial: Any) -> bool:
     from optuna.trial import TrialState
 
     ticket = trial.user_attrs.get(TICKET)
-    others = [
-        other
-        for other in _trials(study)
-        if other.number != trial.number
-        and other.user_attrs.get(TICKET) == ticket
-        and other.state.name in ("RUNNING", "COMPLETE", "PRUNED")
-    ]
-    if ticket is not None and ticket < settings.total and not others:
+    holders = [other for other in _trials(study) if other.user_attrs.get(TICKET) == ticket]
+    states = [other.state.name for other in holders if other.number != trial.number]
+    is_free = not {"RUNNING", "COMPLETE", "PRUNED"} & set(states)
+    if ticket is not None and ticket < settings.total and is_free:
         return True
     trial.set_user_attr(DISCARDED, True)
     study.tell(trial, state=TrialState.FAIL)
@@ -341,8 +330,8 @@ class _Watch:
         if host == socket.gethostname():
             return process != process_name(int(process.split(".")[0]))
         beat, now = trial.user_attrs.get(BEAT), time.monotonic()
-        before, since = self._beats.get(trial.number, (None, now))
-        if trial.number not in self._beats or before != beat:
+        before, since = self._beats.setdefault(trial.number, (beat, now))
+        if before != beat:
             self._beats[trial.number] = (beat, now)
             return False
         return now - since > self._patience
@@ -392,15 +381,6 @@ def _heartbeat(trial: Any, interval: float) -> Iterator[None]:
         thread.join()
 
 
-def _store(trial: Any, facts: Mapping[str, Any]) -> None:
-    for key, value in facts.items():
-        trial.set_user_attr(key, value)
-
-
 def _trials(study: Any) -> list[Any]:
     trials: list[Any] = study.get_trials(deepcopy=False)
     return trials
-
-
-def _frozen(study: Any, number: int) -> Any:
-    return next(trial for trial in _trials(study) if trial.number == number)

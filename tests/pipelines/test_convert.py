@@ -195,6 +195,6 @@ def test_the_raw_files_of_a_downloaded_competition_keep_its_classes(workspace):
     target = workspace.work / "converted"
     described = flowers.describe(target, SETTINGS)
     assert (described.name, described.classes[:2], described.label_values[:2]) == ("again", ("zero", "one"), ("0", "1"))
-    raw, rows = workspace.work / "raw", list(flowers.record_rows(target, SETTINGS))
+    raw, rows = workspace.work / "raw", list(flowers.rows(target, SETTINGS))
     assert (target / "private" / "solution.csv").read_bytes() == (raw / "private" / "solution.csv").read_bytes()
     assert len(rows) == 1797 and sum(row.label >= 0 for row in rows) == 1347

@@ -56,7 +56,6 @@ def run(limits: Limits, requests: Sequence[Sequence[int]], released: bool = Fals
 
     async def all_requests() -> list:
         batcher = Batcher(engine, limits, Metrics())
-        batcher.start()
         tasks = [asyncio.create_task(batcher.predict([image(value) for value in values])) for values in requests]
         await asyncio.sleep(0.3)
         engine.released.set()
@@ -87,7 +86,6 @@ def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as
 
     async def one_goes_away() -> list:
         batcher = Batcher(engine, Limits(waiting=4), Metrics())
-        batcher.start()
         first = asyncio.create_task(batcher.predict([image(10)]))
         await asyncio.sleep(0.2)  # the model is busy with it
         gone = asyncio.create_task(batcher.predict([image(20)] * 3))

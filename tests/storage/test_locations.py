@@ -15,9 +15,9 @@ VM = {"ISTPUVM": "1", "KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "local"}
 NODE = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "node-1"}
 
 
-def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers", inputs=()):
-    view = storage.MachineView(environment, set(paths).__contains__, lambda: kaggle_path, lambda: inputs)
-    return storage.choose_location(view, "work/flowers/raw", bucket, "flowers")
+def choose(environment, paths=(), bucket="", kaggle_path="/kaggle/input/flowers"):
+    exists = set(paths).__contains__
+    return storage.choose_location(environment, exists, lambda _: kaggle_path, "work/flowers/raw", bucket, "flowers")
 
 
 MACHINES = {
@@ -41,12 +41,6 @@ def test_every_kind_of_machine_is_detected(name):
 def test_the_users_bucket_has_precedence_on_every_machine():
     for environment, paths in MACHINES.values():
         assert choose(environment, paths, bucket="gs://mine/flowers/").path == "gs://mine/flowers"
-
-
-def test_a_tpu_vm_reads_the_attached_kaggle_input():
-    location = choose(VM, inputs=["/kaggle/input/competitions/flowers"])
-    assert (location.path, location.machine) == ("/kaggle/input/competitions/flowers", "kaggle tpu vm")
-    assert "needs no bucket" in location.reason
 
 
 def test_a_legacy_tpu_node_uses_kaggles_bucket_only():

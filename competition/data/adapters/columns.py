@@ -8,6 +8,7 @@ import pandas as pd
 from competition.config.errors import UserError, first_few
 from competition.data.adapters.files import ImageFiles
 from competition.data.adapters.target_tables import zeros_and_ones
+from competition.data.competition import Settings
 
 # A column with one of these names is the label if the values of the table leave several possibilities.
 LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
@@ -23,7 +24,7 @@ class LabelColumns:
 
 
 def find_id_column(
-    table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str = "train.csv"
+    table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str
 ) -> str:
     """The column of ids: a column of both tables, if there are several the first whose values are names of image files."""
     tables = {name: table} if test is None else {name: table, "test.csv": test}
@@ -45,21 +46,14 @@ def find_id_column(
 
 
 def find_labels(
-    table: pd.DataFrame,
-    id_column: str,
-    test: Sequence[str],
-    targets: Sequence[str],
-    wanted: str,
-    name: str,
-    is_multi: bool = False,
+    table: pd.DataFrame, id_column: str, test: Sequence[str], targets: Sequence[str], name: str, settings: Settings
 ) -> LabelColumns:
     """The label columns of `table`.
 
     test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
-    wanted: competition.label_column, "" = not set.  is_multi: competition.target says that images have several labels.
     Raises UserError that asks for competition.label_column if it is not certain.
     """
-    if wanted:
+    if wanted := settings.label_column:
         if wanted not in table:
             raise UserError(
                 f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(_names(table))}"
@@ -76,7 +70,7 @@ def find_labels(
     named = [column for column in others if column.casefold() in LABEL_NAMES]
     if len(named) == 1 and not table[named[0]].is_unique:
         return LabelColumns(named)
-    if is_multi and others:
+    if settings.target == "multi" and others:
         return LabelColumns(others)
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "

@@ -3,8 +3,7 @@
 Later stages treat it as a downloaded competition. `private/` holds the solution, which Kaggle does not publish.
 """
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -12,11 +11,13 @@ import numpy as np
 from PIL import Image
 
 from competition.data import records
-from competition.data.adapters import flowers
+from competition.data.adapters.flowers import label_competition
+from competition.data.adapters.flowers import rows as rows
 from competition.data.adapters.source import sample as sample
 from competition.data.adapters.source import solution as solution
 from competition.data.adapters.tables import write_csv
-from competition.data.competition import Competition, Row, Settings
+from competition.data.competition import Competition, Settings
+from competition.data.images import encode
 from competition.data.records import Record
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -33,17 +34,19 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
     from sklearn.model_selection import train_test_split
 
     grey, labels = load_digits(return_X_y=True)
-    pictures = (grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8)
+    small = (grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8)
+    pictures = [Image.fromarray(picture) for picture in small.repeat(SIZE // 8, 1).repeat(SIZE // 8, 2)]
     ids = [blake2b(f"digit {n}".encode(), digest_size=5).hexdigest()[:9] for n in range(len(labels))]
-    rows = np.arange(len(labels))
-    train, test = train_test_split(rows, test_size=TEST_SHARE, stratify=labels, random_state=settings.seed)
+    numbers = np.arange(len(labels))
+    train, test = train_test_split(numbers, test_size=TEST_SHARE, stratify=labels, random_state=settings.seed)
     for part, chosen in (("train", train), ("test", test)):
         cuts = (np.cumsum(SHARDS[part])[:-1] * len(chosen)).astype(int)
         for number, shard in enumerate(np.split(chosen, cuts)):
             path = raw / FOLDER / part / f"{number:02}-{SIZE}x{SIZE}-{len(shard)}.tfrec"
             labelled = part == "train"
             records.write_shard(
-                str(path), (Record(ids[n], int(labels[n]) if labelled else None, _png(pictures[n])) for n in shard)
+                str(path),
+                (Record(ids[n], int(labels[n]) if labelled else None, encode(pictures[n], "png")) for n in shard),
             )
     public, _ = train_test_split(test, train_size=PUBLIC_SHARE, stratify=labels[test], random_state=settings.seed)
     in_public = set(public.tolist())
@@ -55,14 +58,4 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
-    return flowers.label_competition(settings, NAMES)
-
-
-def rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    yield from flowers.record_rows(raw, settings)
-
-
-def _png(picture: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(picture.repeat(SIZE // 8, 0).repeat(SIZE // 8, 1)).save(out, "PNG")
-    return out.getvalue()
+    return label_competition(settings, NAMES)

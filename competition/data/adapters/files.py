@@ -36,7 +36,7 @@ class ImageFiles:
         self.paths = image_paths(raw)
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            for name in _names(path):
+            for name in {form(path) for form in FORMS}:
                 self._by_name[name].append(path)
 
     def find(self, ids: Iterable[str], part: str) -> dict[str, str]:
@@ -114,10 +114,6 @@ FORMS: tuple[Callable[[str], str], ...] = (
     _inside,
     lambda path: _stem(_inside(path)),
 )
-
-
-def _names(path: str) -> set[str]:
-    return {form(path) for form in FORMS}
 
 
 def _in_part(path: str, part: str) -> bool:

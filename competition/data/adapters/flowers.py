@@ -58,11 +58,9 @@ def describe(raw: Path, settings: Settings) -> Competition:
         raise UserError(
             "the conversion that wrote these files is not finished; run make convert again, then make download"
         )
-    return (
-        of_converted(Competition.load(converted), settings)
-        if converted.exists()
-        else label_competition(settings, NAMES)
-    )
+    if converted.exists():
+        return of_converted(Competition.load(converted), settings)
+    return label_competition(settings, NAMES)
 
 
 def of_converted(competition: Competition, settings: Settings) -> Competition:
@@ -71,10 +69,6 @@ def of_converted(competition: Competition, settings: Settings) -> Competition:
     return replace(
         competition, name=settings.name, slug=settings.slug, metric=settings.metric or competition.metric, notes=()
     )
-
-
-def rows(raw: Path, settings: Settings) -> Iterator[Row]:
-    yield from record_rows(raw, settings)
 
 
 def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
@@ -96,7 +90,7 @@ def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
     )
 
 
-def record_rows(raw: Path, settings: Settings) -> Iterator[Row]:
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     """Yield all records of one image size: train, val, test, each in the order of the file names."""
     folder = _folder(raw, settings.image_size)
     parts: tuple[Part, ...] = ("train", "val", "test")

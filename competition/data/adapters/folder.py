@@ -32,7 +32,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
     _flatten(raw)
     if not (raw / SAMPLE).exists():
         layout = read_layout(raw, settings)
-        blank = _blank_prediction(layout.competition)
+        blank = blank_prediction(layout.competition)
         header = [layout.competition.id_column, *layout.competition.prediction_columns]
         write_csv(raw / SAMPLE, header, ([row_id, *blank] for row_id in layout.test))
 
@@ -71,15 +71,12 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
             f"{source}: none of its folders ({first_few(skipped)}) is a class; "
             f"names like {first_few(competition.classes, 3)} were expected"
         )
-
-    def matched_rows() -> Iterator[Row]:
-        for path in paths:
-            if label[path] >= 0:
-                yield Row(
-                    f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes()
-                )
-
-    return matched_rows(), skipped
+    rows = (
+        Row(f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes())
+        for path in paths
+        if label[path] >= 0
+    )
+    return rows, skipped
 
 
 def _flatten(raw: Path) -> None:
@@ -105,7 +102,8 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     return replace(layout, competition=competition)
 
 
-def _blank_prediction(competition: Competition) -> list[object]:
+def blank_prediction(competition: Competition) -> list[object]:
+    """The cells of a row of a sample submission, besides its id."""
     if competition.target == "multi" and not competition.is_label_list:
         return [0 if competition.predicts == "label" else 0.5] * len(competition.classes)
     if competition.predicts == "label":

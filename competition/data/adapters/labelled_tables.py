@@ -99,8 +99,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
-    is_multi = settings.target == "multi"
-    labels = find_labels(train, id_column, test_columns, sample_columns, settings.label_column, name, is_multi)
+    labels = find_labels(train, id_column, test_columns, sample_columns, name, settings)
     unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
     return LabelledTables(
         name=name,
@@ -110,7 +109,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         id_column=id_column,
         sample_columns=sample_columns,
         labels=labels,
-        class_names=_class_names(listed, labels),
+        class_names=dict(labels.names if listed is None else zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True)),
         has_class_table=listed is not None,
         groups=groups,
         notes=[
@@ -122,10 +121,6 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
 
 def _read_if_present(path: Path) -> pd.DataFrame | None:
     return read_csv(path) if path.exists() else None
-
-
-def _class_names(listed: pd.DataFrame | None, labels: LabelColumns) -> dict[str, str]:
-    return dict(labels.names) if listed is None else dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
 
 
 def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[int]]:

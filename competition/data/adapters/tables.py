@@ -29,13 +29,12 @@ def read_csv(path: Path) -> pd.DataFrame:
             lines = csv.reader(file, strict=True)
             header = next(lines, [])
             rows = []
-            for row in lines:
-                if row and len(row) != len(header):
+            for row in filter(None, lines):
+                if len(row) != len(header):
                     raise UserError(
                         f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns"
                     )
-                if row:
-                    rows.append(row)
+                rows.append(row)
     except UnicodeDecodeError as error:
         raise UserError(f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except csv.Error as error:

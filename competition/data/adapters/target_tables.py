@@ -1,7 +1,7 @@
 """Detects in the table of labels what is predicted - a class, a set of classes, a grade or a number - and reads the labels."""
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ def detect_target(
     return "regression" if not listed and _is_measured(cells_of_column) else "single"
 
 
-def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, table_name: str = "train.csv") -> Labels:
+def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, table_name: str) -> Labels:
     """Multi-label: one column of 0 and 1 per class."""
     cells = zeros_and_ones(table, columns)
     if cells is None:
@@ -63,15 +63,11 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, ta
         f"ids are in column {id_column!r}, {len(columns)} label columns hold 0 and 1 with several ones in {several:,} rows: "
         "multi-label"
     )
-    return _multi(tuple(columns), tuple(columns), cells, note)
+    return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), note=note)
 
 
 def read_lists(
-    column: pd.Series,
-    id_column: str,
-    values: Sequence[str],
-    names: dict[str, str],
-    table_name: str = "train.csv",
+    column: pd.Series, id_column: str, values: Sequence[str], names: dict[str, str], table_name: str
 ) -> Labels:
     """Multi-label: one column of lists of labels, such as "scab rust".  values: the classes; [] = those that occur."""
     lists = [[label for label in SEPARATORS.split(cell) if label] for cell in column]
@@ -94,10 +90,10 @@ def read_lists(
         f"rows{f' and none in {empty:,}' if empty else ''}: multi-label"
     )
     class_names = tuple(names.get(value, value) for value in values)
-    return _multi(class_names, tuple(values), cells, note, separator, bool(empty))
+    return Labels("multi", class_names, tuple(values), *_label_sets(cells), separator, bool(empty), note)
 
 
-def read_numbers(column: pd.Series, id_column: str, table_name: str = "train.csv") -> Labels:
+def read_numbers(column: pd.Series, id_column: str, table_name: str) -> Labels:
     """Regression: one column of numbers."""
     name = str(column.name)
     numbers = _numbers(column, "competition.target: regression", table_name)
@@ -108,7 +104,7 @@ def read_numbers(column: pd.Series, id_column: str, table_name: str = "train.csv
     )
 
 
-def read_grades(column: pd.Series, id_column: str, table_name: str = "train.csv") -> Labels:
+def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
     """Ordinal: one column of whole numbers. The classes are all grades from the lowest to the highest, also absent ones."""
     name = str(column.name)
     numbers = _numbers(column, "competition.target: ordinal", table_name)
@@ -133,17 +129,10 @@ def zeros_and_ones(table: pd.DataFrame, columns: Sequence[str]) -> np.ndarray | 
     return cells == 1 if np.isin(cells, (0.0, 1.0)).all() else None
 
 
-def _multi(
-    names: tuple[str, ...],
-    values: tuple[str, ...],
-    cells: np.ndarray,
-    note: str,
-    separator: str = "",
-    has_empty_lists: bool = False,
-) -> Labels:
+def _label_sets(cells: np.ndarray) -> tuple[list[int], tuple[str, ...]]:
+    """`numbers` and `targets` of Labels.  cells: (N, C) bool."""
     sets, numbers = np.unique(cells, axis=0, return_inverse=True)
-    targets = tuple("".join(map(str, one.astype(int))) for one in sets)
-    return Labels("multi", names, values, numbers.reshape(-1).tolist(), targets, separator, has_empty_lists, note)
+    return numbers.reshape(-1).tolist(), tuple("".join(map(str, one.astype(int))) for one in sets)
 
 
 def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
@@ -157,10 +146,7 @@ def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
         known = set(listed)
         return any(cell not in known for cell in cells) and all(known.issuperset(one) for one in labels_of.values())
     several = [cell for cell in cells if len(labels_of[cell]) > 1]
-    cells_with: dict[str, int] = defaultdict(int)
-    for labels in labels_of.values():
-        for label in set(labels):
-            cells_with[label] += 1
+    cells_with = Counter(label for labels in labels_of.values() for label in set(labels))
     repeated = [cell for cell in several if all(cells_with[label] > 1 for label in labels_of[cell])]
     return bool(several) and len(repeated) >= REPEATED * len(several)
 

@@ -4,7 +4,6 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from typing import Any
 
 from competition.config.errors import UserError
@@ -24,13 +23,12 @@ def convert_shards(
     If a worker is killed, its shard and those of the other workers are started again; finished shards are kept.
     Raises UserError of a shard, or if workers die again and again. Works under the start method "spawn".
     """
-    pending = {_key(shard): shard for shard in shards}
-    lost = 0
+    pending = {(shard.part, shard.name): shard for shard in shards}
+    images, lost = sum(len(shard.rows) for shard in shards), 0
     while pending:
-        before = len(pending)
-        report = partial(_report, on_progress, sum(len(shard.rows) for shard in shards if _key(shard) not in pending))
+        before, finished = len(pending), images - sum(len(shard.rows) for shard in pending.values())
         try:
-            for outcome in _in_processes(list(pending.values()), recipe, processes, report):
+            for outcome in _in_processes(list(pending.values()), recipe, processes, finished, on_progress):
                 del pending[outcome.part, outcome.name]
                 yield outcome
         except BrokenProcessPool:
@@ -42,17 +40,10 @@ def convert_shards(
                 ) from None
 
 
-def _key(shard: Shard) -> tuple[str, str]:
-    return shard.part, shard.name
-
-
-def _report(on_progress: Callable[[int], None], finished_before: int, images: int) -> None:
-    on_progress(finished_before + images)
-
-
 def _in_processes(
-    shards: Sequence[Shard], recipe: Recipe, processes: int, on_progress: Callable[[int], None]
+    shards: Sequence[Shard], recipe: Recipe, processes: int, finished: int, on_progress: Callable[[int], None]
 ) -> Iterator[Outcome]:
+    """finished: images of the shards that were finished before."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with TensorFlow's threads may hang
     counter = context.Value("q", 0)
     with ProcessPoolExecutor(
@@ -60,11 +51,11 @@ def _in_processes(
     ) as pool:
         # The largest first, so that no process works alone at the end.
         order = sorted(shards, key=lambda shard: -len(shard.rows))
-        futures = {pool.submit(_convert, shard, recipe) for shard in order}
+        futures = {pool.submit(convert_shard, shard, recipe, _count_image) for shard in order}
         try:
             while futures:
                 done, futures = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
-                on_progress(counter.value)
+                on_progress(finished + counter.value)
                 for future in done:
                     yield future.result()
         finally:
@@ -74,10 +65,6 @@ def _in_processes(
 def _share_counter(counter: Any) -> None:
     global _images_done
     _images_done = counter
-
-
-def _convert(shard: Shard, recipe: Recipe) -> Outcome:
-    return convert_shard(shard, recipe, _count_image)
 
 
 def _count_image() -> None:

@@ -1,7 +1,6 @@
 """Distribution of rows over shards, by ids alone, so that the same source always gives the same shards."""
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
@@ -37,14 +36,8 @@ def sample(rows: Sequence[SourceImage], most: int) -> list[SourceImage]:
 
 def _dealt(rows: Sequence[SourceImage], count: int) -> list[list[SourceImage]]:
     """Deal the rows like cards, one class after the other, without starting again at the first shard."""
-    by_class: dict[int, list[SourceImage]] = defaultdict(list)
-    for row in sorted(rows, key=_random_order):
-        by_class[row.label].append(row)
-    buckets: list[list[SourceImage]] = [[] for _ in range(count)]
-    ordered = (row for label in sorted(by_class) for row in by_class[label])
-    for number, row in enumerate(ordered):
-        buckets[number % count].append(row)
-    return [sorted(bucket, key=_random_order) for bucket in buckets]
+    by_class = sorted(rows, key=lambda row: (row.label, _random_order(row)))
+    return [sorted(by_class[number::count], key=_random_order) for number in range(count)]
 
 
 def _random_order(row: SourceImage) -> bytes:

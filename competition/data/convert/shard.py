@@ -4,7 +4,6 @@ It needs neither TensorFlow nor pandas. Every engine (processes, Apache Beam) ca
 engines write the same bytes. A shard is finished when its manifest exists; the manifest is written last.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from competition.config.errors import UserError
 from competition.data import images
 from competition.data.convert import files
 from competition.data.convert.schema import image_of
-from competition.data.convert.tfrecord import parse_example, read_records, serialize_example, write_record
+from competition.data.convert.tfrecord import image_example, parse_example, read_records, write_record
 
 FORMAT = 1  # increase it when equal input would give other bytes
 MANIFESTS = "manifests"  # folder of the shard manifests in the target
@@ -136,8 +135,9 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
             outputs = [open_files.enter_context(temporary.open("wb")) for temporary in temporaries]
             for row in shard.rows:
                 if (encoded := _encoded(row, recipe, dropped, replaced)) is not None:
+                    label = row.label if row.label >= 0 else None
                     for output, image in zip(outputs, encoded, strict=True):
-                        write_record(output, _example(row, image))
+                        write_record(output, image_example(row.id, image, label))
                     records.append((row.id, row.label, [sha256(image).hexdigest() for image in encoded]))
                 on_image()
         if not records:
@@ -152,7 +152,7 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
                 raise UserError(f"{recipe.target}/{name} differs from what was uploaded; run the same command again")
     outcome = Outcome(shard.part, shard.name, written, len(records), tuple(dropped), tuple(replaced), reused=False)
     manifest = {"digest": shard_digest(shard, recipe), **asdict(outcome), "depends": recipe.digest_fields()}
-    manifest["ids"] = ids_digest([row_id for row_id, _, _ in records])
+    manifest["ids"] = sha256("\n".join(row_id for row_id, _, _ in records).encode()).hexdigest()
     files.write_json(recipe.target, f"{recipe.target}/{shard.manifest}", manifest)
     return outcome
 
@@ -179,10 +179,6 @@ def mean_encoded_bytes(rows: Sequence[SourceImage], recipe: Recipe) -> float:
     return sum(lengths) / max(1, len(lengths))
 
 
-def ids_digest(ids: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
-
-
 def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: list[str]) -> list[bytes] | None:
     """Return the image of a row, encoded at each size, or None if it is dropped."""
     data = _source_bytes(row, recipe.source)
@@ -199,7 +195,7 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
             raise UserError(
                 f"image {row.id!r} ({row.path}): {problem}; repair or remove it, or set convert.bad_images=drop"
             ) from None
-    return [images.encode(picture, recipe.kind, recipe.quality) for picture in pictures]
+    return [images.encode(picture, recipe.kind, quality=recipe.quality) for picture in pictures]
 
 
 def _source_bytes(row: SourceImage, source: str) -> bytes:
@@ -210,9 +206,3 @@ def _source_bytes(row: SourceImage, source: str) -> bytes:
         file.seek(row.offset)
         serialized = file.read(row.length)
     return image_of(parse_example(serialized, f"{row.path}, byte {row.offset}"), row.path)
-
-
-def _example(row: SourceImage, image: bytes) -> bytes:
-    """The schema of Kaggle's flower competition: id, image and, where it is known, class."""
-    known = {"class": row.label} if row.label >= 0 else {}
-    return serialize_example({"id": row.id.encode(), "image": image, **known})

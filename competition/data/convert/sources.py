@@ -5,7 +5,7 @@ import io
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ from competition.data.records import COUNT_IN_NAME
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
 SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
+Rows = dict[str, list[SourceImage]]  # part -> its images
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -52,9 +53,7 @@ def read_source(source: str, settings: Settings) -> Source:
     return Source(competition, {part: part_rows for part, part_rows in rows.items() if part_rows}, tables)
 
 
-def _from_images(
-    source: str, paths: Sequence[str], settings: Settings
-) -> tuple[Competition, dict[str, list[SourceImage]]]:
+def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple[Competition, Rows]:
     with _local_names(source, paths) as raw:
         layout = folder.read_layout(raw, settings)
         image_files = ImageFiles(raw)
@@ -89,10 +88,8 @@ def _local_names(source: str, paths: Sequence[str]) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _from_records(
-    source: str, paths: Sequence[str], settings: Settings
-) -> tuple[Competition, dict[str, list[SourceImage]]]:
-    rows: dict[str, list[SourceImage]] = {"train": [], "val": [], "test": []}
+def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tuple[Competition, Rows]:
+    rows: Rows = {"train": [], "val": [], "test": []}
     name_of: dict[int, str] = {}  # class number -> name stated in the records
     for path in _one_size(paths, settings.image_size):
         part, stamp = _part_of(path), _stamp(source, path)
@@ -146,13 +143,11 @@ def _add_name(name_of: dict[int, str], record: Labelled, where: str) -> None:
             )
 
 
-def _describe_records(
-    source: str, settings: Settings, rows: Mapping[str, Sequence[SourceImage]], name_of: Mapping[int, str]
-) -> Competition:
+def _describe_records(source: str, settings: Settings, rows: Rows, name_of: Mapping[int, str]) -> Competition:
     """From competition.json of an earlier conversion, from the competition's own adapter, or from the labels."""
     if not files.is_remote(source) and (Path(source) / DESCRIPTION).exists():
         return of_converted(Competition.load(Path(source) / DESCRIPTION), settings)
-    if settings.adapter not in ("folder",) and not files.is_remote(source):
+    if settings.adapter != "folder" and not files.is_remote(source):
         return ADAPTERS[settings.adapter].describe(Path(source), settings)
     count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
     return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)])
@@ -165,7 +160,7 @@ def _stamp(source: str, path: str) -> str:
     return f"{status.st_size}@{status.st_mtime_ns}"
 
 
-def _check_ids(rows: Mapping[str, Iterable[SourceImage]]) -> None:
+def _check_ids(rows: Rows) -> None:
     counts = Counter(row.id for part_rows in rows.values() for row in part_rows)
     twice = [row_id for row_id, count in counts.items() if count > 1]
     if twice:
@@ -175,9 +170,7 @@ def _check_ids(rows: Mapping[str, Iterable[SourceImage]]) -> None:
 
 
 def _blank_submission(competition: Competition, ids: Sequence[str]) -> bytes:
-    classes = len(competition.classes)
-    blank = [competition.label_values[0]] if competition.predicts == "label" else [1 / classes] * classes
-    text = io.StringIO()
+    text, blank = io.StringIO(), folder.blank_prediction(competition)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([competition.id_column, *competition.prediction_columns])
     writer.writerows([row_id, *blank] for row_id in ids)

@@ -26,11 +26,15 @@ def serialize_example(features: Mapping[str, Feature]) -> bytes:
     """
     example = _example_class()()
     for name, value in features.items():
-        if isinstance(value, bytes):
-            example.features.feature[name].bytes_list.value.append(value)
-        else:
-            example.features.feature[name].int64_list.value.append(value)
+        feature = example.features.feature[name]
+        (feature.bytes_list if isinstance(value, bytes) else feature.int64_list).value.append(value)
     return bytes(example.SerializeToString(deterministic=True))
+
+
+def image_example(row_id: str, image: bytes, label: int | None) -> bytes:
+    """Return the Example of Kaggle's flower competition, with the features id, image and (unless None) class."""
+    known = {} if label is None else {"class": label}
+    return serialize_example({"id": row_id.encode("utf-8"), "image": image, **known})
 
 
 def parse_example(serialized: bytes, where: str) -> dict[str, list[Any]]:
@@ -59,7 +63,7 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
     offset = number = 0
     while head := file.read(HEAD):
         if len(head) < HEAD or head[8:] != _checksum(head[:8]):
-            raise UserError(f"{where}, record {number}: {_damage(head, number)}; write or fetch the file again")
+            raise UserError(f"{where}, record {number}: {damage(head, number)}; write or fetch the file again")
         (length,) = struct.unpack("<Q", head[:8])
         serialized = file.read(min(length, LARGEST))
         if len(serialized) != length or file.read(TAIL) != _checksum(serialized):
@@ -69,7 +73,8 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
         number += 1
 
 
-def _damage(head: bytes, number: int) -> str:
+def damage(head: bytes, number: int) -> str:
+    """What is wrong with a TFRecord file.  head: its first bytes.  number: of the first record that cannot be read."""
     if number == 0 and head[:2] == b"\x1f\x8b":
         return "the file is compressed with gzip, plain TFRecord was expected"
     if number == 0 and head.isascii() and b"\0" not in head:
@@ -87,34 +92,26 @@ def _example_class() -> Any:
     """The class of tf.train.Example, built at run time from its public definition (tensorflow/core/example)."""
     field, file = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FileDescriptorProto()
     file.name, file.package, file.syntax = "goldfold/example.proto", "tensorflow", "proto3"
+    one, many = {"label": field.LABEL_OPTIONAL}, {"label": field.LABEL_REPEATED}
 
-    def add(parent: Any, name: str) -> Any:
-        parent.add().name = name
-        return parent[-1]
+    def of(name: str) -> dict[str, Any]:
+        """The type of a field that holds a message."""
+        return {"type": field.TYPE_MESSAGE, "type_name": f".tensorflow.{name}"}
 
-    def add_field(owner: Any, name: str, number: int, kind: int, label: int, of: str = "") -> Any:
-        new = owner.field.add(name=name, number=number, type=kind, label=label)
-        if of:
-            new.type_name = f".tensorflow.{of}"
-        return new
-
-    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
     lists = {"BytesList": field.TYPE_BYTES, "FloatList": field.TYPE_FLOAT, "Int64List": field.TYPE_INT64}
     for name, kind in lists.items():
-        values = add_field(add(file.message_type, name), "value", 1, kind, many)
-        if name != "BytesList":
-            values.options.packed = True
-    feature = add(file.message_type, "Feature")
-    feature.oneof_decl.add().name = "kind"
-    for number, (name, of) in enumerate(zip(("bytes_list", "float_list", "int64_list"), lists), 1):
-        add_field(feature, name, number, field.TYPE_MESSAGE, one, of).oneof_index = 0
-    features = add(file.message_type, "Features")
-    entry = add(features.nested_type, "FeatureEntry")
-    entry.options.map_entry = True
-    add_field(entry, "key", 1, field.TYPE_STRING, one)
-    add_field(entry, "value", 2, field.TYPE_MESSAGE, one, "Feature")
-    add_field(features, "feature", 1, field.TYPE_MESSAGE, many, "Features.FeatureEntry")
-    add_field(add(file.message_type, "Example"), "features", 1, field.TYPE_MESSAGE, one, "Features")
+        file.message_type.add(name=name).field.add(name="value", number=1, type=kind, **many)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(lists, 1):
+        field_name = name.replace("List", "_list").lower()
+        feature.field.add(name=field_name, number=number, oneof_index=0, **of(name), **one)
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, type=field.TYPE_STRING, **one)
+    entry.field.add(name="value", number=2, **of("Feature"), **one)
+    features.field.add(name="feature", number=1, **of("Features.FeatureEntry"), **many)
+    file.message_type.add(name="Example").field.add(name="features", number=1, **of("Features"), **one)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

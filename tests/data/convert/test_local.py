@@ -55,10 +55,10 @@ def test_the_error_of_a_worker_is_raised_as_it_is(shards, recipe, photos):
 
 
 def test_workers_that_die_again_and_again_end_the_conversion_with_advice(shards, recipe, monkeypatch):
-    monkeypatch.setattr("competition.data.convert.local._convert", _die)
+    monkeypatch.setattr("competition.data.convert.local.convert_shard", _die)
     with pytest.raises(UserError, match=r"killed 3 times before it finished a shard.*set convert.processes"):
         list(convert_shards(shards, recipe, 1))
 
 
-def _die(shard, recipe):
+def _die(shard, recipe, on_image):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -153,7 +153,7 @@ def test_what_is_no_source_is_refused(tmp_path, options):
 
 def test_every_record_of_digits_is_found(digits, make_settings):
     source = read_source(str(digits), make_settings())
-    expected = [(row.id, row.label) for row in flowers.record_rows(digits, make_settings()) if row.part == "train"]
+    expected = [(row.id, row.label) for row in flowers.rows(digits, make_settings()) if row.part == "train"]
     assert [(row.id, row.label) for row in source.rows["train"]] == expected
     assert source.competition.classes[:2] == ("zero", "one") and "private/solution.csv" in source.tables
     with (digits / "sample_submission.csv").open() as file:
