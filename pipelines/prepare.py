@@ -51,7 +51,7 @@ def run(job: Job) -> None:
 
 def require_intact(path: Path, raw: Manifest) -> None:
     """Raise UserError if a raw file differs from what was downloaded: one flipped byte of a JPEG decodes silently."""
-    damaged = damaged_files(path, raw)
+    damaged = list(damaged_files(path, raw))
     if damaged:
         raise UserError(
             f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "

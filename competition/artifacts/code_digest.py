@@ -15,7 +15,8 @@ from competition.artifacts.manifest import sha256
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-# Modules of competition/ that a fold model depends on.
+# Modules of competition/ that a fold model depends on. The others of data/ and training/ are listed, with the reason, in
+# tests/artifacts/test_code_digest.py.
 DIGESTED = (
     "artifacts/soft_labels",
     "data/augment",
@@ -49,58 +50,6 @@ DIGESTED = (
     "training/schedule",
     "training/trainer",
 )
-
-# Modules of training/ and data/ that do not change a fold model, with the reason.
-IRRELEVANT = {
-    "data/cache": "stores what images.py decodes, unchanged",
-    "data/caveats": "a check, read by people",
-    "data/competition": "types; the content is part of the data digest",
-    "data/convert/beam": "writes record files; their images are part of the data digest",
-    "data/convert/files": "writes record files; their images are part of the data digest",
-    "data/convert/local": "writes record files; their images are part of the data digest",
-    "data/convert/plan": "writes record files; their images are part of the data digest",
-    "data/convert/schema": "writes record files; their images are part of the data digest",
-    "data/convert/shard": "writes record files; their images are part of the data digest",
-    "data/convert/sources": "writes record files; their images are part of the data digest",
-    "data/convert/tfrecord": "writes record files; their images are part of the data digest",
-    "data/convert/work_list": "writes record files; their images are part of the data digest",
-    "data/duplicates": "decides groups, which are part of the data digest",
-    "data/embedding": "decides groups, which are part of the data digest",
-    "data/fold_table": "exports the folds",
-    "data/folds": "assigns folds, which are part of the data digest",
-    "data/index": "writes the index, which is part of the data digest",
-    "data/label_issues": "a check, after training",
-    "data/loader": "makes in threads what batches.py describes, unchanged",
-    "data/leaks": "decides which rows are in the index",
-    "data/near_hashes": "decides groups, which are part of the data digest",
-    "data/pixels": "reads what images.py decodes, unchanged",
-    "data/prepared": "loads the index",
-    "data/records": "stores image bytes, whose digests are in the index",
-    "data/series": "decides groups, which are part of the data digest",
-    "data/shift": "a check, read by people",
-    "data/stream": "decodes on demand what images.py decodes",
-    "data/adapters/columns": "its rows are part of the data digest",
-    "data/adapters/digits": "its rows are part of the data digest",
-    "data/adapters/drawn": "its rows are part of the data digest",
-    "data/adapters/files": "its rows are part of the data digest",
-    "data/adapters/flowers": "its rows are part of the data digest",
-    "data/adapters/class_folders": "its rows are part of the data digest",
-    "data/adapters/folder": "its rows are part of the data digest",
-    "data/adapters/labelled_tables": "its rows are part of the data digest",
-    "data/adapters/layout": "its rows are part of the data digest",
-    "data/adapters/plants": "its rows are part of the data digest",
-    "data/adapters/source": "its rows are part of the data digest",
-    "data/adapters/target_tables": "its rows are part of the data digest",
-    "data/adapters/tables": "its rows are part of the data digest",
-    "training/bench": "measures speed",
-    "training/checkpoint": "stores weights, unchanged",
-    "training/device": "a model counts as the same on any device",
-    "training/fault_tolerance": "a resumed model is the same model",
-    "training/grad_cam": "shows what a trained model looks at",
-    "training/input_stall": "measures speed",
-    "training/largest_batch": "answers an error",
-    "training/view_cost": "measures speed",
-}
 
 
 def code_digest() -> str:

@@ -13,7 +13,7 @@ from competition.artifacts.manifest import Manifest, atomic_write, digest_of, is
 from competition.artifacts.runs import Run
 from competition.artifacts.studies import DIGITS, plugins_entry
 from competition.config.params import ExcludedFolds, Member, Params
-from competition.config.params_file import ancestors
+from competition.config.teachers import ancestors
 
 
 def fold_model_path(run: Run, fold: int) -> Path:

@@ -167,15 +167,11 @@ def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
 
 def files_intact(path: Path, manifest: Manifest) -> bool:
     """Return True if all files of the manifest at `path` exist with the recorded digests."""
-    return next(_damaged(path, manifest), None) is None
+    return next(damaged_files(path, manifest), None) is None
 
 
-def damaged_files(path: Path, manifest: Manifest) -> list[str]:
+def damaged_files(path: Path, manifest: Manifest) -> Iterator[str]:
     """The names of files of the manifest at `path` that are missing or have another digest."""
-    return list(_damaged(path, manifest))
-
-
-def _damaged(path: Path, manifest: Manifest) -> Iterator[str]:
     for name, digest in manifest.files.items():
         file = path.parent / name
         if not file.is_file() or sha256(file) != digest:

@@ -109,7 +109,7 @@ class _Migration:
         target = target_run / folder.relative_to(self.work / "members" / name)
         if target.exists():
             return f"{target.relative_to(self.work).as_posix()} exists"
-        self._rewrite_soft_labels(folder)
+        self._rewrite_data(folder / "soft" / "manifest.json")
         self._move_views(folder)
         if "code" not in manifest.depends:
             _rewrite(folder / "manifest.json", manifest, depends, {"metric": self.metric})
@@ -164,19 +164,17 @@ class _Migration:
                 return str(json.loads((run / RUN_FILE).read_text(encoding="utf-8"))["digest"])
         return None
 
-    def _rewrite_soft_labels(self, folder: Path) -> None:
-        path = folder / "soft" / "manifest.json"
+    def _rewrite_data(self, path: Path) -> bool:
+        """Write the present digest of the data into a manifest; False if there is none."""
         if manifest := read_manifest(path):
             data = manifest.depends.get("data", "")
             _rewrite(path, manifest, {**manifest.depends, "data": self.data_digests.get(data, data)})
+        return manifest is not None
 
     def _move_views(self, folder: Path) -> None:
         """views/ -> views/<digest>/"""
         views, moving = folder / "views", folder / f"views{MOVING}"
-        path = views / "manifest.json"
-        if manifest := read_manifest(path):
-            data = manifest.depends.get("data", "")
-            _rewrite(path, manifest, {**manifest.depends, "data": self.data_digests.get(data, data)})
+        if self._rewrite_data(views / "manifest.json"):
             views.rename(moving)
         if moving.exists() and (manifest := read_manifest(moving / "manifest.json")):
             views.mkdir(exist_ok=True)

@@ -39,14 +39,9 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
         "data": data,
         "fit": params.prepare.fit,
         "member": stated_keys(replace(member, seeds=1)),
-        "weights": weights_file_digest(member),
+        "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
     }
-
-
-def weights_file_digest(member: Member) -> str:
-    """Digest of the file or folder of initial weights; "" if member.weights is neither on this machine."""
-    return path_digest(Path(member.weights))
 
 
 def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:

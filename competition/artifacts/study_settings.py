@@ -112,15 +112,10 @@ def _of_studies(
     """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
     own = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
     results = [result for each in names for result in finished_studies(work, each) if result != own]
-    contents = [_content(result) for result in reversed(results)]
+    contents = [json.loads(result.read_text(encoding="utf-8")) for result in reversed(results)]
     return [
         (best["values"], best["folds"]) for best in contents if best.get("data") == prepared.digest and "values" in best
     ][:MOST_EARLIER]
-
-
-def _content(result: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return content
 
 
 def _contains(dimension: Dimension, value: Any) -> bool:

@@ -13,7 +13,6 @@ from competition.config.errors import InvalidParameter, UserError
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
 from competition.config.suggestions import did_you_mean
-from competition.config.teachers import ancestors as ancestors
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import line_of, parse_yaml, read_text, read_yaml
 

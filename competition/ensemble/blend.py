@@ -6,7 +6,7 @@ so gradient solvers do not leave their starting point, and plain greedy selectio
 (benchmarks/simulation.py). `selection.select_candidate` selects among the methods.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from competition.ensemble.greedy import greedy_picks, shortlist_of, shortlist_pi
 from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import to_mixing_space, to_probabilities
 from competition.ensemble.shortlist import Shortlist
+from competition.ensemble.simplex import coordinate_weights, nelder_mead_weights, optuna_weights
+from competition.ensemble.stacking import stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Blend:
         return to_probabilities(mixed + np.array(self.offsets, np.float32) if self.offsets else mixed, self.mixing)
 
 
+SHORTLIST_METHODS = ("equal", "best", "greedy", "bagged")  # fitted on shortlists for a metric of labels
+BLENDS = ("equal", "best", "rank", "bagged", "greedy", "coordinate", "nelder_mead", "optuna", "stacking")
+
+
 def fit_blend(
     method: str, members: Mapping[str, np.ndarray], labels: np.ndarray, metric: Metric, settings: BlendSettings
 ) -> Blend:
@@ -67,99 +73,68 @@ def fit_blend(
     probs = np.stack([members[name] for name in names])
     # Stacking is defined on log probabilities and the rank blend on ranks, whatever blend.mixing says.
     mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
-    parts = to_mixing_space(probs, mixing)
-    if metric.from_counts is not None and method in SHORTLIST_METHODS:
-        weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
-        return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), ())
-    weights, offsets = BLENDS[method](parts, labels, metric, mixing, settings)
+    weights, offsets = _fitted(method, to_mixing_space(probs, mixing), labels, metric, mixing, settings)
     return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), tuple(offsets.tolist()))
 
 
-SHORTLIST_METHODS = ("equal", "best", "greedy", "bagged")
+def _fitted(
+    method: str, parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    """(M,) weights and (C,) or (0,) offsets.  parts: (M, N, C) in the space of `mixing`."""
+    if method == "stacking":
+        return stack(parts, labels, settings.ridge)
+    if method == "coordinate":
+        weights = coordinate_weights(parts, labels, metric, mixing)
+    elif method == "nelder_mead":
+        weights = nelder_mead_weights(parts, labels, metric, mixing)
+    elif method == "optuna":
+        weights = optuna_weights(parts, labels, metric, mixing, settings.trials, settings.seed)
+    elif metric.from_counts is not None and method in SHORTLIST_METHODS:
+        weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
+    else:
+
+        def scores() -> list[float]:
+            return [metric.evaluate(labels, to_probabilities(part, mixing)) for part in parts]
+
+        def picks(rows: np.ndarray | None) -> list[int]:
+            return greedy_picks(parts, labels, metric, settings.rounds, rows, mixing=mixing)
+
+        weights = _simple_weights(method, len(parts), scores, picks, labels, settings)
+    return weights, np.zeros(0)
 
 
 def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: BlendSettings) -> np.ndarray:
     """(M,) weights of one of SHORTLIST_METHODS, for a metric of labels."""
-    members = len(short.values)
-    if method == "equal":
+
+    def scores() -> np.ndarray:
+        return metric.evaluate_counts(short.counts(short.winners(short.values)))
+
+    def picks(rows: np.ndarray | None) -> list[int]:
+        return shortlist_picks(short if rows is None else short.take(rows), metric, settings.rounds)
+
+    return _simple_weights(method, len(short.values), scores, picks, short.labels, settings)
+
+
+def _simple_weights(
+    method: str,
+    members: int,
+    scores: Callable[[], Sequence[float] | np.ndarray],
+    picks: Callable[[np.ndarray | None], list[int]],
+    labels: np.ndarray,
+    settings: BlendSettings,
+) -> np.ndarray:
+    """(M,) weights.  scores: of each member alone.  picks: row numbers, None = all -> greedy picks on these rows.
+
+    bagged: the mean of the greedy weights over half-samples of the rows. Caruana et al. (ICDM 2006) sample members; here
+    rows are sampled, because a metric of 104 classes overfits to rows. Half-samples come in complementary pairs, so every
+    row counts equally often.
+    """
+    if method in ("equal", "rank"):  # rank: equal weights over ranks
         return np.full(members, 1.0 / members)
     if method == "best":
-        scores = metric.evaluate_counts(short.counts(short.winners(short.values)))
-        return np.eye(members)[int(np.argmax(scores))]
-    if method == "greedy":
-        return weights_of(shortlist_picks(short, metric, settings.rounds), members)
-    halves = half_samples(short.labels, settings.bags, settings.seed)
-    bags = [weights_of(shortlist_picks(short.take(rows), metric, settings.rounds), members) for rows in halves]
-    return np.asarray(np.mean(bags, axis=0))
-
-
-Weights = tuple[np.ndarray, np.ndarray]  # (M,) weights, (C,) or (0,) offsets
-NO_OFFSETS = np.zeros(0)
-
-
-def _equal(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    return np.full(len(parts), 1.0 / len(parts)), NO_OFFSETS
-
-
-def _best(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    scores = [metric.evaluate(labels, to_probabilities(part, mixing)) for part in parts]
-    return np.eye(len(parts))[int(np.argmax(scores))], NO_OFFSETS
-
-
-def _greedy(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    return weights_of(greedy_picks(parts, labels, metric, settings.rounds, mixing=mixing), len(parts)), NO_OFFSETS
-
-
-def _bagged(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    """Mean of the greedy weights over half-samples of the rows.
-
-    Caruana et al. (ICDM 2006) sample members; here rows are sampled, because a metric of 104 classes overfits to rows.
-    Half-samples come in complementary pairs, so every row counts equally often.
-    """
-    bags = [
-        weights_of(greedy_picks(parts, labels, metric, settings.rounds, rows, mixing=mixing), len(parts))
-        for rows in half_samples(labels, settings.bags, settings.seed)
-    ]
-    return np.mean(bags, axis=0), NO_OFFSETS
-
-
-def _coordinate(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    from competition.ensemble.simplex import coordinate_weights
-
-    return coordinate_weights(parts, labels, metric, mixing), NO_OFFSETS
-
-
-def _nelder_mead(
-    parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings
-) -> Weights:
-    from competition.ensemble.simplex import nelder_mead_weights
-
-    return nelder_mead_weights(parts, labels, metric, mixing), NO_OFFSETS
-
-
-def _optuna(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    from competition.ensemble.simplex import optuna_weights
-
-    return optuna_weights(parts, labels, metric, mixing, settings.trials, settings.seed), NO_OFFSETS
-
-
-def _stacking(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings) -> Weights:
-    from competition.ensemble.stacking import stack
-
-    return stack(parts, labels, settings.ridge)
-
-
-BLENDS: dict[str, Callable[[np.ndarray, np.ndarray, Metric, str, BlendSettings], Weights]] = {
-    "equal": _equal,
-    "best": _best,
-    "rank": _equal,  # equal weights over ranks
-    "bagged": _bagged,
-    "greedy": _greedy,
-    "coordinate": _coordinate,
-    "nelder_mead": _nelder_mead,
-    "optuna": _optuna,
-    "stacking": _stacking,
-}
+        return np.eye(members)[int(np.argmax(scores()))]
+    halves = half_samples(labels, settings.bags, settings.seed) if method == "bagged" else [None]
+    return np.asarray(np.mean([weights_of(picks(rows), members) for rows in halves], axis=0))
 
 
 def methods_for(metric: Metric, methods: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,24 +75,14 @@ class Chain:
     def load(path: Path) -> "Chain":
         try:
             fields = json.loads(path.read_text())
-            blend, decision = fields["blend"], fields["decision"]
-            return Chain(
-                fields["metric"],
-                fields["policies"],
-                fields["view_mixing"],
-                fields["temperatures"],
-                Blend(blend["method"], blend["mixing"], blend["weights"], tuple(blend["offsets"])),
-                Decision(
-                    decision["rule"],
-                    tuple(decision["offsets"]),
-                    tuple(decision["thresholds"]),
-                    decision["tau"],
-                    decision.get("independent", False),
-                    decision.get("at_least_one", False),
-                ),
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            blend, decision = (_with_tuples(fields.pop(step)) for step in ("blend", "decision"))
+            return Chain(**fields, blend=Blend(**blend), decision=Decision(**decision))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a valid chain ({error!r}); create it again with `make blend`") from error
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
 
 
 def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:

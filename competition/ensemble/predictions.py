@@ -37,15 +37,6 @@ class Predictions:
         """(len(ids), C), in the order of `ids`. Raises UserError for missing ids."""
         return self.probs[positions(self.ids, ids)]
 
-    def save(self, path: Path) -> None:
-        with atomic_write(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, ids=self.ids.astype(str), probs=self.probs)
-
-    @staticmethod
-    def load(path: Path) -> "Predictions":
-        with open_npz(path) as file, named_in_errors(path):
-            return Predictions(read_array(path, file, "ids"), read_array(path, file, "probs"))
-
     @staticmethod
     def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
         """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""

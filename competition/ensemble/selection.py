@@ -1,6 +1,7 @@
 """The blend rule: which candidate (calibration, blend method, decision rule) becomes the chain.
 
-To change how the winner is chosen, change `select_candidate`. To add a blend method, add it to `blend.BLENDS`; to add a
+To change how the winner is chosen, change `select_candidate`. To add a blend method, add it to `blend.BLENDS` and
+`blend.fit_blend`; to add a
 decision rule, to `decision.RULES`. `nested` produces the cross-fitted outputs that are compared here.
 """
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -35,34 +36,14 @@ class _Result:
     nested: NestedCrossFit
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows and settings that all results of a table share."""
-
-    labels: np.ndarray  # (N,) int
-    folds: np.ndarray  # (N,) int
-    settings: ChainSettings
-    honest: Honest
-    seconds: ViewSeconds | None
-    tuned_folds: Collection[int]
-
-    def results(self, members: MemberViews, settings: ChainSettings) -> dict[str, _Result]:
-        """Blend method -> its result."""
-        nested = NestedCrossFit(
-            members,
-            self.labels,
-            self.folds,
-            settings,
-            self.honest,
-            seconds=self.seconds,
-            tuned_folds=self.tuned_folds,
-        )
-        results = {}
-        for key in nested.candidate_keys:
-            chain, (_, method, _) = nested.candidates(frozenset())[key].chain, key
-            score = nested.score_on_fitted_rows(chain)
-            results[method] = _Result(score, nested.output(key), chain.blend.weights, nested)
-        return results
+def _results(nested: NestedCrossFit) -> dict[str, _Result]:
+    """Blend method -> its result."""
+    results = {}
+    for key in nested.candidate_keys:
+        chain, (_, method, _) = nested.candidates(frozenset())[key].chain, key
+        score = nested.score_on_fitted_rows(chain)
+        results[method] = _Result(score, nested.output(key), chain.blend.weights, nested)
+    return results
 
 
 def blend_table(
@@ -82,10 +63,10 @@ def blend_table(
     tuned_folds: folds whose rows chose hyperparameters; excluded from scores (`nested.scored_rows`).
     """
     methods = methods_for(metric_named(settings.metric), dict.fromkeys(["equal", "best", *methods]))
-    rows = _Rows(labels, folds, settings, honest, seconds, tuned_folds)
+    fit = partial(NestedCrossFit, labels=labels, folds=folds, honest=honest, seconds=seconds, tuned_folds=tuned_folds)
     alone = _with_argmax(settings, ("equal",))
-    results = {name: rows.results({name: members[name]}, alone)["equal"] for name in sorted(members)}
-    results |= rows.results(members, _with_argmax(settings, methods))
+    results = {name: _results(fit({name: members[name]}, settings=alone))["equal"] for name in sorted(members)}
+    results |= _results(fit(members, settings=_with_argmax(settings, methods)))
     return _table(results, ("equal", "best"), spreads or {})
 
 
@@ -95,15 +76,15 @@ def policy_table(
     folds: np.ndarray,
     settings: ChainSettings,
     honest: Honest,
-    methods: Sequence[str] = ("identity", "mean", "greedy"),
     seconds: ViewSeconds | None = None,
     tuned_folds: Collection[int] = (),
 ) -> list[Row]:
     """Each TTA policy method, with equal weights and argmax; gains over "identity" (no augmentation)."""
-    rows, results = _Rows(labels, folds, settings, honest, seconds, tuned_folds), {}
-    for method in dict.fromkeys(["identity", *methods]):
+    fit = partial(NestedCrossFit, labels=labels, folds=folds, honest=honest, seconds=seconds, tuned_folds=tuned_folds)
+    results = {}
+    for method in ("identity", "mean", "greedy"):
         fixed = replace(_with_argmax(settings, ("equal",)), policy=replace(settings.policy, method=method))
-        results[method] = rows.results(members, fixed)["equal"]
+        results[method] = _results(fit(members, settings=fixed))["equal"]
     return _table(results, ("identity",), {})  # no spread over seeds: all use the same fold models
 
 

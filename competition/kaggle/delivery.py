@@ -3,15 +3,14 @@
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal
 
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import KaggleError
 from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
+from competition.submission.ledger import What
 
-What = Literal["sending", "submitted", "scored", "failed"]  # as in the ledger
 Record = Callable[[What, str, float | None, float | None, str], None]
 
 
@@ -62,7 +61,7 @@ def deliver(
     return submission
 
 
-def outcome(submission: Submission) -> Literal["failed", "scored"]:
+def outcome(submission: Submission) -> What:
     """The ledger's state for a submission that is no longer PENDING."""
     return "failed" if submission.status == "ERROR" else "scored"
 
