@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,10 +78,13 @@ class Workspace:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
         return [sys.executable, "-m", f"pipelines.{stage}", *map(str, folders), "--set", sets, *arguments]
 
-    def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> StageResult:
+    def run(
+        self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, code: str = "", **environment: str
+    ) -> StageResult:
+        """Run a stage.  code: Python code that runs first in the same process."""
         command, variables = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
-        if not any(name.startswith(READ_AT_IMPORT) for name in environment):
-            return StageResult(*run_preloaded(command[2], command[3:], cwd, variables))
+        if code or not needs_new_python(environment):
+            return StageResult(*run_preloaded(command[2], command[3:], cwd, variables, code))
         result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, timeout=600)
         return StageResult(result.returncode, result.stdout, result.stderr)
 
@@ -96,10 +100,9 @@ class Workspace:
         arguments = [stages[0], *first]
         for stage, options in zip(stages[1:], others, strict=True):
             arguments += ["+", stage, *options]
-        command = [sys.executable, "-m", "pipelines", *arguments]
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-        assert result.returncode == 0, f"{stages}: {result.stdout}\n{result.stderr}"
-        return result.stdout
+        result = StageResult(*run_preloaded("pipelines", arguments, ROOT, os.environ))
+        assert result.code == 0, f"{stages}: {result.out}\n{result.err}"
+        return result.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
         """Run a stage, expect a UserError (one sentence, no traceback, exit code 1) and return its stderr."""
@@ -146,6 +149,11 @@ class Workspace:
     def submission(self) -> bytes:
         (file,) = self.submissions.glob("*.csv")
         return file.read_bytes()
+
+
+def needs_new_python(environment: Mapping[str, str]) -> bool:
+    """Return True if Python or a package reads one of the variables when it is imported. The project is on the path anyway."""
+    return any(n.startswith(READ_AT_IMPORT) and (n, v) != ("PYTHONPATH", str(ROOT)) for n, v in environment.items())
 
 
 def new_workspace(folder: Path) -> Workspace:
