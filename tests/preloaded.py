@@ -26,15 +26,22 @@ _context.set_forkserver_preload(["preloaded_modules"])
 
 
 def run_preloaded(
-    module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], code: str = ""
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    code: str = "",
+    meanwhile: Callable[[ForkServerProcess], None] = lambda process: None,
 ) -> tuple[int, str, str]:
     """`python -m module arguments` in `folder`: (exit code, stdout, stderr).
 
     environment: without other READ_AT_IMPORT than the test's.  code: runs first, or alone if the module is "".
+    meanwhile: is called with the process while it runs.
     """
     with tempfile.TemporaryDirectory(prefix="stage") as outputs:
         paths = [str(Path(outputs) / name) for name in ("out", "err")]
         process = start_process(_run, module, [*arguments], folder, dict(environment), code, *paths)
+        meanwhile(process)
         process.join(LIMIT)
         if process.is_alive():
             process.kill()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from builders import ROOT
@@ -114,15 +115,18 @@ class Workspace:
 
     def stopped(self, signal_number: int, wait_for: str, stage: str, *arguments: str) -> StageResult:
         """Start a stage, send a signal once a file matches `wait_for` below work/, and wait for its end."""
-        process = subprocess.Popen(self.command(stage, *arguments), cwd=ROOT, stdout=-1, stderr=-1, text=True)
-        end = time.monotonic() + 200
-        while process.poll() is None and time.monotonic() < end:
-            if any(self.work.glob(wait_for)):
-                process.send_signal(signal_number)
-                break
-            time.sleep(0.001)
-        out, err = process.communicate(timeout=60)
-        return StageResult(process.returncode, out, err)
+
+        def send(process: ForkServerProcess) -> None:
+            end = time.monotonic() + 200
+            while process.is_alive() and time.monotonic() < end:
+                if any(self.work.glob(wait_for)):
+                    assert process.pid
+                    os.kill(process.pid, signal_number)
+                    break
+                time.sleep(0.001)
+
+        command = self.command(stage, *arguments)
+        return StageResult(*run_preloaded(command[2], command[3:], ROOT, os.environ, meanwhile=send))
 
     def copy_to(self, folder: Path) -> "Workspace":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

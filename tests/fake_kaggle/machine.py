@@ -1,28 +1,22 @@
 """Runs the kernels of the fake Kaggle server in a process."""
 
-import atexit
 import json
 import multiprocessing
 import os
 import runpy
-import signal
 import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Mapping, Sequence
-from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from builders import ROOT
+from forked_python import ForkedPython
 from preloaded import become, start_process
 
 from fake_kaggle.parts import Run
 
 PROJECT = ("competition", "pipelines", "goldfold")
-NewProcess = subprocess.Popen
 
 HIDE = """
 import sys
@@ -50,53 +44,6 @@ def run_forked(
     runpy.run_path(str(site / "sitecustomize.py"))
     subprocess.Popen = ForkedPython  # type: ignore[assignment,misc]
     runpy.run_path(str(script), run_name="__main__")
-
-
-class ForkedPython:
-    """`subprocess.Popen([python, "-u", "-m", module, ...])` as a fork of this process."""
-
-    def __new__(cls, command: Sequence[str], **options: Any) -> Any:
-        return super().__new__(cls) if command[1:3] == ["-u", "-m"] else NewProcess(command, **options)
-
-    def __init__(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]):
-        sys.stdout.flush()
-        self.pid, self.code = os.fork(), None
-        if not self.pid:
-            os._exit(self.run(*command[3:], folder=cwd, environment=env))
-
-    @staticmethod
-    def run(module: str, *arguments: str, folder: Path, environment: Mapping[str, str]) -> int:
-        become(folder, environment, 1, 2)
-        sys.argv, sys.path[0] = [module, *arguments], str(folder)
-        code: object = 0
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        except SystemExit as ended:
-            code = ended.code
-        except BaseException:
-            traceback.print_exc()
-            code = 1
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        return code if isinstance(code, int) else int(code is not None)
-
-    def wait(self, seconds: float = inf) -> int:
-        end = time.monotonic() + seconds
-        while self.code is None:
-            number, status = os.waitpid(self.pid, os.WNOHANG)
-            if number:
-                self.code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > end:
-                raise subprocess.TimeoutExpired(sys.argv, seconds)
-            else:
-                time.sleep(0.01)
-        return self.code
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 def run_kernel(
