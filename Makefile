@@ -184,8 +184,12 @@ issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, w
 docs: $(BIN)/.ready-dev ## build the documentation site into site/
 	@$(BIN)/python -m mkdocs build --strict --quiet
 
+# mypy uses one core, so it runs beside the tests. Its messages come last, where they are seen.
 test: $(BIN)/.ready-dev ## lint, types, the documentation, tests
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; $(BIN)/mypy > "$$log" 2>&1 & types=$$!; failed=0; \
+	  $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests || failed=1; \
+	  wait $$types || failed=1; cat "$$log"; exit $$failed
 
 soak: $(BIN)/.ready-dev ## kill stages at random moments; the results must be those of an undisturbed run (KILLS=50; many minutes)
 	@KILLS="$(or $(KILLS),50)" $(BIN)/python -m pytest -m soak -s tests/faults

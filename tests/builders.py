@@ -1,7 +1,9 @@
 """Small synthetic images whose colour shows their class, and a tiny member."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from competition.artifacts.runs import Run, runs_of
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
+from competition.config.plugins import NO_PLUGINS, activate
 from competition.data.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,6 +25,13 @@ STILL = {
 
 
 def params(overrides: str = "") -> Params:
+    """The parameters of params.yaml, without plugins, with overrides as of SET."""
+    activate(NO_PLUGINS)
+    return deepcopy(_params(overrides))
+
+
+@cache
+def _params(overrides: str) -> Params:
     return load_params(ROOT / "params.yaml", parse_overrides(overrides))
 
 

@@ -1,8 +1,8 @@
-"""Run a module in a process that has already imported the large packages: a second or two of each of many hundred stages.
+"""Run a module or code in a process that has already imported what stages need: seconds of each of many hundred processes.
 
-The process is forked by the standard library's fork server, which has imported PACKAGES and started nothing else: no stage and
-no device; its only threads are those of OpenBLAS, which starts them again after a fork. Keras is not among the packages, because
-a stage chooses its backend before the import. Tests of what a stage imports start Python themselves.
+The process is forked by the standard library's fork server, which has imported the modules of preloaded_modules.py and started
+nothing else: no stage and no device; its only threads are those of OpenBLAS, which starts them again after a fork. TensorFlow
+has imported Keras, so a process that is to use another backend starts Python itself, as do tests of what a stage imports.
 """
 
 import atexit
@@ -11,25 +11,37 @@ import os
 import runpy
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
-PACKAGES = ["tensorflow", "pandas", "scipy.optimize", "sklearn.metrics", "pydantic", "rich.progress", "yaml"]
-READ_AT_IMPORT = ("JAX_", "KERAS_", "LD_", "OMP_", "PYTHON", "TF_", "XLA_")  # variables of these packages and of Python
+TESTS = Path(__file__).resolve().parent
+READ_AT_IMPORT = ("JAX_", "KERAS_", "LD_", "OMP_", "PYTHON", "TF_", "XLA_")  # variables of the packages and of Python
 LIMIT = 600.0  # seconds
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(PACKAGES)
+_context.set_forkserver_preload(["preloaded_modules"])
 
 
 def run_preloaded(
-    module: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    code: str = "",
+    meanwhile: Callable[[ForkServerProcess], None] = lambda process: None,
 ) -> tuple[int, str, str]:
-    """`python -m module arguments` in `folder`: (exit code, stdout, stderr).  environment: without other READ_AT_IMPORT."""
+    """`python -m module arguments` in `folder`: (exit code, stdout, stderr).
+
+    environment: without other READ_AT_IMPORT than the test's.  code: runs first, or alone if the module is "".
+    meanwhile: is called with the process while it runs.
+    """
     with tempfile.TemporaryDirectory(prefix="stage") as outputs:
         paths = [str(Path(outputs) / name) for name in ("out", "err")]
-        process = _context.Process(target=_run, args=(module, [*arguments], str(folder), dict(environment), *paths))
-        process.start()
+        process = start_process(_run, module, [*arguments], folder, dict(environment), code, *paths)
+        meanwhile(process)
         process.join(LIMIT)
         if process.is_alive():
             process.kill()
@@ -39,14 +51,46 @@ def run_preloaded(
         return process.exitcode, out, err
 
 
-def _run(module: str, arguments: list[str], folder: str, environment: dict[str, str], out: str, err: str) -> None:
-    for number, path in ((1, out), (2, err)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+def start_process(target: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    """Call target(*arguments) in a process that is forked from the server."""
+    _start_server()
+    process = _context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+@cache
+def _start_server() -> None:
+    """The server imports by PYTHONPATH, as it does not get the path of the tests."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), *([before] if before else [])])
+    try:
+        ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+
+
+def become(folder: Path, environment: Mapping[str, str], out: int, err: int) -> None:
+    """Give this forked process a folder, variables, and file descriptors for stdout and stderr."""
+    os.dup2(out, 1)
+    os.dup2(err, 2)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv, sys.path[0] = [module, *arguments], folder
+
+
+def _run(
+    module: str, arguments: list[str], folder: Path, environment: dict[str, str], code: str, out: str, err: str
+) -> None:
+    become(folder, environment, *(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for path in (out, err)))
+    sys.argv, sys.path[0] = [module or "-c", *arguments], str(folder)
+    sys.modules.pop(module, None)  # it is run, not imported
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if code:
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        if module:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # a child of multiprocessing does not do so by itself

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from builders import ROOT
@@ -86,10 +88,13 @@ class Workspace:
             *arguments,
         ]
 
-    def run(self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, **environment: str) -> StageResult:
+    def run(
+        self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, code: str = "", **environment: str
+    ) -> StageResult:
+        """Run a stage.  code: Python code that runs first in the same process."""
         command, variables = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
-        if not any(name.startswith(READ_AT_IMPORT) for name in environment):
-            return StageResult(*run_preloaded(command[2], command[3:], cwd, variables))
+        if code or not needs_new_python(environment):
+            return StageResult(*run_preloaded(command[2], command[3:], cwd, variables, code))
         result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, timeout=600)
         return StageResult(result.returncode, result.stdout, result.stderr)
 
@@ -102,10 +107,9 @@ class Workspace:
     def do_in_one_process(self, *stages: str) -> str:
         """Run the stages in one process, as make does, expect exit code 0 and return its stdout."""
         arguments = [word for stage in stages for word in ("+", *self.command(stage)[3:])][1:]
-        command = [sys.executable, "-m", "pipelines", *arguments]
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-        assert result.returncode == 0, f"{stages}: {result.stdout}\n{result.stderr}"
-        return result.stdout
+        result = StageResult(*run_preloaded("pipelines", arguments, ROOT, os.environ))
+        assert result.code == 0, f"{stages}: {result.out}\n{result.err}"
+        return result.out
 
     def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
         """Run a stage, expect a UserError (one sentence, no traceback, exit code 1) and return its stderr."""
@@ -117,15 +121,18 @@ class Workspace:
 
     def stopped(self, signal_number: int, wait_for: str, stage: str, *arguments: str) -> StageResult:
         """Start a stage, send a signal once a file matches `wait_for` below work/, and wait for its end."""
-        process = subprocess.Popen(self.command(stage, *arguments), cwd=ROOT, stdout=-1, stderr=-1, text=True)
-        end = time.monotonic() + 200
-        while process.poll() is None and time.monotonic() < end:
-            if any(self.work.glob(wait_for)):
-                process.send_signal(signal_number)
-                break
-            time.sleep(0.001)
-        out, err = process.communicate(timeout=60)
-        return StageResult(process.returncode, out, err)
+
+        def send(process: ForkServerProcess) -> None:
+            end = time.monotonic() + 200
+            while process.is_alive() and time.monotonic() < end:
+                if any(self.work.glob(wait_for)):
+                    assert process.pid
+                    os.kill(process.pid, signal_number)
+                    break
+                time.sleep(0.001)
+
+        command = self.command(stage, *arguments)
+        return StageResult(*run_preloaded(command[2], command[3:], ROOT, os.environ, meanwhile=send))
 
     def copy_to(self, folder: Path) -> "Workspace":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
@@ -152,6 +159,11 @@ class Workspace:
     def submission(self) -> bytes:
         (file,) = self.submissions.glob("*.csv")
         return file.read_bytes()
+
+
+def needs_new_python(environment: Mapping[str, str]) -> bool:
+    """Return True if Python or a package reads one of the variables when it is imported. The project is on the path anyway."""
+    return any(n.startswith(READ_AT_IMPORT) and (n, v) != ("PYTHONPATH", str(ROOT)) for n, v in environment.items())
 
 
 def new_workspace(folder: Path) -> Workspace:

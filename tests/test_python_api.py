@@ -1,6 +1,7 @@
 """`import goldfold` as a notebook uses it: in a process of its own, on the finished workspace."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT
+from preloaded import run_preloaded
 from stages import Workspace
 
 import goldfold
@@ -23,13 +25,20 @@ def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
     return goldfold.open(workspace.params, overrides, work=workspace.folder / "work", submissions=workspace.submissions)
 
 
-def in_a_process(workspace: Workspace, code: str) -> dict[str, object]:
-    """Run `code`, in which `g` is the project and `result` is to be set, and return the result."""
+def in_a_process(workspace: Workspace, code: str, is_new: bool = False) -> dict[str, object]:
+    """Run `code`, in which `g` is the project and `result` is to be set, and return the result.
+
+    is_new: in a process that has imported nothing before.
+    """
     head = f"import goldfold, json, sys\ng = goldfold.open({str(workspace.params)!r}, work={str(workspace.folder / 'work')!r})\n"
     script = head + textwrap.dedent(code) + "\nprint(json.dumps(result))"
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    result: dict[str, object] = json.loads(ran.stdout.splitlines()[-1])
+    if is_new:
+        ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
+        exit_code, out, err = ran.returncode, ran.stdout, ran.stderr
+    else:
+        exit_code, out, err = run_preloaded("", [], ROOT, os.environ, script)
+    assert exit_code == 0, err
+    result: dict[str, object] = json.loads(out.splitlines()[-1])
     return result
 
 
@@ -67,6 +76,7 @@ def test_nothing_of_this_imports_tensorflow(finished: Workspace) -> None:
         g.folds, g.test, g.scores(), g.oof("slim"), g.oof(), repr(g)
         result = sorted({"tensorflow", "keras", "jax"} & sys.modules.keys())
         """,
+        is_new=True,
     )
     assert loaded == []
 
@@ -159,13 +169,5 @@ def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path)
         from competition.data.images import encode_png
 
         (tmp_path / name).write_bytes(encode_png(np.full((20, 20, 3), 99, np.uint8)))
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, env={**_environment()}
-    )
-    assert len(blocks) >= 4 and ran.returncode == 0, ran.stderr
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    exit_code, _, err = run_preloaded("", [], tmp_path, os.environ, code)
+    assert len(blocks) >= 4 and exit_code == 0, err

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from builders import ROOT, pixels_of
 from make_calls import calls_of_make
+from preloaded import run_preloaded
 from stages import Workspace
 
 sys.path.insert(0, str(ROOT / "tests" / "pipelines"))
@@ -103,11 +104,10 @@ def run_as_written(
             arguments[place : place + 2] = [*map(str, files), "--submissions", str(workspace.submissions)]
         arguments = ["--params" if word == "-p" else word for word in arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLDFOLD_GOALS": " ".join(goals), **variables}
-        result = subprocess.run(
-            [sys.executable, *arguments], cwd=workspace.folder, env=environment, capture_output=True, text=True
-        )
-        assert result.returncode == 0, f"{line}: {arguments}: {result.stdout}\n{result.stderr}"
-        output += result.stdout
+        _, module, *options = arguments  # python -m module options
+        code, out, err = run_preloaded(module, options, workspace.folder, environment)
+        assert code == 0, f"{line}: {arguments}: {out}\n{err}"
+        output += out
     return output
 
 

@@ -52,7 +52,6 @@ class FakeGcs:
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "stand-in",
             "NO_GCE_CHECK": "true",
             "GCS_RETRY_CONFIG_MAX_RETRIES": "1",
-            "TF_CPP_MIN_LOG_LEVEL": "2",
         }
 
 

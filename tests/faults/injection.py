@@ -4,15 +4,15 @@ import ast
 import os
 import re
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 from builders import ROOT
+from preloaded import run_preloaded
 from stages import StageResult, Workspace
 
 INJECT = Path(__file__).parent / "inject"
+ARM = f"import runpy; runpy.run_path({str(INJECT / 'sitecustomize.py')!r})"  # a new Python does so by itself
 KILLED = -signal.SIGKILL
 
 
@@ -27,16 +27,13 @@ def environment(faults: str = "", **variables: str) -> dict[str, str]:
 
 
 def run_stage(workspace: Workspace, faults: str, stage: str, *arguments: str, sets: str = "") -> StageResult:
-    return workspace.run(stage, *arguments, sets=sets, **environment(faults))
+    return workspace.run(stage, *arguments, sets=sets, code=ARM, **environment(faults))
 
 
 def run_code(code: str, *arguments: object, faults: str = "", **variables: str) -> StageResult:
     """Run Python code in a process of its own, with `arguments` in sys.argv[1:]."""
-    process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment(faults, **variables),
-    )  # fmt: skip
-    return StageResult(process.returncode, process.stdout, process.stderr)
+    armed = f"{ARM}\n{textwrap.dedent(code)}"
+    return StageResult(*run_preloaded("", [*map(str, arguments)], ROOT, environment(faults, **variables), armed))
 
 
 def points_in_source() -> dict[str, str]:

@@ -43,10 +43,9 @@ class KaggleSetup:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     def run(self, stage: str, *arguments: str, sets: str = "") -> StageResult:
-        process = self.start(stage, *arguments, sets=sets)
-        out, err = process.communicate(timeout=600)
-        assert "Traceback" not in err
-        return StageResult(process.returncode, out, err)
+        result = self.workspace.run(stage, *arguments, sets=sets, **self.kaggle.environment(self.home))
+        assert "Traceback" not in result.err
+        return result
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:
         result = self.run(stage, *arguments, sets=sets)

@@ -4,13 +4,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import ROOT
 from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.ensemble.predictions import ViewPredictions, load_scores
@@ -276,14 +273,12 @@ def test_tuning_writes_the_values_that_training_uses(workspace: Workspace) -> No
 def test_a_kill_before_the_manifest_costs_no_training_step(finished: Workspace, workspace: Workspace) -> None:
     shutil.rmtree(workspace.work / "members")
     code = """
-import os, runpy, signal
+import os, signal
 from pipelines import runner
 runner.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-runpy.run_module("pipelines", run_name="__main__")
 """
-    arguments = workspace.command("train", "--member", "slim", "--fold", "0")[3:]
-    killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, timeout=400)
-    assert killed.returncode == -signal.SIGKILL, killed
+    killed = workspace.run("train", "--member", "slim", "--fold", "0", code=code)
+    assert killed.code == -signal.SIGKILL, killed
     (newest, _) = sorted(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"), reverse=True)
     assert len(json.loads(newest.read_text())["history"]) == 4  # all epochs
     workspace.do("train", "--member", "slim", "--fold", "0")

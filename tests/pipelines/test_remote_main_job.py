@@ -103,7 +103,7 @@ def downloaded(tmp_path_factory):
         kaggle.contests["flowers"] = Contest(
             {name: path.read_bytes() for name, path in files.items()}, daily=50, score=score
         )
-        kaggle.hidden_modules = NOT_ON_KAGGLE
+        kaggle.hidden_modules, kaggle.forks_kernels = NOT_ON_KAGGLE, True
         remote = KaggleWorkspace(kaggle, Workspace(folder / "workspace"), folder / "home")
         kaggle.contests["flowers"].entered = False
         assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in remote.refused("download")
@@ -210,7 +210,11 @@ def test_two_submissions_are_compared_row_by_row(remote) -> None:
 
 def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded, submitted, tmp_path) -> None:
     remote = downloaded.copy_to(tmp_path)
-    output = remote.do("kernel")
+    remote.kaggle.forks_kernels = False
+    try:
+        output = remote.do("kernel")
+    finally:
+        remote.kaggle.forks_kernels = True
     assert "19.0 h of TPU and 30.0 h of GPU are left" in output and "kernel: done after" in output
     # Bit-identical, although trained in an empty folder on "another machine".
     assert remote.workspace.weights() == submitted.workspace.weights()

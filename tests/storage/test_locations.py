@@ -1,11 +1,10 @@
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fake_kaggle.gcs import FakeGcs
+from preloaded import run_preloaded
 
 from competition.config.errors import UserError
 from competition.storage import locations as storage
@@ -178,9 +177,8 @@ def test_records_weights_and_predictions_are_stored_in_a_bucket(gcs, tmp_path):
     np.savez(fold / "weights.npz", w=np.arange(1000.0))
     np.savez(fold / "oof.npz", ids=np.array(["a", "b"]), probs=np.full((2, 2), 0.5, np.float32))
     (fold / "manifest.json").write_text("{}")
-    environment = {**os.environ, **gcs.environment(), "PYTHONPATH": str(ROOT)}
-    process = subprocess.run([sys.executable, "-c", COPY, tmp_path], env=environment, capture_output=True, text=True)
-    assert process.stdout.splitlines() == [
+    _, out, err = run_preloaded("", [str(tmp_path)], ROOT, {**os.environ, **gcs.environment()}, COPY)
+    assert out.splitlines() == [
         "records 300",
         "out 3 ['fold0/manifest.json', 'fold0/oof.npz', 'fold0/weights.npz']",
         "back 3",
@@ -189,7 +187,7 @@ def test_records_weights_and_predictions_are_stored_in_a_bucket(gcs, tmp_path):
         "copy True b'123'",
         "refused gs://mine/absent cannot be read: The specified path gs://min",
         "refused s4://mine/x: expected a local path or gs://, this TensorFlow",
-    ], process.stderr[-2000:]
+    ], err[-2000:]
     for file in fold.iterdir():
         assert (tmp_path / "back" / "fold0" / file.name).read_bytes() == file.read_bytes()
         assert gcs.buckets["mine"][f"member/fold0/{file.name}"] == file.read_bytes()
@@ -217,8 +215,5 @@ for weights in ("gs://mine/own.weights.h5", "none"):
 
 
 def test_a_member_may_start_from_weights_in_a_bucket(gcs, tmp_path):
-    environment = {**os.environ, **gcs.environment(), "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(
-        [sys.executable, "-c", START, tmp_path, ROOT], env=environment, capture_output=True, text=True
-    )
-    assert process.stdout.splitlines() == ["gs://mine/own.weights.h5 True", "none False"], process.stderr[-2000:]
+    _, out, err = run_preloaded("", [str(tmp_path), str(ROOT)], ROOT, {**os.environ, **gcs.environment()}, START)
+    assert out.splitlines() == ["gs://mine/own.weights.h5 True", "none False"], err[-2000:]

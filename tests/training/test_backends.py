@@ -20,6 +20,7 @@ pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])"
 
 ROOT = Path(__file__).resolve().parents[2]
 CLOSE = 1e-5  # of the largest value of an array, after eight steps in float32
+QUICK_COMPILE = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 Cases = dict[str, dict[str, np.ndarray]]
 
 
@@ -110,7 +111,7 @@ def test_two_hosts_agree_decide_together_resume_from_a_common_checkpoint_and_not
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    hosts = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2"}
+    hosts = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "JAX_NUM_PROCESSES": "2", **QUICK_COMPILE}
     paths = [tmp_path / f"{n}.npz" for n in range(2)]
     running = [started("jax", [str(path)], {**hosts, "JAX_PROCESS_ID": str(n)}) for n, path in enumerate(paths)]
     try:
@@ -192,7 +193,7 @@ def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:
     trained(engine_of(TRAIN), replace(TRAIN, epochs=1))
     """
     variables = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    variables |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
+    variables |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", **QUICK_COMPILE}
 
     def compiled() -> set[str]:
         process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **variables})

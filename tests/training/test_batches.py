@@ -173,7 +173,7 @@ def test_the_memory_of_batches_is_bounded_by_the_number_made_ahead(ahead: int) -
 def test_no_batch_is_made_that_no_step_will_use() -> None:
     source, made = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(2, 3)), []
     work = source._maker.work
-    source._maker.work = lambda step: (made.append(step.number), work(step))[1]  # type: ignore[method-assign]
+    source._maker.work = lambda *arguments: (made.append(arguments), work(*arguments))[1]  # type: ignore[method-assign]
     batches = iter(source.start(PLAN, 1, 5))
     for step in range(1, 5):
         next(batches)

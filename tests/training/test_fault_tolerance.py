@@ -1,6 +1,5 @@
 """A hang ends the process so that it can be resumed; a lost device is opened again; no other error is retried."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -145,7 +144,7 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     import time
     import tensorflow as tf
     from competition.training.engine_tensorflow import TensorFlowEngine
-    from pipelines import cli, device_retries
+    from pipelines import device_retries
     device_retries.FIRST_PAUSE = 0.1
     calls, real = [], TensorFlowEngine.train
     def unsteady(engine, *arguments):
@@ -157,15 +156,11 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
             time.sleep(600)
         return real(engine, *arguments)
     TensorFlowEngine.train = unsteady
-    cli.main()
     """
-    command = workspace.command("train", "--member", "slim", "--fold", "0", sets="device.hang_seconds=30")
-    process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *command[3:]],
-        cwd=ROOT, capture_output=True, text=True, timeout=400, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert process.returncode == 5, process.stderr
-    assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in process.stdout
-    assert "goldfold: no step for 30 s (device.hang_seconds)" in process.stderr
-    assert "in unsteady" in process.stderr and "in train_fold" in process.stderr  # the stacks of the hang
+    arguments = ("--member", "slim", "--fold", "0")
+    ran = workspace.run("train", *arguments, sets="device.hang_seconds=30", code=textwrap.dedent(code))
+    assert ran.code == 5, ran.err
+    assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in ran.out
+    assert "goldfold: no step for 30 s (device.hang_seconds)" in ran.err
+    assert "in unsteady" in ran.err and "in train_fold" in ran.err  # the stacks of the hang
     assert any(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"))

@@ -1,0 +1,23 @@
+"""What the fork server of preloaded.py imports: the large packages and the project; and the digest of the code, once for all."""
+
+import importlib
+import pkgutil
+
+import pandas  # noqa: F401
+import pydantic  # noqa: F401
+import rich.progress  # noqa: F401
+import ruamel.yaml  # noqa: F401
+import scipy.optimize  # noqa: F401
+import sklearn.metrics  # noqa: F401
+import tensorflow  # noqa: F401
+import yaml  # noqa: F401
+
+import competition
+import pipelines
+from competition.artifacts.code_digest import code_digest
+
+for package in (competition, pipelines):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
+code_digest()  # cached by the content of each file
