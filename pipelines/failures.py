@@ -16,7 +16,8 @@ NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 def describe(error: Exception) -> str:
     """The sentence of an error that is not a UserError."""
-    line, place = " ".join(str(error).split()), _place(error)
+    line, name = " ".join(str(error).split()), getattr(error, "filename", None)
+    place = f" at {name}" if name else ""
     if is_disk_full(error):
         return (
             f"the disk is full{place}; complete results and the last checkpoint are intact: free disk space, then run the "
@@ -56,8 +57,3 @@ def require_folder(path: Path, is_written: bool) -> None:
         raise UserError(
             f"{nearest} cannot be written; make it writable, or choose another folder (--work, --submissions)"
         )
-
-
-def _place(error: Exception) -> str:
-    name = getattr(error, "filename", None)
-    return f" at {name}" if name else ""

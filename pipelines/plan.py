@@ -216,8 +216,7 @@ def preflight_members(job: Job, topology: str) -> dict[str, Any]:
         raise UserError(
             f"{display_path(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
         )
-    members: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["members"]
-    return members
+    return dict(json.loads(file.read_text(encoding="utf-8"))["members"])
 
 
 def member_lines(costs: dict[str, Cost]) -> list[str]:
