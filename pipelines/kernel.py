@@ -44,10 +44,8 @@ Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_v
 def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
     prepared = job.prepared
-    tuned = {
-        n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides)
-        for n in in_training_order(job.params)
-    }
+    names = in_training_order(job.params)
+    tuned = {n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides) for n in names}
     runs = {name: job.runs_of(name) for name in tuned}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
