@@ -149,12 +149,8 @@ def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
     # Raises UserError for parameters that a notebook cannot use, before the push.
     request.submission_request_digest(runs, job.params)
     folds = range(job.params.prepare.folds)
-    missing_models = [
-        f"{name} fold {fold}"
-        for name in runs
-        for fold in request.stale_folds(runs[name], folds)
-        if fold not in missing.get(name, ())
-    ]
+    stale = {name: request.stale_folds(runs[name], folds) for name in runs}
+    missing_models = [f"{name} fold {f}" for name in stale for f in stale[name] if f not in missing.get(name, ())]
     if missing_models:
         job.echo(f"kernel: no submission will be made: {', '.join(missing_models[:5])} would still be missing")
     return not missing_models

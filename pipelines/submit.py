@@ -104,9 +104,8 @@ def send_and_follow(
                 if output is not None:
                     submit.refuse_another_output(client, output)
             lost_after = ledger.refs(entries, entry.digest) if unresolved else None
-            request = submit.SubmissionRequest(
-                slug, upload, entry.digest, expected_score(entry), again, settings.listing_lag
-            )
+            note = expected_score(entry)
+            request = submit.SubmissionRequest(slug, upload, entry.digest, note, again, settings.listing_lag)
             submission = delivery.deliver(client, request, lost_after, record_event, score_wait)
     if submission.status == "PENDING":
         job.echo(
