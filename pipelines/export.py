@@ -1,5 +1,6 @@
 """Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX, LiteRT."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -135,12 +136,10 @@ def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[
     """The first SAMPLE readable test images: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
     for name, _, data in islice(records.read(prepared.records("test")), 4 * SAMPLE):
-        try:
+        with contextlib.suppress(BadImage):
             decode(data, bundle.sizes[0], bundle.fit)
-        except BadImage:
-            continue
-        ids.append(name)
-        images.append(data)
+            ids.append(name)
+            images.append(data)
         if len(ids) == SAMPLE:
             break
     if not images:
