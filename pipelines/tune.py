@@ -176,20 +176,17 @@ def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: 
     prepared = job.prepared
     trials, tune = finished_trials(study, settings), job.params.tune
     best, own = best_trial(trials), own_trial(trials)
-    result: dict[str, Any] = {"values": dict(settings.own_values), "comparison": None, "trial": 0}
-    if best is not None and best.user_attrs["ticket"] != 0:
-        if own is None or score_of(own) == -float("inf"):
-            result |= {"values": dict(best.params), "trial": best.number}
-        else:
-            job.echo(f"tune {name}: comparing trial {best.number} with the member's own values on what chose neither")
-            comparison = runner.confirm(dict(best.params), tune.confirm_seeds)
-            result["comparison"] = comparison
-            if comparison.is_gain:
-                result |= {"values": dict(best.params), "trial": best.number}
+    comparison, chosen = None, best if best is not None and best.user_attrs["ticket"] != 0 else None
+    if chosen is not None and own is not None and score_of(own) != -float("inf"):
+        job.echo(f"tune {name}: comparing trial {chosen.number} with the member's own values on what chose neither")
+        comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
+        chosen = chosen if comparison.is_gain else None
     sign = metric_named(prepared.competition.metric).sign
     front = pareto_front(trials) if settings.two_objectives else []
     return {
-        **result,
+        "values": dict(settings.own_values if chosen is None else chosen.params),
+        "comparison": comparison,
+        "trial": 0 if chosen is None else chosen.number,
         "own_values": dict(settings.own_values),
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
