@@ -56,9 +56,8 @@ def run(job: Job) -> None:
     errors = 0
     for check in CHECKS:
         for finding in check(job):
-            job.echo(
-                f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {check.__name__}: {finding.what}"
-            )
+            mark = "WRONG" if finding.fix else "note " if finding.unsure else "ok   "
+            job.echo(f"{mark} {check.__name__}: {finding.what}")
             if finding.fix:
                 errors += 1
                 job.echo(f"      {finding.fix}")

@@ -186,27 +186,18 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
     if job.params.competition.slug and not job.params.competition.miniature:
         sets.append(f"competition.source={{input:{marker_file(job)}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
+    # A member that is tuned there gets a run that this machine does not know yet.
+    models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
+    pairs = nested_teachers(job.params, missing)
+    teachers = [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs]
+    outputs = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     return packing.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
         commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, output if submits else ""),
-        collect=(
-            # A member that is tuned there gets a run that this machine does not know yet.
-            *(f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]),
-            *(
-                f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}"
-                for name, pair in nested_teachers(job.params, missing)
-            ),
-            f"{work}/tune/*/*",
-        ),
-        leave={
-            import_results.SUBMISSION: f"{output}/*.csv",
-            import_results.LEDGER: f"{output}/ledger.jsonl",
-        }
-        if submits
-        else {},
-        needs=packing.requirements(
-            (ROOT / "pyproject.toml").read_text(encoding="utf-8"), [job.params.members[name] for name in missing]
-        ),
+        collect=(*models, *teachers, f"{work}/tune/*/*"),
+        leave=outputs if submits else {},
+        needs=packing.requirements(pyproject, [job.params.members[name] for name in missing]),
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),

@@ -26,7 +26,6 @@ from competition.artifacts.studies import (
 )
 from competition.artifacts.study_settings import study_settings
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.preflight.planning import duration
 from competition.tuning.choice import (
@@ -148,9 +147,8 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
         best = tuning_result_path(job.work, name, depends)
         result = result_of(job, name, settings, study, runner)
     write_json(best, result)
-    for line in result_lines(job.prepared, result, settings, finished_trials(study, settings)):
-        job.echo(f"tune {name}: {line}")
-    job.echo(f"tune {name}: {display_path(best)}")
+    lines = result_lines(result, settings, finished_trials(study, settings))
+    job.echo(*(f"tune {name}: {line}" for line in (*lines, display_path(best))))
     return [best], {key: value for key, value in result.items() if key != "front"}
 
 
@@ -206,11 +204,9 @@ def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: 
     }
 
 
-def result_lines(
-    prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
-) -> list[str]:
+def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]) -> list[str]:
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
-    metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign
+    metric, sign = result["metric"], metric_named(result["metric"]).sign
     lines = [
         f"best of {result['trials']} trials"
         + (f": {metric} {result['score']:.4f} within folds {result['folds']}" if result["score"] is not None else "")
