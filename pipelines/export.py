@@ -123,13 +123,8 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
     blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
     score = score_sentence(selection, blend.result if blend else None)
     facts = CardFacts(score, checks, stored, len(images), versions(), git_commit())
-    return facts, {
-        "title": bundle.title,
-        "score": score,
-        "checks": [asdict(c) for c in checks],
-        "stored": stored,
-        "lines": lines,
-    }
+    result = {"title": bundle.title, "score": score, "checks": [asdict(check) for check in checks]}
+    return facts, {**result, "stored": stored, "lines": lines}
 
 
 def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
