@@ -120,27 +120,19 @@ def create_blend(
 
     sources, spreads, seconds: of `ensemble_inputs`.
     """
-    prepared = job.prepared
-    inputs = load_predictions(job.work, job.params, prepared, sources, job.overrides)
-    job.echo(*(f"blend: {note}" for note in inputs.notes))
-    models = model_digests(job.work, job.params, prepared, sources, job.overrides)
-    result = fit(job, inputs, models, spreads, seconds)
-    files, digest = write_files(folder, prepared, result)
+    result = fit(job, sources, spreads, seconds)
+    files, digest = write_files(folder, job.prepared, result)
     file = write_submission(job, folder, result, digest, run_labels(sources, job.params))
     job.echo(*report_lines(result, spreads))
     return files, {"file": file, "submission": digest, **result.scores}
 
 
-def fit(
-    job: Job,
-    inputs: EnsembleInputs,
-    models: Mapping[str, Any],
-    spreads: Mapping[str, float],
-    seconds: ViewSeconds | None,
-) -> BlendResult:
-    """Fit the chain, score it, and analyse views and diversity.  models: digests of the fold models."""
-    prepared = job.prepared
-    params, metric = job.params, metric_named(prepared.competition.metric)
+def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None) -> BlendResult:
+    """Load the predictions, fit the chain, score it, and analyse views and diversity."""
+    params, prepared = job.params, job.prepared
+    inputs = load_predictions(job.work, params, prepared, sources, job.overrides)
+    job.echo(*(f"blend: {note}" for note in inputs.notes))
+    metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
     first = next(iter(oof.values()))
     for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
@@ -166,7 +158,7 @@ def fit(
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),
         "chain": honest.chain.digest(),
-        "models": models,
+        "models": model_digests(job.work, params, prepared, sources, job.overrides),
         "seeds": spreads,
         "views": {m: {"effect": honest.view_effects[m], "left_out": rejected[m]} for m in rejected},
         "diversity": diversity_json(diverse),

@@ -46,11 +46,9 @@ def run(job: Job) -> None:
 
 
 def local_names(job: Job) -> list[str]:
-    files = (path for top in SYNCHRONISED for path in job.path(top).rglob("*") if path.is_file())
-    names = [path.relative_to(job.work).as_posix() for path in files]
-    return sorted(
-        n for n in names if not n.endswith(".lock") and not posixpath.basename(n).startswith(".") and is_sent(n)
-    )
+    files = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
+    names = [path.relative_to(job.work).as_posix() for path in files if path.suffix != ".lock"]
+    return sorted(filter(is_sent, names))
 
 
 def is_sent(name: str) -> bool:
@@ -79,9 +77,8 @@ def is_complete(job: Job, unit: str) -> bool:
     if result is None:
         return False
     if unit == "data" and not job.path(REMOTE_ONLY).exists():
-        return all(
-            (job.path(unit) / name).is_file() for name in result.files if not f"data/{name}".startswith(REMOTE_ONLY)
-        )
+        names = [name for name in result.files if not f"data/{name}".startswith(REMOTE_ONLY)]
+        return all(job.path(unit, name).is_file() for name in names)
     return files_intact(manifest, result)
 
 

@@ -262,9 +262,8 @@ def compare_versions(
 ) -> None:
     """Warn of packages that differ from those of this machine: the fold models may then differ in the last digits."""
     here = versions()
-    differing = [
-        f"{name} {there.get(name, 'none')}" for name in sorted({*here, *there}) if here.get(name) != there.get(name)
-    ]
+    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    differing = [f"{name} {there.get(name, 'none')}" for name in names]
     if differing and address not in warned:
         warned.add(address)
         print_line(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")

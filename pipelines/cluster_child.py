@@ -194,9 +194,8 @@ class Training(Slot):
             self.events.progress(step, steps, text)
 
         def report_stall(times: StepTimes) -> None:
-            self.events.send(
-                "line", text=f"{run.title}: {times.describe(run.member.train, is_streamed(images.pixels))}"
-            )
+            reason = times.describe(run.member.train, is_streamed(images.pixels))
+            self.events.send("line", text=f"{run.title}: {reason}")
 
         def saved(folder: Path) -> None:
             if remote:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import AbstractContextManager
 from math import isinf
 
 from competition.cluster.work import Status
@@ -12,15 +13,12 @@ LINE_SECONDS = 30.0  # between two lines where stdout is no terminal
 SCREEN_SECONDS = 0.5
 
 
-class Screen:
+class Screen(AbstractContextManager["Screen"]):
     """Redrawn in place on a terminal; elsewhere one line every half minute."""
 
     def __init__(self, verb: str) -> None:
         self._verb, self._last, self._drawn = verb, 0.0, 0
         self._is_terminal = sys.stdout.isatty()
-
-    def __enter__(self) -> "Screen":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.clear()

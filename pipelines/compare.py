@@ -70,9 +70,8 @@ def text(label: Any, classes: Sequence[str]) -> str:
 
 def retrained_members(a: Path, b: Path) -> list[str]:
     """Members of both blends with different fold models, so that the effect of their seeds does not cancel."""
-    models_a, models_b = (
-        json.loads((folder / "scores.json").read_text(encoding="utf-8")).get("models", {}) for folder in (a, b)
-    )
+    texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
+    models_a, models_b = (json.loads(text).get("models", {}) for text in texts)
     return sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
 
 

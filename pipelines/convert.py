@@ -198,11 +198,9 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
         if name not in current_files and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
             files.remove(f"{target}/{name}")
     needed = depends(shards, recipe)
-    images: Counter[str] = Counter()
-    for outcome in outcomes:
-        images[outcome.part] += outcome.written
+    parts = dict.fromkeys(outcome.part for outcome in outcomes)
     result = {
-        "images": dict(images),
+        "images": {part: sum(outcome.written for outcome in outcomes if outcome.part == part) for part in parts},
         "dropped": [row_id for outcome in outcomes for row_id in outcome.dropped],
         "replaced": [row_id for outcome in outcomes for row_id in outcome.replaced],
     }

@@ -56,9 +56,8 @@ def run(job: Job) -> None:
     errors = 0
     for check in CHECKS:
         for finding in check(job):
-            job.echo(
-                f"{'WRONG' if finding.fix else 'note ' if finding.unsure else 'ok   '} {check.__name__}: {finding.what}"
-            )
+            mark = "WRONG" if finding.fix else "note " if finding.unsure else "ok   "
+            job.echo(f"{mark} {check.__name__}: {finding.what}")
             if finding.fix:
                 errors += 1
                 job.echo(f"      {finding.fix}")
@@ -100,10 +99,8 @@ def python(job: Job) -> Iterator[Finding]:
     yield Finding(", ".join(f"{name} {number}" for name, number in installed.items()), fix)
     tensorflows = [name for name in ("tensorflow-cpu", "tensorflow", "tensorflow-tpu") if is_installed(name)]
     if len(tensorflows) > 1:
-        yield Finding(
-            f"{' and '.join(tensorflows)} share one folder",
-            f"remove all but one: pip uninstall {' '.join(tensorflows)}",
-        )
+        what = f"{' and '.join(tensorflows)} share one folder"
+        yield Finding(what, f"remove all but one: pip uninstall {' '.join(tensorflows)}")
 
 
 def devices(job: Job) -> Iterator[Finding]:
@@ -115,9 +112,8 @@ def devices(job: Job) -> Iterator[Finding]:
         if process.returncode:
             text = " ".join(redact(error_text).split())
             explanation = explain(text)
-            yield Finding(
-                f"{package} does not start: {text[-200:]}", explanation.fix if explanation else "reinstall it"
-            )
+            fix = explanation.fix if explanation else "reinstall it"
+            yield Finding(f"{package} does not start: {text[-200:]}", fix)
             continue
         device_kinds[package] = json.loads(output.splitlines()[-1])
         kinds = sorted(set(device_kinds[package]))

@@ -1,5 +1,6 @@
 """Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX, LiteRT."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -122,25 +123,18 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
     blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
     score = score_sentence(selection, blend.result if blend else None)
     facts = CardFacts(score, checks, stored, len(images), versions(), git_commit())
-    return facts, {
-        "title": bundle.title,
-        "score": score,
-        "checks": [asdict(c) for c in checks],
-        "stored": stored,
-        "lines": lines,
-    }
+    result = {"title": bundle.title, "score": score, "checks": [asdict(check) for check in checks]}
+    return facts, {**result, "stored": stored, "lines": lines}
 
 
 def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
     """The first SAMPLE readable test images: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
     for name, _, data in islice(records.read(prepared.records("test")), 4 * SAMPLE):
-        try:
+        with contextlib.suppress(BadImage):
             decode(data, bundle.sizes[0], bundle.fit)
-        except BadImage:
-            continue
-        ids.append(name)
-        images.append(data)
+            ids.append(name)
+            images.append(data)
         if len(ids) == SAMPLE:
             break
     if not images:

@@ -14,27 +14,30 @@ UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 
-def describe(error: Exception) -> tuple[str, int]:
-    """(sentence, exit code) of an error that is not a UserError."""
-    line, place = " ".join(str(error).split()), _place(error)
+def describe(error: Exception) -> str:
+    """The sentence of an error that is not a UserError."""
+    line, name = " ".join(str(error).split()), getattr(error, "filename", None)
+    place = f" at {name}" if name else ""
     if is_disk_full(error):
         return (
             f"the disk is full{place}; complete results and the last checkpoint are intact: free disk space, then run the "
-            f"same command again ({line})",
-            DISK_FULL_EXIT,
+            f"same command again ({line})"
         )
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         return (
-            f"no permission to write{place}: {line}; make it writable, or choose another folder (--work, --submissions)",
-            1,
+            f"no permission to write{place}: {line}; make it writable, or choose another folder (--work, --submissions)"
         )
     if isinstance(error, OSError) and error.errno in NO_FOLDER:
-        return f"a file and a folder are confused{place}: {line}; remove or rename it", 1
+        return f"a file and a folder are confused{place}: {line}; remove or rename it"
     if isinstance(error, MemoryError):
-        return "the memory of this machine is used up; lower train.batch, predict.batch or cache.ram_gigabytes", 1
+        return "the memory of this machine is used up; lower train.batch, predict.batch or cache.ram_gigabytes"
     explanation = explain(f"{type(error).__name__}: {line}")
     remedy = f"\n{explanation.cause} Remedy: {explanation.fix}" if explanation else ""
-    return f"{type(error).__name__}: {line}{remedy}\nUnexpected error; DEBUG=1 shows the traceback.", 1
+    return f"{type(error).__name__}: {line}{remedy}\nUnexpected error; DEBUG=1 shows the traceback."
+
+
+def exit_code(error: Exception) -> int:
+    return DISK_FULL_EXIT if is_disk_full(error) else 1
 
 
 def is_disk_full(error: BaseException | None) -> bool:
@@ -54,8 +57,3 @@ def require_folder(path: Path, is_written: bool) -> None:
         raise UserError(
             f"{nearest} cannot be written; make it writable, or choose another folder (--work, --submissions)"
         )
-
-
-def _place(error: Exception) -> str:
-    name = getattr(error, "filename", None)
-    return f" at {name}" if name else ""

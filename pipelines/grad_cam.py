@@ -85,10 +85,5 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     stacked = np.stack([maps[n] for n in range(len(numbers))]).astype(np.float16)
     with atomic_write(job.path(FILE)) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, ids=ids[numbers], classes=classes, maps=stacked)
-    result = {
-        "run": one.label,
-        "wrong": len(wrong),
-        "right": len(chosen) - len(wrong),
-        "submission": blend.result["submission"],
-    }
-    return [job.path(FILE)], result
+    counts = {"wrong": len(wrong), "right": len(chosen) - len(wrong)}
+    return [job.path(FILE)], {"run": one.label, **counts, "submission": blend.result["submission"]}

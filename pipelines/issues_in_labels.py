@@ -1,5 +1,7 @@
 """Labels that are probably wrong according to honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 
@@ -64,10 +66,8 @@ def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
     ids, images = set(issues["id"]), dict[str, np.ndarray]()
     for name, _, data in records.read([str(path) for path in job.prepared.records("train")]):
         if name in ids:
-            try:
+            with contextlib.suppress(BadImage):
                 images[name] = decode(data, TILE, "squash")
-            except BadImage:
-                continue
     captions = {
         row.id: f"{row.id}\nlabel {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
         for row in issues.itertuples()

@@ -44,10 +44,8 @@ Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_v
 def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
     prepared = job.prepared
-    tuned = {
-        n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides)
-        for n in in_training_order(job.params)
-    }
+    names = in_training_order(job.params)
+    tuned = {n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides) for n in names}
     runs = {name: job.runs_of(name) for name in tuned}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
@@ -151,12 +149,8 @@ def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
     # Raises UserError for parameters that a notebook cannot use, before the push.
     request.submission_request_digest(runs, job.params)
     folds = range(job.params.prepare.folds)
-    missing_models = [
-        f"{name} fold {fold}"
-        for name in runs
-        for fold in request.stale_folds(runs[name], folds)
-        if fold not in missing.get(name, ())
-    ]
+    stale = {name: request.stale_folds(runs[name], folds) for name in runs}
+    missing_models = [f"{name} fold {f}" for name in stale for f in stale[name] if f not in missing.get(name, ())]
     if missing_models:
         job.echo(f"kernel: no submission will be made: {', '.join(missing_models[:5])} would still be missing")
     return not missing_models
@@ -192,27 +186,18 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
     if job.params.competition.slug and not job.params.competition.miniature:
         sets.append(f"competition.source={{input:{marker_file(job)}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
+    # A member that is tuned there gets a run that this machine does not know yet.
+    models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
+    pairs = nested_teachers(job.params, missing)
+    teachers = [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs]
+    outputs = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     return packing.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
         commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, output if submits else ""),
-        collect=(
-            # A member that is tuned there gets a run that this machine does not know yet.
-            *(f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]),
-            *(
-                f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}"
-                for name, pair in nested_teachers(job.params, missing)
-            ),
-            f"{work}/tune/*/*",
-        ),
-        leave={
-            import_results.SUBMISSION: f"{output}/*.csv",
-            import_results.LEDGER: f"{output}/ledger.jsonl",
-        }
-        if submits
-        else {},
-        needs=packing.requirements(
-            (ROOT / "pyproject.toml").read_text(encoding="utf-8"), [job.params.members[name] for name in missing]
-        ),
+        collect=(*models, *teachers, f"{work}/tune/*/*"),
+        leave=outputs if submits else {},
+        needs=packing.requirements(pyproject, [job.params.members[name] for name in missing]),
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),

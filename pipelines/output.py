@@ -29,10 +29,8 @@ def discard_output() -> None:
 
 def display_path(path: Path) -> str:
     """Path relative to the current folder if it lies below it, else unchanged."""
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return str(path)
+    resolved, here = path.resolve(), Path.cwd()
+    return resolved.relative_to(here).as_posix() if resolved.is_relative_to(here) else str(path)
 
 
 def plural(count: int, noun: str) -> str:

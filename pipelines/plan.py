@@ -140,12 +140,8 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
         f"{duration(seconds['low'])}: nobody has measured how much of its peak this TPU reaches with these members)"
     )
-    result: dict[str, Any] = {
-        "topology": topology.name,
-        "members": plans["likely"],
-        "seconds": seconds["likely"],
-        "between": seconds,
-    }
+    result: dict[str, Any] = {"topology": topology.name, "members": plans["likely"]}
+    result |= {"seconds": seconds["likely"], "between": seconds}
     if topology.name == prices["kaggle"]["topology"]:
         result["kaggle"] = plan_kaggle_sessions(job, seconds["likely"], prices["kaggle"])
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
@@ -216,8 +212,7 @@ def preflight_members(job: Job, topology: str) -> dict[str, Any]:
         raise UserError(
             f"{display_path(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
         )
-    members: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["members"]
-    return members
+    return dict(json.loads(file.read_text(encoding="utf-8"))["members"])
 
 
 def member_lines(costs: dict[str, Cost]) -> list[str]:

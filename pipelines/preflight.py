@@ -101,12 +101,8 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
         problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
         if result.verdict == "too_big":
             keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
-            share = (
-                f"{result.memory / result.limit:.1f} times the available memory"
-                if result.memory
-                else "more than the available memory"
-            )
-            problem = f"needs {share}; " + advice(result, results.get("train_largest"), topology)
+            share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
+            problem = f"needs {share} the available memory; " + advice(result, results.get("train_largest"), topology)
         elif result.verdict == "unsupported" and result.view:
             keys = ("predict", "views", job.params.predict.views.index(result.view))
         elif result.verdict == "crashed":
@@ -121,11 +117,9 @@ def advice(result: PreflightResult, largest: PreflightResult | None, topology: T
     estimate = int(result.batch * result.limit / result.memory) if result.memory else 0
     multiple = topology.devices * GRAIN if estimate >= topology.devices * GRAIN else topology.devices
     estimate = estimate // multiple * multiple
-    return (
-        f"about {estimate} images would fit (SEARCH=1 finds the exact number)"
-        if estimate
-        else "possibly not even one image fits"
-    )
+    if not estimate:
+        return "possibly not even one image fits"
+    return f"about {estimate} images would fit (SEARCH=1 finds the exact number)"
 
 
 def batch_key(params: Path, name: str) -> Sequence[str]:

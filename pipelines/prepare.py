@@ -118,9 +118,8 @@ def draw_sheets(
         (data / name).unlink(missing_ok=True)
     for name, tiles in sheets.items():
         if tiles:
-            contact_sheet(
-                [images.decode(image_bytes[row_id], TILE, fit) for row_id in tiles], list(tiles.values()), data / name
-            )
+            pictures = [images.decode(image_bytes[row_id], TILE, fit) for row_id in tiles]
+            contact_sheet(pictures, list(tiles.values()), data / name)
     return [name for name, tiles in sheets.items() if tiles]
 
 
@@ -172,10 +171,9 @@ def build_index(
             job.echo(
                 f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
             )
+    rows = with_column_values(all_rows(job, settings, competition))
     with Bar(None, "reading images") as bar:
-        table, thumbs = index.build(
-            with_column_values(all_rows(job, settings, competition)), competition.label_count, bar.update_to
-        )
+        table, thumbs = index.build(rows, competition.label_count, bar.update_to)
     descriptors = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
     if job.options.like:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.output import print_line
@@ -14,7 +15,7 @@ LINE_SECONDS = 30.0  # between two lines where there is no terminal
 REDRAWS = 4  # per second
 
 
-class Bar:
+class Bar(AbstractContextManager["Bar"]):
     """Progress of one task, with the remaining time, on stderr.
 
     A message printed by `Job.echo` removes the bar; the next update draws it again.
@@ -95,9 +96,6 @@ class Bar:
             self._progress.start()
             self.shown.add(self)
 
-    def __enter__(self) -> "Bar":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -141,14 +139,11 @@ def clear_bars() -> None:
         bar.clear()
 
 
-class ByteSteps:
+class ByteSteps(AbstractContextManager["ByteSteps"]):
     """Consecutive byte bars, one per step (downloading, checking, unpacking), each with its own rate."""
 
     def __init__(self) -> None:
         self.step, self.bar = "", None  # type: tuple[str, Bar | None]
-
-    def __enter__(self) -> "ByteSteps":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:

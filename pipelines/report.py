@@ -1,5 +1,6 @@
 """Write one HTML page with all results of this competition, from the files of the other stages."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -160,10 +161,9 @@ def label_steps(job: Job, rows: next_steps.HonestRows | None) -> list[next_steps
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
-    try:
+    with contextlib.suppress(UserError, OSError):
         return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
-    except (UserError, OSError):
-        return None
+    return None
 
 
 def head_of(job: Job, results: Results) -> Head:

@@ -21,11 +21,8 @@ def run(job: Job) -> None:
         try:
             listing = storage.try_place(place.path, os.environ, settings.seconds)
         except UserError as user_error:
-            remedy = (
-                "`make bucket` copies the records there"
-                if settings.bucket
-                else "`make download FORCE=1` makes them anew"
-            )
+            anew = "`make download FORCE=1` makes them anew"
+            remedy = "`make bucket` copies the records there" if settings.bucket else anew
             raise UserError(f"{str(user_error).rstrip('.')}; {remedy}") from None
         path = place.path if "://" in place.path else display_path(local)
         choice = {"path": path, "reason": place.reason, "machine": place.machine}

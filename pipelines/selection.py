@@ -51,15 +51,13 @@ def require_test_images(job: Job) -> None:
 
 def newest_submission(job: Job) -> ledger.Entry:
     """Return the last ledger entry of this competition whose file exists and starts with --file."""
-    prefix = Path(job.options.file).stem if job.options.file else ""
+    name, prefix = job.params.competition.name, Path(job.options.file).stem if job.options.file else ""
     entries = ledger.read(job.submissions / "ledger.jsonl").entries
-    candidates = [
-        e for e in entries if e.competition == job.params.competition.name and Path(e.file).stem.startswith(prefix)
-    ]
+    candidates = [e for e in entries if e.competition == name and Path(e.file).stem.startswith(prefix)]
     existing = [e for e in candidates if (job.submissions / e.file).exists()]
     if not existing:
         condition = f" that begins with {prefix}" if prefix else ""
         raise UserError(
-            f"no submission{condition} of {job.params.competition.name} is in {display_path(job.submissions)}; `make predict` writes one"
+            f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
         )
     return existing[-1]

@@ -14,7 +14,7 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.data.augmentations import check_augmentations
 from competition.ensemble.settings import validate_params
 from pipelines import hosts
-from pipelines.failures import describe, require_folder
+from pipelines.failures import describe, exit_code, require_folder
 from pipelines.next_command import next_line
 from pipelines.options import Options
 from pipelines.output import print_line
@@ -71,6 +71,5 @@ def run_stage(verb: str, options: Options, following: str, is_last: bool) -> Non
     except Exception as error:
         if options.debug:
             raise
-        sentence, code = describe(error)
-        print_line(f"goldfold: {sentence}", sys.stderr)
-        sys.exit(code)
+        print_line(f"goldfold: {describe(error)}", sys.stderr)
+        sys.exit(exit_code(error))

@@ -97,10 +97,8 @@ def table_rows(job: Job, on_kaggle: Sequence[Submission]) -> list[dict[str, str]
         rows += [with_submission(row, by_ref.pop(ref)) for ref in refs_of_digest if ref in by_ref]
         state = "sending: outcome unknown, `make submit` looks for it" if row.state == "sending" else row.state
         rows.append(replace(row, state=state))
-    lines = ledger.table(rows, job.params.kaggle.public_share)
-    ledger_lines = [
-        {"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in zip(rows, lines, strict=True)
-    ]
+    pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share), strict=True)
+    ledger_lines = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in pairs]
     return ledger_lines + [foreign_line(submission) for submission in by_ref.values()]
 
 

@@ -46,7 +46,13 @@ def run(job: Job) -> None:
     else:
         output, upload = None, submit.by_file(file_to_upload(job, entry, checked.content), display_path(file))
     job.echo(f"kaggle competitions submit {slug} {upload.command} -m '{submit.tag(entry.digest)}'")
-    submit_once(job, slug, entry, upload, output)
+    try:
+        with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
+            send_and_follow(job, slug, entry, upload, output)
+    except Held as held:
+        raise UserError(
+            f"another `make submit` of {entry.competition} is running: {held}; nothing was sent, wait for it or stop it"
+        ) from None
 
 
 def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
@@ -70,22 +76,10 @@ def expected_score(entry: ledger.Entry) -> str:
     return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{se_text}{partial}"
 
 
-def submit_once(
-    job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
-) -> None:
-    """Send the file unless it was sent before and wait for its score. One process at a time."""
-    try:
-        with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
-            send_and_follow(job, slug, entry, upload, output)
-    except Held as held:
-        raise UserError(
-            f"another `make submit` of {entry.competition} is running: {held}; nothing was sent, wait for it or stop it"
-        ) from None
-
-
 def send_and_follow(
     job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
 ) -> None:
+    """Send the file unless it was sent before and wait for its score. The caller keeps other processes from it."""
     entries, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
     last_event = ledger.already_sent(entries, entry.digest)
     if last_event is not None and last_event.what in ("scored", "failed") and not again:
@@ -110,9 +104,8 @@ def send_and_follow(
                 if output is not None:
                     submit.refuse_another_output(client, output)
             lost_after = ledger.refs(entries, entry.digest) if unresolved else None
-            request = submit.SubmissionRequest(
-                slug, upload, entry.digest, expected_score(entry), again, settings.listing_lag
-            )
+            note = expected_score(entry)
+            request = submit.SubmissionRequest(slug, upload, entry.digest, note, again, settings.listing_lag)
             submission = delivery.deliver(client, request, lost_after, record_event, score_wait)
     if submission.status == "PENDING":
         job.echo(

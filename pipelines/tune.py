@@ -26,7 +26,6 @@ from competition.artifacts.studies import (
 )
 from competition.artifacts.study_settings import study_settings
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.preflight.planning import duration
 from competition.tuning.choice import (
@@ -148,9 +147,8 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
         best = tuning_result_path(job.work, name, depends)
         result = result_of(job, name, settings, study, runner)
     write_json(best, result)
-    for line in result_lines(job.prepared, result, settings, finished_trials(study, settings)):
-        job.echo(f"tune {name}: {line}")
-    job.echo(f"tune {name}: {display_path(best)}")
+    lines = result_lines(result, settings, finished_trials(study, settings))
+    job.echo(*(f"tune {name}: {line}" for line in (*lines, display_path(best))))
     return [best], {key: value for key, value in result.items() if key != "front"}
 
 
@@ -176,20 +174,17 @@ def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: 
     prepared = job.prepared
     trials, tune = finished_trials(study, settings), job.params.tune
     best, own = best_trial(trials), own_trial(trials)
-    result: dict[str, Any] = {"values": dict(settings.own_values), "comparison": None, "trial": 0}
-    if best is not None and best.user_attrs["ticket"] != 0:
-        if own is None or score_of(own) == -float("inf"):
-            result |= {"values": dict(best.params), "trial": best.number}
-        else:
-            job.echo(f"tune {name}: comparing trial {best.number} with the member's own values on what chose neither")
-            comparison = runner.confirm(dict(best.params), tune.confirm_seeds)
-            result["comparison"] = comparison
-            if comparison.is_gain:
-                result |= {"values": dict(best.params), "trial": best.number}
+    comparison, chosen = None, best if best is not None and best.user_attrs["ticket"] != 0 else None
+    if chosen is not None and own is not None and score_of(own) != -float("inf"):
+        job.echo(f"tune {name}: comparing trial {chosen.number} with the member's own values on what chose neither")
+        comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
+        chosen = chosen if comparison.is_gain else None
     sign = metric_named(prepared.competition.metric).sign
     front = pareto_front(trials) if settings.two_objectives else []
     return {
-        **result,
+        "values": dict(settings.own_values if chosen is None else chosen.params),
+        "comparison": comparison,
+        "trial": 0 if chosen is None else chosen.number,
         "own_values": dict(settings.own_values),
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
@@ -209,11 +204,9 @@ def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: 
     }
 
 
-def result_lines(
-    prepared: Prepared, result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]
-) -> list[str]:
+def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]) -> list[str]:
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
-    metric, sign = prepared.competition.metric, metric_named(prepared.competition.metric).sign
+    metric, sign = result["metric"], metric_named(result["metric"]).sign
     lines = [
         f"best of {result['trials']} trials"
         + (f": {metric} {result['score']:.4f} within folds {result['folds']}" if result["score"] is not None else "")

@@ -4,6 +4,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,15 +143,9 @@ class TrialRunner:
             self._trainers.popitem(last=False)
         from competition.data.labelled_images import restricted_to_folds
 
-        folds = folds_used_in_tuning(self._job.params)
-        trainer = open_trainer(
-            self._job,
-            member,
-            f"tune {self._name}",
-            device=self._device,
-            images=self._images.get(member.image_size),
-            select=lambda images: restricted_to_folds(images, folds),
-        )
+        title, images = f"tune {self._name}", self._images.get(member.image_size)
+        select = partial(restricted_to_folds, folds=folds_used_in_tuning(self._job.params))
+        trainer = open_trainer(self._job, member, title, device=self._device, images=images, select=select)
         self._images[member.image_size] = trainer.images
         self._trainers[key] = trainer
         return trainer, False, time.monotonic() - started

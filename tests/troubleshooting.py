@@ -94,9 +94,7 @@ def sentences_in(file: Path) -> Iterator[str]:
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     error_arguments = [list(node.args) for node in nodes if isinstance(node, ast.Call) and name_called(node) in ERRORS]
     if file.name == RETURNED:
-        error_arguments += [
-            node.value.elts for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
-        ]
+        error_arguments += [[node.value] for node in nodes if isinstance(node, ast.Return) and node.value is not None]
     for expressions in sorted(
         error_arguments, key=lambda parts: (parts[0].lineno, parts[0].col_offset) if parts else (0, 0)
     ):

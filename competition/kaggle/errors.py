@@ -1,5 +1,6 @@
 """Errors of Kaggle: convert an HTTP answer or a client error to one sentence with its fix."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,15 +71,12 @@ def retry_after_seconds(header: str | None) -> float | None:
     """Seconds from a Retry-After header: a number of seconds or an HTTP date (RFC 9110, section 10.2.3)."""
     if not header:
         return None
-    try:
+    with contextlib.suppress(ValueError):
         return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(ValueError, TypeError):
         date = parsedate_to_datetime(header)
         return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
+    return None
 
 
 def retry_line(reason: str, attempt: int, tries: int, wait: float) -> str:

@@ -3,6 +3,7 @@
 A submission is a local file or, in competitions that accept submissions from notebooks only, an output of a kernel.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -196,7 +197,6 @@ def parse_submission(fields: dict[str, Any]) -> Submission:
 
 def _score(text: str) -> float | None:
     """Score from Kaggle's text, which is empty until there is a score."""
-    try:
+    with contextlib.suppress(ValueError):
         return float(text)
-    except ValueError:
-        return None
+    return None

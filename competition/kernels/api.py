@@ -71,10 +71,8 @@ def default_slug(competition_name: str) -> str:
 
 def username(client: Client) -> str:
     """User name of the credential; the owner of kernels if kernel.owner is empty."""
-    name = (
-        credentials.find_credential(client.environment).username
-        or ask(client, "whoami", {}, "this account")["username"]
-    )
+    known = credentials.find_credential(client.environment).username
+    name = known or ask(client, "whoami", {}, "this account")["username"]
     if not name:
         raise UserError('Kaggle does not return the user of this credential: name it with SET="kernel.owner=..."')
     return str(name)

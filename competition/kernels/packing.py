@@ -60,11 +60,8 @@ class Plan:
 def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str, bytes]:
     """Name -> content of the source code and the parameters. members: with overrides and tuned values applied."""
     plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
-    return {
-        **project_files(root, SOURCE_PATTERNS),
-        **plugins,
-        PARAMS: json.dumps(file_tree(kernel_params(params, members)), indent=1).encode(),
-    }
+    parameters = json.dumps(file_tree(kernel_params(params, members)), indent=1).encode()
+    return {**project_files(root, SOURCE_PATTERNS), **plugins, PARAMS: parameters}
 
 
 def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
@@ -185,9 +182,8 @@ def pack(files: Mapping[str, bytes], plan: Plan) -> str:
     plan_values = {**asdict(plan), "project": hashlib.sha256(data).hexdigest()}
     coded = re.sub("(.{100})", r'\1"\n    "', base64.b85encode(data).decode())
     text = Path(kernel_script.__file__).read_text(encoding="utf-8")
-    text = _replace(
-        text, "PLAN: dict[str, Any] = {}", f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})"
-    )
+    plan_text = f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})"
+    text = _replace(text, "PLAN: dict[str, Any] = {}", plan_text)
     text = _replace(text, 'PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)')
     if len(text) > LARGEST:
         raise UserError(

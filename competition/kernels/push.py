@@ -48,12 +48,7 @@ def read_push_intent(path: Path) -> PushIntent:
 
 def newest_version(client: Client, owner: str, slug: str) -> int:
     """Number of the newest version; 0 if the kernel does not exist yet (Kaggle answers 403 or 404)."""
-    try:
-        return int(_source(client, owner, slug, 0, "")["version"])
-    except KaggleError as user_error:
-        if user_error.kind not in {"access", "missing"}:
-            raise
-        return 0
+    return int(_source(client, owner, slug, 0, "")["version"])
 
 
 def push_once(
@@ -93,24 +88,25 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
 def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
     """The version after `intent.previous` whose source names the run."""
     owner, slug = intent.owner, intent.slug
-    try:
-        source = _source(client, owner, slug, 0, intent.run)
-        newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
-        for version in range(newest, intent.previous, -1) if newest else (0,):
-            if version != newest:
-                source = _source(client, owner, slug, version, intent.run)
-            if source["holds"]:
-                return KernelVersion(owner, slug, version, f"{SITE}/code/{owner}/{slug}")
-    except KaggleError as user_error:
-        if user_error.kind not in {"access", "missing"}:
-            raise
+    source = _source(client, owner, slug, 0, intent.run)
+    newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
+    for version in range(newest, intent.previous, -1) if newest else (0,):
+        if version != newest:
+            source = _source(client, owner, slug, version, intent.run)
+        if source["holds"]:
+            return KernelVersion(owner, slug, version, f"{SITE}/code/{owner}/{slug}")
     return None
 
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:
+    """The number of a version and whether it holds `text`; version 0 without it if Kaggle answers 403 or 404."""
     arguments = {"owner": owner, "slug": slug, "version": version, "text": text}
-    answer: Mapping[str, Any] = ask(client, "kernel_source", arguments, f"{owner}/{slug}")
-    return answer
+    try:
+        return dict(ask(client, "kernel_source", arguments, f"{owner}/{slug}"))
+    except KaggleError as error:
+        if error.kind not in {"access", "missing"}:
+            raise
+        return {"version": 0, "holds": False}
 
 
 def _save(state: Path, intent: PushIntent, pushed: KernelVersion) -> PushIntent:

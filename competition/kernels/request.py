@@ -89,10 +89,8 @@ def submission_request_digest(runs: Runs, params: Params) -> str:
             f"members.{next(iter(params.foreign))}.predictions are local files, which a submission from a notebook "
             "cannot use; remove the member, or set kaggle.submit to file"
         )
-    models = {
-        name: [[weights_digest(run, fold) for fold in range(params.prepare.folds)] for run in runs[name]]
-        for name in params.members
-    }
+    folds, members = range(params.prepare.folds), params.members
+    models = {name: [[weights_digest(run, fold) for fold in folds] for run in runs[name]] for name in members}
     if stored := [name for name in params.blend.members if "@" in name]:
         raise UserError(
             f"blend.members: {stored[0]} is a stored run, which a submission from a notebook cannot use; name members, or "

@@ -13,7 +13,7 @@ from injection import KILLED, environment, run_code
 
 from competition.artifacts.locks import Held, exclusive, last_holder
 from competition.config.errors import UserError
-from pipelines.failures import describe, require_folder
+from pipelines.failures import describe, exit_code, require_folder
 
 WRITERS = """
 import resource, sys
@@ -79,8 +79,7 @@ class ResourceExhaustedError(Exception):
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_of_the_machine_is_one_sentence_with_its_remedy(error: Exception, code: int, words: str) -> None:
-    sentence, exit_code = describe(error)
-    assert words in sentence and exit_code == code
+    assert words in describe(error) and exit_code(error) == code
 
 
 def test_a_folder_is_expected_where_results_go(tmp_path: Path) -> None:
