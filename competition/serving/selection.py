@@ -44,14 +44,9 @@ def export_name(member: str, folds: Sequence[int]) -> str:
 
 
 def select(
-    work: Path,
-    params: Params,
-    prepared: Prepared,
-    overrides: Sequence[Override],
-    member: str = "",
-    folds: Sequence[int] = (),
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], member: str, folds: Sequence[int]
 ) -> Selection:
-    """Select the blend, or `member` alone, or its fold models `folds`; all fold models if there are none.
+    """Select the blend (member ""), or `member` alone, or its fold models `folds`; all fold models if there are none.
 
     A single member keeps its views and temperature of the blend, without the blend's decision rule, which was fitted on
     blended probabilities; before `make predict` it gets the identity view alone.

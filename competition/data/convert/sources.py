@@ -42,10 +42,7 @@ def read_source(source: str, settings: Settings) -> Source:
     if not paths:
         raise UserError(f"convert.source: {source} holds no file; a folder with images or TFRecords was expected")
     records = [path for path in paths if RECORDS.search(path)]
-    if records:
-        competition, rows = _from_records(source, records, settings)
-    else:
-        competition, rows = _from_images(source, paths, settings)
+    competition, rows = _from_records(source, records, settings) if records else _from_images(source, paths, settings)
     _check_ids(rows)
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
