@@ -381,5 +381,4 @@ def _heartbeat(trial: Any, interval: float) -> Iterator[None]:
 
 
 def _trials(study: Any) -> list[Any]:
-    trials: list[Any] = study.get_trials(deepcopy=False)
-    return trials
+    return list(study.get_trials(deepcopy=False))
