@@ -137,11 +137,9 @@ def _inspect(row: Row) -> tuple[dict[str, object], np.ndarray]:
         look = images.decode(row.data, LOOK, "squash")
     except images.BadImage as reason:
         problem = str(reason)
-    entry = {
-        "id": row.id, "label": row.label, "part": row.part, "shard": row.shard, "place": row.place, "width": width,
-        "height": height, "bytes": len(row.data), "sha256": sha256(row.data).hexdigest(), "problem": problem,
-    }  # fmt: skip
-    return entry, look
+    entry = {name: getattr(row, name) for name in ("id", "label", "part", "shard", "place")}
+    facts = {"bytes": len(row.data), "sha256": sha256(row.data).hexdigest(), "problem": problem}
+    return {**entry, "width": width, "height": height, **facts}, look
 
 
 def _check(index: pd.DataFrame, classes: int) -> None:

@@ -190,6 +190,7 @@ def _target_competition(tables: LabelledTables, labels: Labels, settings: Settin
         raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
     predicts = settings.predicts or predicts
     has_class_columns = tables.one_column_per_class or predicts == "probabilities"
+    columns = tables.sample_columns or (labels.values if has_class_columns else tables.labels.columns[:1])
     return Competition(
         name=settings.name,
         slug=settings.slug,
@@ -197,9 +198,7 @@ def _target_competition(tables: LabelledTables, labels: Labels, settings: Settin
         metric=resolve_metric(labels.target, settings.metric, default_metric(labels.target, predicts)),
         predicts=predicts,
         id_column=tables.id_column,
-        prediction_columns=tuple(
-            tables.sample_columns or (labels.values if has_class_columns else tables.labels.columns[:1])
-        ),
+        prediction_columns=tuple(columns),
         label_values=labels.values,
         target=labels.target,
         label_targets=labels.targets,
