@@ -130,6 +130,7 @@ def _selection(
 ) -> Selection:
     """models: member -> its runs, each with the folds whose models are exported."""
     weights: dict[str, dict[str, Path]] = {}
+    digests: dict[str, dict[str, str]] = {}
     for member, by_run in models.items():
         if len({len(folds) for _, folds in by_run}) > 1:
             raise UserError(
@@ -141,14 +142,8 @@ def _selection(
             for run, folds in by_run
             for fold in folds
         }
-    digests = {
-        member: {
-            model: manifest.files["weights.npz"]
-            for model, path in paths.items()
-            if (manifest := read_manifest(path.with_name("manifest.json")))
-        }
-        for member, paths in weights.items()
-    }
+        manifests = {model: read_manifest(path.with_name("manifest.json")) for model, path in weights[member].items()}
+        digests[member] = {model: manifest.files["weights.npz"] for model, manifest in manifests.items() if manifest}
     members = {member: by_run[0][0].member for member, by_run in models.items()}
     return Selection(name, title, chain, members, weights, digests, is_blend)
 
