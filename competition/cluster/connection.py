@@ -55,15 +55,12 @@ def connect(address: str) -> Any:
 
 def alive_machines(ray: Any) -> list[Machine]:
     """The machines that Ray counts as alive."""
-    return [
-        Machine(
-            entry["NodeID"],
-            entry["NodeManagerAddress"],
-            {name: float(entry["Resources"].get(name, 0.0)) for name in COUNTED},
-        )
-        for entry in ray.nodes()
-        if entry["Alive"]
-    ]
+    machines = []
+    for entry in ray.nodes():
+        if entry["Alive"]:
+            resources = {name: float(entry["Resources"].get(name, 0.0)) for name in COUNTED}
+            machines.append(Machine(entry["NodeID"], entry["NodeManagerAddress"], resources))
+    return machines
 
 
 def check_addresses(machines: Sequence[Machine], public: bool) -> None:

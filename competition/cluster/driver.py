@@ -121,7 +121,7 @@ class _Driver:
             self._print(f"cluster: {address} is gone")
         for slot in slots:
             self._return_task(slot, f"{address} is gone")
-            self._drop(slot)
+            self._slots.pop(slot.slot.number, None)
         self._tasks.machine_gone(identity)
 
     def _advance(self, joined: JoinedMachine) -> None:
@@ -173,9 +173,6 @@ class _Driver:
 
     def _close(self, slot: OpenSlot) -> None:
         self._ray.kill(slot.actor)  # no error if it is dead
-        self._drop(slot)
-
-    def _drop(self, slot: OpenSlot) -> None:
         self._slots.pop(slot.slot.number, None)
 
     # Answers
@@ -237,7 +234,7 @@ class _Driver:
         alive = {machine.identity for machine in connection.alive_machines(self._ray)}
         if slot.joined.machine.identity in alive:
             self._return_task(slot, f"Ray's process for {slot.slot.member} on {slot.address} has ended")
-            self._drop(slot)
+            self._slots.pop(slot.slot.number, None)
         else:
             self._lose_machine(slot.joined)
 

@@ -71,8 +71,8 @@ def demand(needs: Needs, machine: Resources) -> Resources:
         count / machine[name] for name, count in (("GPU", needs.gpus), ("TPU", needs.tpu_chips)) if machine.get(name)
     ]
     cpus = needs.cpus or machine.get("CPU", 0.0) * min(max(shares, default=1.0) or 1.0, 1.0)
-    taken = {"CPU": cpus, "GPU": needs.gpus, "TPU": float(needs.tpu_chips)}
-    return {**taken, "memory": needs.memory_gigabytes * GIGABYTE}
+    memory = needs.memory_gigabytes * GIGABYTE
+    return {"CPU": cpus, "GPU": needs.gpus, "TPU": float(needs.tpu_chips), "memory": memory}
 
 
 def fits(taken: Resources, free: Resources) -> bool:

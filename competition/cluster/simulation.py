@@ -35,7 +35,6 @@ class Outcome:
     seconds: float  # until the last task is done
     machine_seconds: float  # of machines that were up until then
     wasted_seconds: float  # work done twice, checkpoints and starts of processes
-    losses: int  # tasks that lost their machine
 
 
 def lower_bound(tasks: Sequence[Task], machines: int) -> float:
@@ -71,7 +70,7 @@ class Simulation:
         self._work = {task.name: task.seconds for task in tasks}  # seconds left
         self._begun: dict[int, tuple[float, float]] = {}  # slot -> (time at which its task started, seconds of start)
         self._ends: dict[int, float] = {}  # slot -> time at which its task is done
-        self._now, self._wasted, self._losses, self._machine_seconds = 0.0, 0.0, 0, 0.0
+        self._now, self._wasted, self._machine_seconds = 0.0, 0.0, 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order, self._random = count(), np.random.default_rng(seed)
         for number, seconds in running.items():
@@ -85,13 +84,13 @@ class Simulation:
         self._dispatch()
         while self._pending or any(slot.task for slot in self._slots.values()):
             if not self._events:
-                return Outcome(inf, inf, inf, self._losses)
+                return Outcome(inf, inf, inf)
             time, _, act = heapq.heappop(self._events)
             self._machine_seconds += (time - self._now) * len(self._up)
             self._now = time
             act()
             self._dispatch()
-        return Outcome(self._now, self._machine_seconds, self._wasted, self._losses)
+        return Outcome(self._now, self._machine_seconds, self._wasted)
 
     def _at(self, time: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._order), act))
@@ -158,7 +157,6 @@ class Simulation:
         # What the start of the task counted as waste and has not happened yet, is not waste.
         self._wasted += (self._now - begun) - saved - start - self._checkpoint_costs(slot.task)
         self._work[slot.task] -= saved
-        self._losses += 1
         task = replace(self._tasks[slot.task], seconds=self._work[slot.task])
         self._tasks[task.name] = task
         self._pending.insert(0, task)

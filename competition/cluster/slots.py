@@ -78,6 +78,5 @@ def open_slot(ray: Any, step: Open, number: int, joined: JoinedMachine, setup: S
     settings |= {"member": member, "gpus": step.taken["GPU"]}
     actor = pinned_actor(ray, node.Worker, joined.machine, step.taken)
     log = f"{info['root']}/logs/{member}-{number}.log"
-    return OpenSlot(
-        Slot(number, step.machine, member, step.taken), joined, actor.remote(list(setup.command), settings, log)
-    )
+    slot = Slot(number, step.machine, member, step.taken)
+    return OpenSlot(slot, joined, actor.remote(list(setup.command), settings, log))

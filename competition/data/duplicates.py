@@ -21,7 +21,7 @@ def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixel
     _, at, which = np.unique(digest, return_index=True, return_inverse=True)
     original = readable[at[which]]  # unique returns first occurrences
     copies = original != readable
-    pairs = [_table(original[copies], readable[copies], exact=True)]
+    copied = {"a": original[copies], "b": readable[copies], "exact": True, "bits": 0, "pixels": 0.0}
 
     rows = np.sort(readable[at])
     hashes = np.array([int(text, 16) for text in index["phash"].to_numpy()[rows]], np.uint64)
@@ -29,8 +29,8 @@ def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixel
     left, right = rows[a], rows[b]
     distance = pixel_distance(thumbs, left, right)
     near = distance <= pixels
-    pairs.append(_table(left[near], right[near], exact=False, bits=apart[near], pixels=distance[near]))
-    return pd.concat(pairs, ignore_index=True)
+    similar = {"a": left[near], "b": right[near], "exact": False, "bits": apart[near], "pixels": distance[near]}
+    return pd.concat([pd.DataFrame(copied), pd.DataFrame(similar)], ignore_index=True)
 
 
 def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -78,9 +78,3 @@ def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
     if policy != "drop":
         return index
     return index[~index["id"].isin(conflicting["id"])].reset_index(drop=True)
-
-
-def _table(
-    a: np.ndarray, b: np.ndarray, exact: bool, bits: np.ndarray | int = 0, pixels: np.ndarray | float = 0.0
-) -> pd.DataFrame:
-    return pd.DataFrame({"a": a, "b": b, "exact": exact, "bits": bits, "pixels": pixels})

@@ -25,7 +25,7 @@ CHUNK = 512  # images in memory at once
 Progress = Callable[[int, int], None]
 
 
-def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -> tuple[pd.DataFrame, np.ndarray]:
+def build(rows: Iterable[Row], classes: int, progress: Progress = lambda *_: None) -> tuple[pd.DataFrame, np.ndarray]:
     """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
     classes: the number of label numbers (Competition.label_count).
@@ -42,8 +42,7 @@ def build(rows: Iterable[Row], classes: int, progress: Progress | None = None) -
             hashes = perceptual_hash(looks)
             entries += [{**fact, "phash": f"{value:016x}"} for fact, value in zip(facts, hashes, strict=True)]
             thumbs.append(_thumbs(looks))
-            if progress:
-                progress(len(entries), 0)
+            progress(len(entries), 0)
     if not entries:
         raise UserError("no image was found in the raw files; make download FORCE=1 fetches them again")
     index = pd.DataFrame(entries)
@@ -137,11 +136,9 @@ def _inspect(row: Row) -> tuple[dict[str, object], np.ndarray]:
         look = images.decode(row.data, LOOK, "squash")
     except images.BadImage as reason:
         problem = str(reason)
-    entry = {
-        "id": row.id, "label": row.label, "part": row.part, "shard": row.shard, "place": row.place, "width": width,
-        "height": height, "bytes": len(row.data), "sha256": sha256(row.data).hexdigest(), "problem": problem,
-    }  # fmt: skip
-    return entry, look
+    entry = {name: getattr(row, name) for name in ("id", "label", "part", "shard", "place")}
+    facts = {"bytes": len(row.data), "sha256": sha256(row.data).hexdigest(), "problem": problem}
+    return {**entry, "width": width, "height": height, **facts}, look
 
 
 def _check(index: pd.DataFrame, classes: int) -> None:

@@ -124,7 +124,7 @@ def write_shard(path: str, records: Iterable[Record]) -> None:
 
 
 def write(
-    rows: Iterable[Row], index: pd.DataFrame, folder: str, *, shard_bytes: int, progress: Progress | None = None
+    rows: Iterable[Row], index: pd.DataFrame, folder: str, *, shard_bytes: int, progress: Progress = lambda *_: None
 ) -> list[str]:
     """Write the rows of `index` into fold0-00-COUNT.tfrec, test-00-..., external-...; return the names.
 
@@ -159,8 +159,7 @@ def write(
             writers.pop(shard).close()
             point("records.before_rename", names[shard])
             tf.io.gfile.rename(f"{folder}/{names[shard]}.partial", f"{folder}/{names[shard]}", overwrite=True)
-        if progress:
-            progress(position + 1, len(index))
+        progress(position + 1, len(index))
     if remaining.any():
         missing = index["id"][remaining[shard_of] > 0]
         raise UserError(

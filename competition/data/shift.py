@@ -86,12 +86,10 @@ def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndar
     fold = (rng.permutation(group.max() + 1) % FOLDS)[group]
     for number in range(FOLDS):
         fit_rows, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        chosen = [_at_most(fit_rows[is_test[fit_rows] == part], FITTED, rng) for part in (False, True)]
+        parts = [fit_rows[is_test[fit_rows] == part] for part in (False, True)]
+        samples = [rows if len(rows) <= FITTED else rng.choice(rows, FITTED, replace=False) for rows in parts]
+        chosen = np.concatenate(samples)
         fitted = LogisticRegression(C=INVERSE_STRENGTH, max_iter=ITERATIONS, solver=SOLVER, class_weight="balanced")
-        fitted.fit(values[np.concatenate(chosen)], is_test[np.concatenate(chosen)])
+        fitted.fit(values[chosen], is_test[chosen])
         logits[held_out] = fitted.decision_function(values[held_out])
     return logits
-
-
-def _at_most(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    return rows if len(rows) <= most else rng.choice(rows, most, replace=False)

@@ -36,21 +36,15 @@ class Stream:
         self._pool = ThreadPoolExecutor(os.cpu_count())  # Pillow decodes without holding the interpreter's lock
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        pixels = np.zeros((len(rows), *self.shape[1:]), np.uint8)
-
-        def put(position: int, row: int) -> None:
-            if not self._unreadable[row]:
-                pixels[position] = self._decode(row)
-
-        for _ in self._pool.map(put, range(len(rows)), check_rows(rows, self.shape[0])):
-            pass
+        pixels = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        for position, image in enumerate(self._pool.map(self.read, check_rows(rows, self.shape[0]))):
+            pixels[position] = image
         return pixels
 
-    def read(self, row: int, buffer: np.ndarray) -> np.ndarray:
+    def read(self, row: int, buffer: np.ndarray | None = None) -> np.ndarray:
         """One image, decoded; `buffer` is not used."""
-        return np.zeros(self.shape[1:], np.uint8) if self._unreadable[row] else self._decode(row)
-
-    def _decode(self, row: int) -> np.ndarray:
+        if self._unreadable[row]:
+            return np.zeros(self.shape[1:], np.uint8)
         number, start, length = map(int, self._locations[row])
         data = os.pread(self._files[number].fileno(), length, start)
         return decode_record(self._ids[row], data, self.shape[1], self._fit)

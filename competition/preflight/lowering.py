@@ -55,14 +55,11 @@ def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str],
     KERAS_BACKEND must be set to `backend`. TensorFlow's programs are bytes, JAX's are jax.stages.Lowered.
     """
     weights = member.weights if member.architecture == FROM_FILE else "none"
-    member = replace(member, weights=weights, train=replace(member.train, precision=tpu_precision(member)))
+    # On a TPU every precision but float32 means bfloat16.
+    precision: Literal["float32", "bfloat16"] = "float32" if member.train.precision == "float32" else "bfloat16"
+    member = replace(member, weights=weights, train=replace(member.train, precision=precision))
     parts = _jax_programs(member, shapes, topology) if backend == "jax" else _tensorflow_programs(member, shapes)
     return {step: parts[step] for step in steps}
-
-
-def tpu_precision(member: Member) -> Literal["float32", "bfloat16"]:
-    """The precision in which the member is trained on a TPU."""
-    return "float32" if member.train.precision == "float32" else "bfloat16"
 
 
 def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:

@@ -26,8 +26,7 @@ def decode_batch(data: Any, sizes: Sequence[int], fit: Fit) -> list[Any]:
     An image that is refused is an InvalidArgumentError of the whole batch.
     """
     specs = tuple(tf.TensorSpec((size, size, 3), tf.uint8) for size in sizes)
-    decoded = tf.map_fn(lambda one: tuple(_decode(one, sizes, fit)), data, fn_output_signature=specs)
-    return list(decoded)
+    return list(tf.map_fn(lambda one: tuple(_decode(one, sizes, fit)), data, fn_output_signature=specs))
 
 
 def resize(images: Any, size: int, fit: Fit) -> Any:

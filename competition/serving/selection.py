@@ -44,14 +44,9 @@ def export_name(member: str, folds: Sequence[int]) -> str:
 
 
 def select(
-    work: Path,
-    params: Params,
-    prepared: Prepared,
-    overrides: Sequence[Override],
-    member: str = "",
-    folds: Sequence[int] = (),
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], member: str, folds: Sequence[int]
 ) -> Selection:
-    """Select the blend, or `member` alone, or its fold models `folds`; all fold models if there are none.
+    """Select the blend (member ""), or `member` alone, or its fold models `folds`; all fold models if there are none.
 
     A single member keeps its views and temperature of the blend, without the blend's decision rule, which was fitted on
     blended probabilities; before `make predict` it gets the identity view alone.
@@ -135,6 +130,7 @@ def _selection(
 ) -> Selection:
     """models: member -> its runs, each with the folds whose models are exported."""
     weights: dict[str, dict[str, Path]] = {}
+    digests: dict[str, dict[str, str]] = {}
     for member, by_run in models.items():
         if len({len(folds) for _, folds in by_run}) > 1:
             raise UserError(
@@ -146,14 +142,8 @@ def _selection(
             for run, folds in by_run
             for fold in folds
         }
-    digests = {
-        member: {
-            model: manifest.files["weights.npz"]
-            for model, path in paths.items()
-            if (manifest := read_manifest(path.with_name("manifest.json")))
-        }
-        for member, paths in weights.items()
-    }
+        manifests = {model: read_manifest(path.with_name("manifest.json")) for model, path in weights[member].items()}
+        digests[member] = {model: manifest.files["weights.npz"] for model, manifest in manifests.items() if manifest}
     members = {member: by_run[0][0].member for member, by_run in models.items()}
     return Selection(name, title, chain, members, weights, digests, is_blend)
 

@@ -39,8 +39,8 @@ class TrainingImages:
         self._pixels, self._size, self._fit = pixels, pixels.shape[1], fit
         self._rows = np.flatnonzero(((rows["problem"] == "") & (rows["label"] >= 0)).to_numpy())
         chunks = [self._rows[start : start + CHUNK] for start in range(0, len(self._rows), CHUNK)]
-        parts = [describe(np.stack([_thumb(image) for image in pixels[chunk]])) for chunk in chunks]
-        self._descriptors = np.concatenate(parts) if parts else describe(np.zeros((0, THUMB, THUMB, 3), np.uint8))
+        thumbs = [_thumb(image) for chunk in chunks for image in pixels[chunk]]
+        self._descriptors = describe(np.array(thumbs, np.uint8).reshape(-1, THUMB, THUMB, 3))
 
     def most_similar(self, data: bytes, count: int) -> list[Similar]:
         """The `count` nearest images, the nearest first.  data: an encoded image.  Raises BadImage."""

@@ -154,11 +154,8 @@ print(json.dumps([len(names), first, time.monotonic() - started]))
 
 def _remote_tpu(environment: Mapping[str, str]) -> str:
     """Name or address of a remote TPU; "" if there is none. A TPU VM calls its own chips "local"."""
-    for name in ("TPU_NAME", "COLAB_TPU_ADDR"):
-        value = environment.get(name, "")
-        if value and value != "local" and "ISTPUVM" not in environment:
-            return value
-    return ""
+    names = [] if "ISTPUVM" in environment else ["TPU_NAME", "COLAB_TPU_ADDR"]
+    return next((environment[name] for name in names if environment.get(name, "") not in ("", "local")), "")
 
 
 def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:

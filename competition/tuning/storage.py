@@ -104,5 +104,4 @@ def without_password(url: str) -> str:
 
 
 def _one_line(error: Exception, url: str) -> str:
-    text = " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))
-    return text[:200]
+    return " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))[:200]

@@ -11,8 +11,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Protocol
@@ -364,13 +365,11 @@ def _heartbeat(trial: Any, interval: float) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        count = 0
-        while not ended.wait(interval):
-            count += 1
-            try:
-                trial.set_user_attr(BEAT, count)
-            except Exception:  # a database that is away for a moment; the trial itself fails if it stays away
-                continue
+        for number in count(1):
+            if ended.wait(interval):
+                return
+            with suppress(Exception):  # a database that is away for a moment; the trial itself fails if it stays away
+                trial.set_user_attr(BEAT, number)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -382,5 +381,4 @@ def _heartbeat(trial: Any, interval: float) -> Iterator[None]:
 
 
 def _trials(study: Any) -> list[Any]:
-    trials: list[Any] = study.get_trials(deepcopy=False)
-    return trials
+    return list(study.get_trials(deepcopy=False))

@@ -81,7 +81,7 @@ def submitted(workspace: Workspace, ids: np.ndarray) -> list[str]:
 
 def test_pixels_give_the_float32_prediction_of_the_chain(exported: Workspace, answers: dict[str, np.ndarray]) -> None:
     prepared, params = load_prepared(exported.work / "data"), load_params(exported.params, ())
-    selection = select(exported.work, params, prepared, ())
+    selection = select(exported.work, params, prepared, (), "", ())
     ids, _, pixels = images_of_test_rows(exported)
     predictions = {}
     for name, member in selection.members.items():

@@ -44,6 +44,7 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         )
     folder_of = {str(path): path.parent.name for path in train}
     names = in_natural_order(sorted(set(folder_of.values())))
+    columns = names if settings.predicts == "probabilities" else [settings.label_column or "label"]
     competition = Competition(
         name=settings.name,
         slug=settings.slug,
@@ -52,9 +53,7 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         target=target,
         predicts=settings.predicts or "label",
         id_column=settings.id_column or "id",
-        prediction_columns=tuple(names)
-        if settings.predicts == "probabilities"
-        else (settings.label_column or "label",),
+        prediction_columns=tuple(columns),
         label_values=tuple(names),
         notes=(f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files", *unused),
     )

@@ -65,8 +65,9 @@ def find_labels(
     others = [column for column in _names(table) if column != id_column and column not in test]
     if len(others) == 1 or (others and not targets and zeros_and_ones(table, others) is not None):
         return LabelColumns(others)
-    if pair := _number_and_name(table, others):
-        return _with_names(table, pair[0], [pair[1]])
+    numbered = [(a, b) for a in others for b in others if a != b and _is_named_by(table, a, b)]
+    if len(numbered) == 1:  # one column of numbers, one of their names
+        return _with_names(table, numbered[0][0], [numbered[0][1]])
     named = [column for column in others if column.casefold() in LABEL_NAMES]
     if len(named) == 1 and not table[named[0]].is_unique:
         return LabelColumns(named)
@@ -89,12 +90,6 @@ def _with_names(table: pd.DataFrame, column: str, others: Sequence[str]) -> Labe
         return LabelColumns([column])
     names = dict(zip(table[column], table[naming[0]], strict=True))
     return LabelColumns([column], names, naming[0])
-
-
-def _number_and_name(table: pd.DataFrame, columns: Sequence[str]) -> tuple[str, str] | None:
-    """The only pair of columns, numbers and their names, that map one to one; None if there is no or more than one."""
-    pairs = [(a, b) for a in columns for b in columns if a != b and _is_named_by(table, a, b)]
-    return pairs[0] if len(pairs) == 1 else None
 
 
 def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:

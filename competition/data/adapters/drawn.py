@@ -45,7 +45,6 @@ class Flower(NamedTuple):
 
 def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int], seed: int) -> None:
     """Write tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables."""
-    answers: list[tuple[str, int]] = []
     for number, (part, share) in enumerate(FLOWER_PARTS.items()):
         counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
         labels = np.random.default_rng([seed, number]).permutation(np.repeat(np.arange(len(names)), counts))
@@ -54,8 +53,7 @@ def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int],
         ]
         for shard, rows in enumerate(np.array_split(np.arange(len(flowers)), FLOWER_FILES)):
             _write_flowers(raw, part, shard, [flowers[n] for n in rows], sizes)
-        if part == "test":
-            answers = [(flower.id, flower.label) for flower in flowers]
+    answers = [(flower.id, flower.label) for flower in flowers]  # of the last part, test
     write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, 0) for one, _ in answers))
     _write_solution(raw, answers, seed)
 
@@ -109,9 +107,8 @@ def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:
     slim, pointed = kind.uniform(0.18, 0.75), kind.uniform(0.5, 1.8)
     heart_hue, heart = kind.uniform(), kind.uniform(0.12, 0.4)
 
-    image = Image.new(
-        "RGB", (size, size), _colour(rng.uniform(0.18, 0.45), rng.uniform(0.2, 0.7), rng.uniform(0.15, 0.55))
-    )
+    background = _colour(rng.uniform(0.18, 0.45), rng.uniform(0.2, 0.7), rng.uniform(0.15, 0.55))
+    image = Image.new("RGB", (size, size), background)
     draw = ImageDraw.Draw(image)
     for _ in range(int(rng.integers(3, 9))):  # leaves, and blossoms out of focus
         far = _colour(rng.uniform(0.2, 0.4) if rng.uniform() < 0.7 else rng.uniform(), 0.6, rng.uniform(0.2, 0.7))
@@ -138,9 +135,8 @@ def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:
 
 def _leaf(kind: str, width: int, rng: np.random.Generator) -> Image.Image:
     size = np.array([width, round(width * 2 / 3)])
-    image = Image.new(
-        "RGB", tuple(size.tolist()), _colour(rng.uniform(0.2, 0.4), rng.uniform(0.1, 0.5), rng.uniform(0.3, 0.7))
-    )
+    background = _colour(rng.uniform(0.2, 0.4), rng.uniform(0.1, 0.5), rng.uniform(0.3, 0.7))
+    image = Image.new("RGB", tuple(size.tolist()), background)
     draw = ImageDraw.Draw(image)
     for _ in range(6):
         far = _colour(rng.uniform(0.2, 0.4), 0.5, rng.uniform(0.2, 0.6))

@@ -6,7 +6,7 @@ With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
 Without test images there is cross-validation only: everything but a submission.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -32,9 +32,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
     _flatten(raw)
     if not (raw / SAMPLE).exists():
         layout = read_layout(raw, settings)
-        blank = blank_prediction(layout.competition)
-        header = [layout.competition.id_column, *layout.competition.prediction_columns]
-        write_csv(raw / SAMPLE, header, ([row_id, *blank] for row_id in layout.test))
+        write_csv(raw / SAMPLE, *blank_submission(layout.competition, layout.test))
 
 
 def describe(raw: Path, settings: Settings) -> Competition:
@@ -102,8 +100,13 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     return replace(layout, competition=competition)
 
 
-def blank_prediction(competition: Competition) -> list[object]:
-    """The cells of a row of a sample submission, besides its id."""
+def blank_submission(competition: Competition, ids: Sequence[str]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of a sample submission."""
+    blank = _blank_prediction(competition)
+    return [competition.id_column, *competition.prediction_columns], [[row_id, *blank] for row_id in ids]
+
+
+def _blank_prediction(competition: Competition) -> list[object]:
     if competition.target == "multi" and not competition.is_label_list:
         return [0 if competition.predicts == "label" else 0.5] * len(competition.classes)
     if competition.predicts == "label":

@@ -49,7 +49,7 @@ class LabelledTables:
     name: str  # of the table with the labels
     train: pd.DataFrame  # without the group column
     test: pd.DataFrame
-    sample: pd.DataFrame | None
+    has_empty_cells: bool  # among the predictions of the sample submission
     id_column: str
     sample_columns: list[str]  # prediction columns of the sample submission; empty without one
     labels: LabelColumns
@@ -105,7 +105,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         name=name,
         train=train,
         test=test,
-        sample=sample,
+        has_empty_cells=sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any()),
         id_column=id_column,
         sample_columns=sample_columns,
         labels=labels,
@@ -190,6 +190,7 @@ def _target_competition(tables: LabelledTables, labels: Labels, settings: Settin
         raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
     predicts = settings.predicts or predicts
     has_class_columns = tables.one_column_per_class or predicts == "probabilities"
+    columns = tables.sample_columns or (labels.values if has_class_columns else tables.labels.columns[:1])
     return Competition(
         name=settings.name,
         slug=settings.slug,
@@ -197,20 +198,14 @@ def _target_competition(tables: LabelledTables, labels: Labels, settings: Settin
         metric=resolve_metric(labels.target, settings.metric, default_metric(labels.target, predicts)),
         predicts=predicts,
         id_column=tables.id_column,
-        prediction_columns=tuple(
-            tables.sample_columns or (labels.values if has_class_columns else tables.labels.columns[:1])
-        ),
+        prediction_columns=tuple(columns),
         label_values=labels.values,
         target=labels.target,
         label_targets=labels.targets,
         list_separator=labels.separator or " ",
-        allows_empty_lists=labels.has_empty_lists or _has_empty_cells(tables.sample),
+        allows_empty_lists=labels.has_empty_lists or tables.has_empty_cells,
         notes=(labels.note, *tables.notes),
     )
-
-
-def _has_empty_cells(sample: pd.DataFrame | None) -> bool:
-    return sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any())
 
 
 def _groups(train: pd.DataFrame, column: str) -> list[str]:

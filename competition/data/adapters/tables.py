@@ -1,6 +1,7 @@
 """Strict reading and writing of CSV files: all cells are text; a malformed row is an error with its line number."""
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from competition.config.errors import UserError, first_few
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    path.write_text(csv_text(header, rows), encoding="utf-8", newline="")
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -142,9 +142,8 @@ def clear_partial(target: str) -> None:
 def _open_remote(path: str, mode: str) -> BinaryIO:
     if not _has_beam():
         return cast(BinaryIO, _gfile().GFile(path, mode))
-    if mode == "rb":
-        return cast(BinaryIO, _beam().open(path, mime_type="application/octet-stream"))
-    return cast(BinaryIO, _beam().create(path, mime_type="application/octet-stream"))
+    open_file = _beam().open if mode == "rb" else _beam().create
+    return cast(BinaryIO, open_file(path, mime_type="application/octet-stream"))
 
 
 def _has_beam() -> bool:

@@ -30,8 +30,7 @@ def make_shards(part: str, rows: Sequence[SourceImage], count: int, stratify: bo
 
 def sample(rows: Sequence[SourceImage], most: int) -> list[SourceImage]:
     """Return at most `most` evenly spaced rows."""
-    step = max(1, math.ceil(len(rows) / most))
-    return list(rows[::step])
+    return list(rows[:: max(1, math.ceil(len(rows) / most))])
 
 
 def _dealt(rows: Sequence[SourceImage], count: int) -> list[list[SourceImage]]:

@@ -26,7 +26,9 @@ def image_of(values: Values, where: str) -> bytes:
     """Return the encoded image of a record in either schema."""
     data = _single(values, "image" if "image" in values else "image/encoded", bytes, where)
     if data is None:
-        raise UserError(f"{where}: features {_listed(values)} were found, image or image/encoded was expected")
+        raise UserError(
+            f"{where}: features {', '.join(sorted(values)) or 'none'} were found, image or image/encoded was expected"
+        )
     return bytes(data)
 
 
@@ -64,7 +66,3 @@ def _single(values: Values, key: str, kind: type, where: str) -> Any:
             f"{where}: feature {key!r} has {len(content)} values of type {type(content[0]).__name__}, one {kind.__name__} was expected"
         )
     return content[0]
-
-
-def _listed(values: Values) -> str:
-    return ", ".join(sorted(values)) or "none"

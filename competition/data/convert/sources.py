@@ -1,7 +1,5 @@
 """What is converted: a folder, local or on gs://, of images with tables, of class folders, or of TFRecords in either schema."""
 
-import csv
-import io
 import re
 import tempfile
 from collections import Counter
@@ -14,6 +12,7 @@ from competition.config.errors import UserError, first_few
 from competition.data.adapters import ADAPTERS, folder
 from competition.data.adapters.files import SUFFIXES, ImageFiles
 from competition.data.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
+from competition.data.adapters.tables import csv_text
 from competition.data.competition import Competition, Settings
 from competition.data.convert import files
 from competition.data.convert.schema import Labelled, labelled
@@ -42,10 +41,7 @@ def read_source(source: str, settings: Settings) -> Source:
     if not paths:
         raise UserError(f"convert.source: {source} holds no file; a folder with images or TFRecords was expected")
     records = [path for path in paths if RECORDS.search(path)]
-    if records:
-        competition, rows = _from_records(source, records, settings)
-    else:
-        competition, rows = _from_images(source, paths, settings)
+    competition, rows = _from_records(source, records, settings) if records else _from_images(source, paths, settings)
     _check_ids(rows)
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
@@ -170,8 +166,4 @@ def _check_ids(rows: Rows) -> None:
 
 
 def _blank_submission(competition: Competition, ids: Sequence[str]) -> bytes:
-    text, blank = io.StringIO(), folder.blank_prediction(competition)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([competition.id_column, *competition.prediction_columns])
-    writer.writerows([row_id, *blank] for row_id in ids)
-    return text.getvalue().encode()
+    return csv_text(*folder.blank_submission(competition, ids)).encode()
