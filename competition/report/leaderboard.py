@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.ensemble.metrics import metric_named
-from competition.report.charts import scatter_chart
+from competition.report.charts import public_score_chart
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.repeated_choices import on_same_rows
 from competition.report.terminal import plus_minus
@@ -85,8 +85,7 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         f"puts it in 95 % of cases{'; ● inside, ✕ outside' if outside else ''}. The dashed line is equality. Names are cut, and left out "
         "where they do not fit."
     )
-    chart = scatter_chart(points, "honest score", "public score", "honest against public scores")
-    return [Text([text]), Charts([chart], note)]
+    return [Text([text]), Charts([public_score_chart(points)], note)]
 
 
 def correlation_text(points: Sequence[tuple[str, float, float, float, float, float]]) -> str:

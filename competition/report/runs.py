@@ -91,11 +91,6 @@ def mark(is_tuned: bool) -> str:
     return TUNED if is_tuned else ""
 
 
-def folds_text(folds: Sequence[int]) -> str:
-    """Return "fold 0" or "folds 0, 1"."""
-    return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
-
-
 def is_complete(run: Run, fold: int) -> bool:
     path = fold_model_path(run, fold)
     manifest = read_manifest(path)

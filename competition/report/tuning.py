@@ -14,8 +14,7 @@ from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import folds_text
-from competition.report.terminal import plus_minus
+from competition.report.terminal import folds_text, plus_minus
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
