@@ -48,13 +48,8 @@ def tuning_section(
         if result is not None:
             blocks += _member_blocks(name, read_result(result), result, params, prepared.competition.metric)
     if not blocks:
-        blocks = [
-            Text(
-                [
-                    'No study of this data and these members: their own values are used. `make tune SET="tune.trials=20"` searches.'
-                ]
-            )
-        ]
+        text = "No study of this data and these members: their own values are used. "
+        blocks = [Text([text + '`make tune SET="tune.trials=20"` searches.'])]
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 
