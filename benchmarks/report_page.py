@@ -2,28 +2,32 @@
 
     python -m benchmarks.report_page
 
-104 classes, 16,465 rows, 3 members, generated predictions with 12 % errors, 224-px pictures of noise, the worst case for JPEG.
+104 classes, 16,465 rows, 3 members of 5 folds, a study of 100 trials, generated predictions with 12 % errors, 224-px pictures of noise, the worst case for JPEG.
 The reference of the opening time is the same browser with an empty page, in the same run. Needs Chromium.
 """
 
 import sys
 import tempfile
 import time
+from math import nan
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from competition.artifacts.manifest import Manifest
 from competition.data.competition import Competition
 from competition.data.prepared import Prepared
 from competition.report import classes, samples
 from competition.report.charts import Point, score_chart
+from competition.report.members import FoldModel, curve_charts, scores_table
 from competition.report.page import Charts, Figure, Head, Section, render
+from competition.report.tuning_charts import ScoredTrial, history_chart, importance_chart, score_axis, slice_charts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from browser import Browser, executable
 
-CLASSES, ROWS, SIZE, OPENINGS = 104, 16_465, 224, 5
+CLASSES, ROWS, SIZE, EPOCHS, OPENINGS = 104, 16_465, 224, 20, 5
 
 
 class Noise:
@@ -48,11 +52,43 @@ def competition() -> tuple[Prepared, tuple[np.ndarray, ...]]:
     return Prepared(Path(), described, index, "digest"), (ids, labels, predicted, scores / scores.sum(1, keepdims=True))
 
 
+def members() -> Section:
+    """Scores and learning curves of 3 members with 5 folds of 20 epochs, as in the section of that name."""
+    epochs, models_of = np.arange(1, EPOCHS + 1), {}
+    for n in range(3):
+        models = []
+        for fold in range(5):
+            noise = np.random.default_rng(5 * n + fold).normal(0, 0.01, EPOCHS)
+            loss, score = np.exp(-epochs / 5) + noise, 0.9 - 0.5 * np.exp(-epochs / 4) + noise
+            columns = {"epoch": epochs, "loss": loss, "learning_rate": 0.001 / epochs, "held_out": score}
+            history = pd.DataFrame({**columns, "held_out_loss": 1.1 * loss})
+            models.append(FoldModel(fold, Manifest("", {}, {}, {}, {}), float(score[-1]), history, 40.0))
+        models_of[f"member {n}"] = models
+    table = scores_table(models_of, dict.fromkeys(models_of, ()), 5, "macro_f1")
+    curves = [block for name, models in models_of.items() for block in curve_charts(name, models, "macro_f1")]
+    return Section("members", "Members", "", [table, *curves])
+
+
+def tuning() -> Section:
+    """Charts of a study of 100 trials of 6 parameters, as in the section of that name."""
+    rng, keys = np.random.default_rng(0), [f"parameter {n}" for n in range(6)]
+    trials = [
+        ScoredTrial(n, 0.9 + rng.normal(0, 0.01), dict(zip(keys, rng.random(6), strict=True)), n == 0, nan)
+        for n in range(100)
+    ]
+    axis = score_axis(trials, "macro_f1", 1)
+    importances = dict(zip(keys, [0.4, 0.2, 0.15, 0.1, 0.1, 0.05], strict=True))
+    drawings = [history_chart(trials, axis), importance_chart(importances), *slice_charts(trials, keys, set(), axis)]
+    return Section("tuning", "Tuning", "", [Charts(drawings)])
+
+
 def page() -> str:
     prepared, rows = competition()
     points = [Point(f"member {n}", 0.9, 0.002, True) for n in range(3)]
     sections = [
         Section("blend", "Scores", "", [Charts(score_chart(points, (0.88, 0.92), "macro_f1"))]),
+        members(),
+        tuning(),
         classes.classes_section(rows, prepared, Noise()),
         classes.calibration_section(rows[1], rows[3]),
         classes.errors_section(rows, prepared, Noise()),

@@ -33,7 +33,9 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
     """
     try:
         tree = _merged(files := _read_with_bases(path))
-        _apply(tree, overrides)
+        _add_members(tree, overrides)
+        for override in overrides:
+            _apply(tree, override)
         activate(_plugins_of(tree))
         return validate(tree)
     except InvalidParameter as error:
@@ -183,12 +185,6 @@ def _drop_tuned_members(base: dict[str, Any], tree: dict[str, Any]) -> None:
         base["tune"] = {**tune, "members": names, **({} if names else {"trials": 0})}
 
 
-def _apply(tree: dict[str, Any], overrides: Sequence[Override]) -> None:
-    _add_members(tree, overrides)
-    for override in overrides:
-        _apply_one(tree, override)
-
-
 def _add_members(tree: dict[str, Any], overrides: Sequence[Override]) -> None:
     """Add an empty member for each new name of which the overrides state `predictions` or all required keys.
 
@@ -205,7 +201,7 @@ def _add_members(tree: dict[str, Any], overrides: Sequence[Override]) -> None:
             members.setdefault(name, {})
 
 
-def _apply_one(tree: dict[str, Any], override: Override) -> None:
+def _apply(tree: dict[str, Any], override: Override) -> None:
     """Set one value. `train.x` of SET also replaces a member's own `train.x`."""
     block: Any = tree
     for depth, key in enumerate(override.path[:-1]):

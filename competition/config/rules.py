@@ -1,8 +1,9 @@
 """Rules of params.yaml that involve several keys: what one key names must exist, and what two state must fit together."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from competition.config.errors import InvalidParameter
 from competition.config.params import FROM_FILE, Member, Params
@@ -21,7 +22,8 @@ def check_rules(params: Params) -> None:
     _check_tune(params)
     _check_members(params)
     _check_blend_members(params)
-    _check_needs(params)
+    for name in params.cluster.members:
+        _require_member(("cluster", "members", name), name, params.members)
 
 
 def _check_adapter(name: str) -> None:
@@ -46,10 +48,7 @@ def _check_tune(params: Params) -> None:
         if name in params.foreign:
             problem = f"{name!r} was found; a member with external predictions cannot be tuned"
             raise InvalidParameter(("tune", "members", position), problem)
-        if name not in params.members:
-            raise InvalidParameter(
-                ("tune", "members", position), f"no member {name!r}{did_you_mean(name, params.members)}"
-            )
+        _require_member(("tune", "members", position), name, params.members)
     if not tune.trials:
         return
     if not tune.search:
@@ -144,17 +143,13 @@ def _check_blend_members(params: Params) -> None:
                 raise InvalidParameter(
                     keys, f"{name!r} was found; a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
                 )
-        elif name not in known:
-            raise InvalidParameter(keys, f"no member {name!r}{did_you_mean(name, known)}")
+        else:
+            _require_member(keys, name, known)
 
 
-def _check_needs(params: Params) -> None:
-    """Check that cluster.members names members that are trained here."""
-    for name in params.cluster.members:
-        if name not in params.members:
-            raise InvalidParameter(
-                ("cluster", "members", name), f"no member {name!r}{did_you_mean(name, params.members)}"
-            )
+def _require_member(keys: Sequence[Any], name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InvalidParameter(keys, f"no member {name!r}{did_you_mean(name, known)}")
 
 
 def _check_weights(name: str, member: Member) -> None:

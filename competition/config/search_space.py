@@ -7,7 +7,7 @@ strength of one entry of train.augment.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -125,9 +125,8 @@ def _type_of(key: str) -> Any:
 def _number_type(key: str) -> type | None:
     """int or float, or None for a parameter that is neither."""
     hint = _type_of(key)
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    return hint if hint in (int, float) and get_origin(hint) is not Literal else None
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return hint if hint in (int, float) else None
 
 
 def is_whole(key: str) -> bool:
@@ -146,13 +145,9 @@ def is_active(dimension: Dimension, values: Mapping[str, Any]) -> bool:
 
 def own_values(member: Member, search: Mapping[str, Dimension]) -> Values:
     """The member's own value of every searched parameter."""
-    return {key: _own_value(member, key) for key in search}
-
-
-def _own_value(member: Member, key: str) -> Any:
-    if key.startswith(AUGMENT):
-        return member.train.augment.get(key.removeprefix(AUGMENT), 0.0)
-    return getattr(member if key in MEMBER_KEYS else member.train, key)
+    strengths = {f"{AUGMENT}{name}": strength for name, strength in member.train.augment.items()}
+    values = {**vars(member.train), **vars(member), **strengths}
+    return {key: values.get(key, 0.0) if key.startswith(AUGMENT) else values[key] for key in search}
 
 
 def with_values(member: Member, values: Mapping[str, Any]) -> Member:

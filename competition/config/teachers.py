@@ -6,8 +6,12 @@ from competition.config.params import Params
 
 def nested_teachers(params: Params) -> set[str]:
     """Names of the members that need models trained without two folds."""
-    students = [name for name, member in params.members.items() if member.teacher and member.teacher_scheme == "nested"]
-    return {teacher for student in students for teacher in ancestors(params, student)}
+    return {teacher for name in params.members if is_nested(params, name) for teacher in ancestors(params, name)}
+
+
+def is_nested(params: Params, name: str) -> bool:
+    """Does a member learn from teachers trained without two folds?"""
+    return bool(params.members[name].teacher) and params.members[name].teacher_scheme == "nested"
 
 
 def ancestors(params: Params, name: str) -> list[str]:
@@ -37,8 +41,8 @@ def in_training_order(params: Params) -> list[str]:
 
 def check_nested(params: Params) -> None:
     """Nested teachers are trained without two folds; a nested student among them would need models without three."""
-    for name, member in params.members.items():
-        if not member.teacher or member.teacher_scheme == "same_fold":
+    for name in params.members:
+        if not is_nested(params, name):
             continue
         keys = ("members", name, "teacher_scheme")
         if params.prepare.folds < 3:
@@ -46,7 +50,7 @@ def check_nested(params: Params) -> None:
                 keys, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
             )
         for teacher in ancestors(params, name):
-            if params.members[teacher].teacher and params.members[teacher].teacher_scheme == "nested":
+            if is_nested(params, teacher):
                 raise InvalidParameter(
                     keys,
                     f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "

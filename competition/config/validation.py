@@ -27,7 +27,9 @@ def validate(tree: dict[str, Any]) -> Params:
     try:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
-        raise _most_relevant(error) from None
+        errors = error.errors()
+        # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
+        raise _explained(next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])) from None
     params = _with_tune_folds(params)
     check_rules(params)
     return params
@@ -50,22 +52,17 @@ def _separate_external_members(tree: dict[str, Any]) -> None:
         raise InvalidParameter(
             ("foreign",), "unknown key; a member with external predictions belongs under members, with predictions"
         )
-    members = tree.get("members")
-    if not isinstance(members, dict):
-        members = {}
-    external = {
-        name: member for name, member in members.items() if isinstance(member, dict) and "predictions" in member
-    }
-    for name, member in external.items():
-        for key in member:
-            if key != "predictions":
+    members, foreign = tree.get("members"), {}
+    for name, member in list(members.items()) if isinstance(members, dict) else ():
+        if isinstance(member, dict) and "predictions" in member:
+            if others := [key for key in member if key != "predictions"]:
                 raise InvalidParameter(
-                    ("members", name, key),
+                    ("members", name, others[0]),
                     "not allowed together with predictions; a member is either trained here or has external predictions, "
                     "so remove one of the two",
                 )
-        del members[name]
-    tree["foreign"] = {name: member["predictions"] for name, member in external.items()}
+            foreign[name] = tree["members"].pop(name)["predictions"]
+    tree["foreign"] = foreign
 
 
 def _require_text_keys(tree: Any, keys: tuple[Any, ...]) -> None:
@@ -78,12 +75,10 @@ def _require_text_keys(tree: Any, keys: tuple[Any, ...]) -> None:
 
 def _complete_member_train(tree: dict[str, Any]) -> None:
     """Fill in each member's `train` from the common one. Values of a wrong type are left for pydantic to report."""
-    common, members = tree.get("train"), tree.get("members")
-    if not isinstance(common, dict) or not isinstance(members, dict):
-        return
-    for member in members.values():
+    members: Any = tree.get("members") if isinstance(tree.get("train"), dict) else None
+    for member in members.values() if isinstance(members, dict) else ():
         if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
-            member["train"] = {**common, **member.get("train", {})}
+            member["train"] = {**tree["train"], **member.get("train", {})}
 
 
 def _complete_needs(cluster: Any) -> None:
@@ -94,12 +89,6 @@ def _complete_needs(cluster: Any) -> None:
     if isinstance(members, dict):
         for name, needs in members.items():
             members[name] = {**cluster["needs"], **needs} if isinstance(needs, dict) else needs
-
-
-def _most_relevant(error: ValidationError) -> InvalidParameter:
-    """The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces."""
-    errors = error.errors()
-    return _explained(next((one for one in errors if one["type"] == "unexpected_keyword_argument"), errors[0]))
 
 
 def _explained(error: Any) -> InvalidParameter:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from competition.ensemble.mixing import FLOOR, from_log_odds, log_odds
+from competition.ensemble.mixing import floored_logs, from_log_odds, log_odds
 from competition.ensemble.target_metrics import label_log_likelihoods
 
 CALIBRATIONS = ("none", "temperature")  # the simplest first
@@ -44,12 +44,6 @@ def apply_temperature(probs: np.ndarray, temperature: float, independent: bool =
     probs = np.exp(logs, out=logs)
     probs /= probs.sum(-1, keepdims=True)
     return probs
-
-
-def floored_logs(probs: np.ndarray) -> np.ndarray:
-    """(...) -> (...) float32, a new array: log(max(p, FLOOR))."""
-    logs = np.maximum(np.asarray(probs, np.float32), np.float32(FLOOR))
-    return np.log(logs, out=logs)
 
 
 def log_norms(logs: np.ndarray, temperature: float) -> np.ndarray:

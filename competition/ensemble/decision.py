@@ -15,7 +15,7 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
 from competition.ensemble.metrics import Metric
-from competition.ensemble.mixing import FLOOR
+from competition.ensemble.mixing import floored_logs
 from competition.ensemble.shortlist import Shortlist, label_counts
 
 TAUS = np.linspace(0.0, 1.5, 31)
@@ -53,7 +53,7 @@ class Decision:
         if self.thresholds:
             return np.searchsorted(np.array(self.thresholds), expected_class(probs), side="right")
         if self.offsets:
-            return (logs(probs) + np.array(self.offsets)).argmax(1)
+            return (floored_logs(probs) + np.array(self.offsets)).argmax(1)
         return probs.argmax(1)
 
 
@@ -114,7 +114,7 @@ def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
     """Prior correction with the smallest of the best taus. The prior is each class's share of these rows."""
     classes = probs.shape[1]
     rarities = rarity(labels, classes)
-    log_probs = logs(probs)
+    log_probs = floored_logs(probs)
     scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
     return _prior_decision(float(TAUS[int(np.argmax(scores))]), rarities)
 
@@ -150,7 +150,7 @@ def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: 
     offsets of one class are tried in one pass over the rows.
     """
     classes = probs.shape[1]
-    log_probs = logs(probs).astype(np.float64)
+    log_probs = floored_logs(probs).astype(np.float64)
     offsets = np.zeros(classes)
     for _ in range(settings.passes):
         for c in range(classes):
@@ -160,7 +160,8 @@ def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: 
             gap = others.max(1) - log_probs[:, c]
             grid = np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
             trials = np.r_[offsets[c], grid]  # ties keep the current offset
-            scores = _scores(np.where(gap < trials[:, None], c, best_other), labels, classes, metric)
+            predicted = np.where(gap < trials[:, None], c, best_other)  # (trials, N)
+            scores = metric.evaluate_counts(label_counts(labels, predicted, classes))
             offsets[c] = trials[int(np.argmax(scores))]
     support = np.bincount(labels, minlength=classes)
     shrunk = offsets * support / (support + settings.shrink_rows)
@@ -185,20 +186,11 @@ def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: i
             predicted = np.stack(
                 [np.searchsorted(np.r_[thresholds[:c], t, thresholds[c + 1 :]], expected, side="right") for t in trials]
             )
-            thresholds[c] = trials[int(np.argmax(_scores(predicted, labels, classes, metric)))]
+            scores = metric.evaluate_counts(label_counts(labels, predicted, classes))
+            thresholds[c] = trials[int(np.argmax(scores))]
     return Decision("thresholds", (), tuple(thresholds.tolist()), 0.0)
-
-
-def _scores(predicted: np.ndarray, labels: np.ndarray, classes: int, metric: Metric) -> np.ndarray:
-    """Scores of T sets of predictions.  predicted: (T, N) int.  Returns (T,)."""
-    return metric.evaluate_counts(label_counts(labels, predicted, classes))
 
 
 def expected_class(probs: np.ndarray) -> np.ndarray:
     """(N, C) -> (N,) float64: the mean class number."""
     return probs.astype(np.float64) @ np.arange(probs.shape[1])
-
-
-def logs(probs: np.ndarray) -> np.ndarray:
-    """log(max(p, FLOOR))"""
-    return np.log(np.maximum(probs, FLOOR))

@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from competition.ensemble.blend import SHORTLIST_METHODS, Blend, fit_blend, shortlist_weights
-from competition.ensemble.calibration import apply_temperature, floored_logs, temperature_at
+from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
     CandidateKey,
     Chain,
@@ -23,6 +23,7 @@ from competition.ensemble.chain import (
 )
 from competition.ensemble.decision import ARGMAX, TAUS, Decision, fit_decision, fit_prior, rarity
 from competition.ensemble.metrics import metric_named
+from competition.ensemble.mixing import floored_logs
 from competition.ensemble.outputs import MemberOutput, OutputCache, chunks
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.shortlist import Shortlist, shortlist
@@ -100,13 +101,9 @@ class Fitter:
     def uses_shortlist(self, key: CandidateKey) -> bool:
         """Return True if this candidate can be fitted on a shortlist."""
         _, method, rule = key
-        by_rows = "rank" not in (self.settings.policy.mixing, self.settings.blend.mixing)
-        return (
-            self.metric.from_counts is not None
-            and by_rows
-            and method in SHORTLIST_METHODS
-            and rule in ("argmax", "prior")
-        )
+        if self.metric.from_counts is None or "rank" in (self.settings.policy.mixing, self.settings.blend.mixing):
+            return False
+        return method in SHORTLIST_METHODS and rule in ("argmax", "prior")
 
     def _chain(self, members: _Members, steps: Mapping[str, int], blend: Blend, decision: Decision) -> Chain:
         policies = {name: one.policy for name, one in members.outputs.items()}
@@ -149,12 +146,9 @@ class Fitter:
             limit = hottest * TEMPERATURE_MARGIN if any(members.steps.values()) else hottest
             factors = np.exp(TAUS[-1] * limit * self._largest_prior_gaps()).astype(np.float32) if prior else None
             outputs = list(members.outputs.values())
+            parts = chunks(len(self.labels), self.classes * len(outputs))
             short = shortlist(
-                lambda part: np.stack([one.probs(part) for one in outputs]),
-                chunks(len(self.labels), self.classes * len(outputs)),
-                self.labels,
-                "mean",
-                factors,
+                lambda part: np.stack([one.probs(part) for one in outputs]), parts, self.labels, "mean", factors
             )
             for member in self.members.values():
                 member.release()

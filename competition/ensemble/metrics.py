@@ -234,26 +234,23 @@ def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray 
 
 
 METRICS: dict[str, Metric] = {
-    "macro_f1": Metric("macro_f1", 1, _macro_f1, None),
-    "macro_f1_present": Metric("macro_f1_present", 1, _macro_f1_present, None),
-    "accuracy": Metric("accuracy", 1, _accuracy, None),
-    "quadratic_kappa": Metric("quadratic_kappa", 1, _quadratic_kappa, None),
-    "log_loss": Metric("log_loss", -1, None, _log_loss, best=0.0),
-    "mean_column_auc": Metric("mean_column_auc", 1, None, _mean_column_auc),
-    "top_5": Metric("top_5", 1, None, _top_5),
-    "multilabel_macro_f1": Metric(
-        "multilabel_macro_f1", 1, None, None, "multi", from_decisions=target_metrics.multilabel_macro_f1
-    ),
-    "samples_f1": Metric("samples_f1", 1, None, None, "multi", from_decisions=target_metrics.samples_f1),
-    "mean_average_precision": Metric("mean_average_precision", 1, None, target_metrics.mean_average_precision, "multi"),
-    "multilabel_mean_column_auc": Metric(
-        "multilabel_mean_column_auc", 1, None, target_metrics.multilabel_mean_column_auc, "multi"
-    ),
-    "multilabel_log_loss": Metric(
-        "multilabel_log_loss", -1, None, target_metrics.multilabel_log_loss, "multi", best=0.0
-    ),
-    "rmse": Metric("rmse", -1, None, target_metrics.negative_rmse, "regression", best=0.0),
-    "mae": Metric("mae", -1, None, target_metrics.negative_mae, "regression", best=0.0),
+    metric.name: metric
+    for metric in (
+        Metric("macro_f1", 1, _macro_f1, None),
+        Metric("macro_f1_present", 1, _macro_f1_present, None),
+        Metric("accuracy", 1, _accuracy, None),
+        Metric("quadratic_kappa", 1, _quadratic_kappa, None),
+        Metric("log_loss", -1, None, _log_loss, best=0.0),
+        Metric("mean_column_auc", 1, None, _mean_column_auc),
+        Metric("top_5", 1, None, _top_5),
+        Metric("multilabel_macro_f1", 1, None, None, "multi", target_metrics.multilabel_macro_f1),
+        Metric("samples_f1", 1, None, None, "multi", target_metrics.samples_f1),
+        Metric("mean_average_precision", 1, None, target_metrics.mean_average_precision, "multi"),
+        Metric("multilabel_mean_column_auc", 1, None, target_metrics.multilabel_mean_column_auc, "multi"),
+        Metric("multilabel_log_loss", -1, None, target_metrics.multilabel_log_loss, "multi", best=0.0),
+        Metric("rmse", -1, None, target_metrics.negative_rmse, "regression", best=0.0),
+        Metric("mae", -1, None, target_metrics.negative_mae, "regression", best=0.0),
+    )
 }
 
 

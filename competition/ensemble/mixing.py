@@ -21,7 +21,7 @@ def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
     if mixing == "log_odds":
         return log_odds(probs)
     if mixing == "geometric":
-        return np.log(np.maximum(np.asarray(probs, np.float32), FLOOR))
+        return floored_logs(probs)
     if mixing == "rank":
         return _ranks(np.asarray(probs))
     raise UserError(f"mixing '{mixing}' is not known; expected one of {', '.join(MIXINGS)}")
@@ -36,6 +36,12 @@ def to_probabilities(mixed: np.ndarray, mixing: str) -> np.ndarray:
     if mixing == "geometric":
         mixed = np.exp(mixed - mixed.max(-1, keepdims=True))
     return (mixed / mixed.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def floored_logs(probs: np.ndarray) -> np.ndarray:
+    """(...) -> (...) float32, a new array: log(max(p, FLOOR))."""
+    logs = np.maximum(np.asarray(probs, np.float32), np.float32(FLOOR))
+    return np.log(logs, out=logs)
 
 
 def log_odds(probs: np.ndarray) -> np.ndarray:

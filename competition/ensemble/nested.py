@@ -113,6 +113,7 @@ class NestedCrossFit:
         self.settings, self.honest = settings, honest
         self.metric = metric_named(settings.metric)
         self.fitter = Fitter(members, labels, self.blocks, settings, seconds)
+        self.classes = self.fitter.classes  # C
         self.candidate_keys = candidate_keys(settings)
         self.fitted_keys = list(dict.fromkeys([*self.candidate_keys, *baselines]))
         self.block_numbers = sorted(int(block) for block in np.unique(self.blocks))
@@ -120,11 +121,6 @@ class NestedCrossFit:
         # Cached per instance, so that the cache is freed with the instance.
         self.candidates = cache(self._candidates)
         self.select = cache(self._select)
-
-    @property
-    def classes(self) -> int:
-        """C"""
-        return self.fitter.classes
 
     def chain(self) -> Chain:
         """The selected chain, fitted on all rows."""
@@ -219,12 +215,10 @@ class NestedCrossFit:
         inner_blocks = [block for block in self.block_numbers if block not in excluded_blocks]
         if len(self.candidate_keys) == 1 or len(inner_blocks) < 2:  # one candidate, or too few rows to compare them
             return self.candidate_keys[0]
-        outputs = {
-            key: np.concatenate(
-                [self._held_out_output(excluded_blocks | {block}, block, key) for block in inner_blocks]
-            )
-            for key in self.candidate_keys
-        }
+        outputs = {}
+        for key in self.candidate_keys:
+            parts = [self._held_out_output(excluded_blocks | {block}, block, key) for block in inner_blocks]
+            outputs[key] = np.concatenate(parts)
         labels = np.concatenate([self.labels[self.blocks == block] for block in inner_blocks])
         return select_candidate(outputs, labels, self.metric, self.classes, self.honest)
 

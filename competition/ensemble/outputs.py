@@ -10,8 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from competition.ensemble.calibration import best_step, floored_logs, label_losses, log_norms, temperature_at
-from competition.ensemble.mixing import mix
+from competition.ensemble.calibration import best_step, label_losses, log_norms, temperature_at
+from competition.ensemble.mixing import floored_logs, mix
 from competition.ensemble.predictions import ViewPredictions
 
 CHUNK_ENTRIES = 2_000_000  # entries (rows x classes) of one chunk

@@ -1,6 +1,6 @@
 """Standard errors for few rows: classes of one row and results without errors; and a warning about such classes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -56,24 +56,24 @@ def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classe
     expected in N other rows has an exponential distribution with standard deviation 1: one row. The 95 % interval
     then ends two rows below a perfect score; the rule of three (Hanley & Lippman-Hand 1983), one-sided, says three.
     """
-    if metric.target == "multi":
-        tried = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
-        score = metric.evaluate(labels, output)
-        effects = [metric.evaluate(labels, one) - score for one in one_wrong_label(labels, output, tried)]
-        return float(np.sqrt(np.mean(np.square(effects))))
-    if metric.needs_labels:
+    if metric.needs_labels and metric.target != "multi":
         return _one_wrong_label(count_labels(labels, output, classes), metric, classes)
-    if classes == 1:
+    if classes == 1 and metric.target != "multi":
         return 0.0
     rows = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
-    score, effects = metric.evaluate(labels, output), []
+    copies = (one_wrong_label if metric.target == "multi" else _one_unlikely_label)(labels, output, rows)
+    score = metric.evaluate(labels, output)
+    effects = [metric.evaluate(labels, changed) - score for changed in copies]
+    return float(np.sqrt(np.mean(np.square(effects))))
+
+
+def _one_unlikely_label(labels: np.ndarray, output: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Copies of (N, C) probabilities, in each of which the true class of one of `rows` is the least probable."""
     for row in rows:
         changed, label, lowest = output.copy(), labels[row], output[row].min() / 2
-        # Make the true class the least probable one and spread its probability over the others.
-        changed[row] += (output[row, label] - lowest) / (classes - 1)
+        changed[row] += (output[row, label] - lowest) / (output.shape[1] - 1)  # spread over the other classes
         changed[row, label] = lowest
-        effects.append(metric.evaluate(labels, changed) - score)
-    return float(np.sqrt(np.mean(np.square(effects))))
+        yield changed
 
 
 def _one_wrong_label(base: LabelCounts, metric: Metric, classes: int) -> float:

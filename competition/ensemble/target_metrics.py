@@ -5,6 +5,8 @@ Regression: targets (N,) float; the output is (N, 1) float values.
 weights: (R, N) row weights of R resamples, or None.  Returns (R,) scores, or a scalar; greater is better.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from competition.config.errors import UserError
@@ -79,18 +81,16 @@ def negative_mae(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | 
     return -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
 
 
-def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
     """Copies of a multi-label output, each with one wrong label more: what a standard error cannot be smaller than.
 
     rows: row numbers, one per copy. The first label that the row has (or lacks, if it has none) becomes wrong: its
     decision is inverted, or its probability mirrored at one half.
     """
-    copies = []
     for row in rows:
         changed, label = output.copy(), int(targets[row].argmax())
         changed[row, label] = ~output[row, label] if output.dtype == bool else 1 - output[row, label]
-        copies.append(changed)
-    return copies
+        yield changed
 
 
 def _rows(weights: np.ndarray | None, targets: np.ndarray) -> np.ndarray:

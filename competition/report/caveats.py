@@ -91,23 +91,22 @@ def reliance(
 
 def with_caveats(lines: Sequence[str], scores: Mapping[str, Any]) -> list[str]:
     """Add the sentences on series and shift to the lines of a blend; a shift removes the expected interval."""
-    caveats = scores.get("caveats", {})
-    shift = shift_sentences(scores)
-    if not caveats.get("shift"):
-        result = list(lines)
-    elif not caveats["shift"]["differs"]:
-        result = [*lines, *(f"  {one}" for one in shift)]
-    else:
-        result = [line for line in lines if not line.startswith(EXPECTED)] + [f"  {one}" for one in shift]
-    return [*result, *(f"  {one}" for one in series_sentences(scores))]
+    if has_shift(scores):
+        lines = [line for line in lines if not line.startswith(EXPECTED)]
+    return [*lines, *(f"  {sentence}" for sentence in (*shift_sentences(scores), *series_sentences(scores)))]
 
 
 def without_interval(figures: Sequence[Figure], scores: Mapping[str, Any]) -> list[Figure]:
     """The figures of the report; a shift replaces the expected interval by "unknown"."""
-    if not scores.get("caveats", {}).get("shift", {}).get("differs"):
+    if not has_shift(scores):
         return list(figures)
     unknown = Figure("expected leaderboard", "unknown", "the test rows do not look like the training rows")
     return [unknown if figure.name == unknown.name else figure for figure in figures]
+
+
+def has_shift(scores: Mapping[str, Any]) -> bool:
+    """Do the test rows differ from the training rows, so that no interval can be expected?"""
+    return bool(scores.get("caveats", {}).get("shift", {}).get("differs"))
 
 
 def series_sentences(scores: Mapping[str, Any]) -> list[str]:

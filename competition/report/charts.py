@@ -86,14 +86,11 @@ def _value_text(p: Point) -> str:
     return f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}"
 
 
-def legend(names: Iterable[str], dashed: bool = False) -> Markup:
-    """The colours c0, c1, ... with their names.  dashed: every second line is dashed."""
+def legend(names: Iterable[str]) -> Markup:
+    """The colours c0, c1, ... with their names; every second line is dashed."""
     key = Markup('<span class="key{}"><i class="k{}"></i>{}</span>')
-    return Markup('<div class="legend">{}</div>').format(
-        Markup("").join(
-            key.format(" dashed" if dashed and n % 2 else "", n % COLOURS, name) for n, name in enumerate(names)
-        )
-    )
+    keys = [key.format(" dashed" if n % 2 else "", n % COLOURS, name) for n, name in enumerate(names)]
+    return Markup('<div class="legend">{}</div>').format(Markup("").join(keys))
 
 
 def reliability_chart(bins: Sequence[Bin]) -> Markup:
@@ -135,18 +132,16 @@ def bar_chart(heights: Sequence[int], tooltips: Sequence[str], name: str) -> lis
     return drawings
 
 
-def scatter_chart(
-    points: Sequence[tuple[str, float, float, float, float, float]], x_name: str, y_name: str, label: str
-) -> Markup:
-    """Points with their error bars and the diagonal of equal scores.
+def public_score_chart(points: Sequence[tuple[str, float, float, float, float, float]]) -> Markup:
+    """Honest against public scores with their error bars and the diagonal of equal scores.
 
-    points: (name, x, standard error of x, y, low and high end of the 95 % interval of y).
+    points: (name, honest score, its standard error, public score, low and high end of its 95 % interval).
     """
     with chart(372, 330, (56, 14, 22, 44)) as drawing:
         axes = drawing.axes
         x_ends = _ends([v for _, x, error, _, _, _ in points for v in (x - error, x + error)])
         y_ends = _ends([v for _, _, _, y, low, high in points for v in (y, low, high)])
-        axes.set(xlim=x_ends, ylim=y_ends, title=y_name, xlabel=x_name)
+        axes.set(xlim=x_ends, ylim=y_ends, title="public score", xlabel="honest score")
         drawing.ticks("x", 5)
         drawing.ticks("y", 5)
         equal = (min(x_ends[0], y_ends[0]), max(x_ends[1], y_ends[1]))
@@ -163,7 +158,7 @@ def scatter_chart(
             if offset is not None:
                 axes.annotate(name[:4], (x, y), offset, textcoords="offset points", size=SMALL - 1)
         listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
-        return drawing.markup(f"{label}: {listed}")
+        return drawing.markup(f"honest against public scores: {listed}")
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

@@ -74,7 +74,7 @@ def classes_section(
 
 def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     """The worst classes, the most frequent confusions, the matrix, all classes.  table: (C, C), of mistakes.confusion."""
-    scores, blocks = class_scores(table), []
+    scores, blocks = class_scores(table), list[Block]()
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
     worst = [score for score in scores if score.f1 < 1][:WORST]
     if worst:
@@ -84,12 +84,12 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
         cells = [[names[p.actual], names[p.predicted], f"{p.rows:,}", f"{p.share:.1%}"] for p in pairs]
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
-    matrix = [matrix_chart(table, names)] if len(names) <= MAX_CHART_CLASSES else []
-    rest = []
+    if len(names) <= MAX_CHART_CLASSES:
+        blocks.append(matrix_chart(table, names))
     if len(scores) > len(worst):
         cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
-        rest.append(Table(columns, cells, 2, folded=folded))
-    return [*blocks, *matrix, *rest]
+        blocks.append(Table(columns, cells, 2, folded=folded))
+    return blocks
 
 
 def matrix_chart(table: np.ndarray, names: Sequence[str]) -> Charts:
@@ -144,17 +144,11 @@ def errors_section(
     names = prepared.competition.classes
     train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids[confident])
     images = [data_uri(image) for image in pixels[train_rows]] if pixels is not None else [("", False)] * len(confident)
-    tiles = [
-        Tile(
-            *image,
-            [
-                f"✕ {names[predicted[n]]} {scores[n, predicted[n]]:.2f}",
-                f"is {names[labels[n]]} {scores[n, labels[n]]:.2f}",
-                str(ids[n]),
-            ],
-        )
-        for n, image in zip(confident, images, strict=True)
-    ]
+    tiles = []
+    for n, image in zip(confident, images, strict=True):
+        wrong, right = predicted[n], labels[n]
+        lines = [f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}", str(ids[n])]
+        tiles.append(Tile(*image, lines))
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
         "Some may be wrong labels (`make issues-in-labels` looks for them)."
@@ -174,9 +168,6 @@ def label_issues_section(file: Path) -> Section | None:
         for r in issues.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    blocks: list[Block] = [
-        Text([f"{len(issues):,} labels are doubtful by the last `make issues-in-labels`; the most doubtful first."])
-    ]
-    if rows:
-        blocks.append(Table(columns, rows, 3))
+    text = f"{len(issues):,} labels are doubtful by the last `make issues-in-labels`; the most doubtful first."
+    blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
     return Section("labels", "Doubtful labels", "label_issues.csv · make issues-in-labels", blocks)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from competition.data.cache import Pixels
+from competition.report.mistakes import largest_cells
 from competition.report.page import Block, SideBySide, Tile
 from competition.report.pictures import SMALL_SIZE, data_uri
 
@@ -14,10 +15,7 @@ WRONG, RIGHT = 3, 2  # pictures
 
 def worst_pairs(confusion: np.ndarray, limit: int = PAIRS) -> list[tuple[int, int]]:
     """Pairs of classes (a, b) with the most confusions in both directions, a before b.  confusion: (C, C) of rows."""
-    both = np.triu(confusion + confusion.T, 1)
-    order = np.argsort(-both, axis=None, kind="stable")[:limit]
-    cells = [tuple(map(int, np.unravel_index(cell, both.shape))) for cell in order]
-    return [(a, b) for a, b in cells if both[a, b]]
+    return largest_cells(np.triu(confusion + confusion.T, 1), limit)
 
 
 def pair_blocks(

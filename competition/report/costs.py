@@ -34,16 +34,16 @@ def costs_section(
     stages: list[tuple[str, list[Manifest | None]]] = [
         ("download", [read_manifest(work / "raw.json")]),
         ("prepare", [read_manifest(work / "data" / "manifest.json")]),
-        *((f"tune {name}", study_manifests(work, prepared, params, name, overrides)) for name in params.members),
-        *(
-            (f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds])
-            for title, run in runs.items()
-        ),
-        *((f"predict {title}", [views_manifest(run, params, fold) for fold in folds]) for title, run in runs.items()),
-        ("blend", [blend]),
     ]
+    for name in params.members:
+        study = used_study(work, prepared, params, name, overrides)
+        stages.append((f"tune {name}", [read_manifest(study.with_name("manifest.json"))] if study is not None else []))
+    for title, run in runs.items():
+        stages.append((f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds]))
+    for title, run in runs.items():
+        stages.append((f"predict {title}", [views_manifest(run, params, fold) for fold in folds]))
     rows, total = [], 0.0
-    for name, manifests in stages:
+    for name, manifests in [*stages, ("blend", [blend])]:
         existing = [manifest for manifest in manifests if manifest is not None]
         if not existing:
             continue
@@ -57,14 +57,6 @@ def costs_section(
     return Section(
         "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
     )
-
-
-def study_manifests(
-    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override]
-) -> list[Manifest | None]:
-    """Manifest of the study whose values the member uses; empty without one."""
-    study = used_study(work, prepared, params, name, overrides)
-    return [read_manifest(study.with_name("manifest.json"))] if study is not None else []
 
 
 def peak_text(manifests: Iterable[Manifest]) -> str:

@@ -73,26 +73,20 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     pairs, conflicts, leaks, unreadable, removed = (
         read(folder / f"{name}.csv") for name in ("duplicates", "conflicts", "leaks", "unreadable", "external_removed")
     )
-    tables = {
-        "duplicate photos": pairs,
-        "photos with several labels": conflicts,
-        "test images among the labelled ones": leaks,
-        "unreadable images": unreadable,
-    }
-    absent = [name for name, table in tables.items() if not len(table)]
-    return [
-        *([Text([f"Not found: {', '.join(absent)}."])] if absent else []),
-        *leak_blocks(leaks, prepared),
-        *conflict_blocks(conflicts, prepared),
-        *duplicate_blocks(pairs),
-        *unreadable_blocks(unreadable),
-        *removed_blocks(removed),
-    ]
+    names = {"duplicate photos": pairs, "photos with several labels": conflicts}
+    names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
+    absent = [name for name, table in names.items() if not len(table)]
+    blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
+    blocks += leak_blocks(leaks, prepared) if len(leaks) else []
+    blocks += conflict_blocks(conflicts, prepared) if len(conflicts) else []
+    blocks += duplicate_blocks(pairs) if len(pairs) else []
+    blocks += unreadable_blocks(unreadable) if len(unreadable) else []
+    if len(removed):
+        blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
+    return blocks
 
 
 def leak_blocks(leaks: pd.DataFrame, prepared: Prepared) -> list[Block]:
-    if not len(leaks):
-        return []
     competition = prepared.competition
     bound = inflation(prepared.index, leaks, competition.label_count)
     warning: list[Block] = [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
@@ -105,8 +99,6 @@ def leak_blocks(leaks: pd.DataFrame, prepared: Prepared) -> list[Block]:
 
 
 def conflict_blocks(conflicts: pd.DataFrame, prepared: Prepared) -> list[Block]:
-    if not len(conflicts):
-        return []
     photos, label_text = conflicts["group"].nunique(), prepared.competition.label_text
     text = f"{photos:,} {'photo has' if photos == 1 else 'photos have'} two labels or more."
     rows = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in conflicts.head(MAX_ROWS).to_dict("records")]
@@ -114,8 +106,6 @@ def conflict_blocks(conflicts: pd.DataFrame, prepared: Prepared) -> list[Block]:
 
 
 def duplicate_blocks(pairs: pd.DataFrame) -> list[Block]:
-    if not len(pairs):
-        return []
     exact = int(pairs["exact"].sum())
     text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
     rows = [
@@ -127,18 +117,10 @@ def duplicate_blocks(pairs: pd.DataFrame) -> list[Block]:
 
 
 def unreadable_blocks(unreadable: pd.DataFrame) -> list[Block]:
-    if not len(unreadable):
-        return []
     text = f"{len(unreadable):,} images cannot be decoded; test images among them get the mean prediction."
     rows = [[r["id"], r["part"], r["shard"], r["problem"]] for r in unreadable.head(MAX_ROWS).to_dict("records")]
     table = Table(["id", "part", "file", "problem"], rows, 4, _truncation(unreadable), title="Unreadable images")
     return [Text([text], True), table]
-
-
-def removed_blocks(removed: pd.DataFrame) -> list[Block]:
-    if not len(removed):
-        return []
-    return [Text([f"{len(removed):,} external images are also in the competition and were removed."])]
 
 
 def _match(exact: bool) -> str:

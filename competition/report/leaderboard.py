@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.ensemble.metrics import metric_named
-from competition.report.charts import scatter_chart
+from competition.report.charts import public_score_chart
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.repeated_choices import on_same_rows
 from competition.report.terminal import plus_minus
@@ -85,8 +85,7 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         f"puts it in 95 % of cases{'; ● inside, ✕ outside' if outside else ''}. The dashed line is equality. Names are cut, and left out "
         "where they do not fit."
     )
-    chart = scatter_chart(points, "honest score", "public score", "honest against public scores")
-    return [Text([text]), Charts([chart], note)]
+    return [Text([text]), Charts([public_score_chart(points)], note)]
 
 
 def correlation_text(points: Sequence[tuple[str, float, float, float, float, float]]) -> str:
@@ -186,16 +185,13 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) 
     if not rows:
         return None
     table = ledger.table(rows, public_share)
-    blocks: list[Table | Text] = [
-        Table(
-            list(table[0]),
-            [[text.replace("+-", "±") for text in line.values()] for line in reversed(table)],
-            3,
-            "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test "
-            "rows. gap: public minus honest. noise: 95 % interval of the gap by "
-            f"chance, if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}",
-        )
-    ]
+    cells = [[text.replace("+-", "±") for text in line.values()] for line in reversed(table)]
+    note = (
+        "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test rows. gap: public "
+        "minus honest. noise: 95 % interval of the gap by chance, "
+        f"if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}"
+    )
+    blocks: list[Block] = [Table(list(table[0]), cells, 3, note)]
     if looks:
         opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
         blocks.append(Text([opened + "the more often, the more optimistic its best score."]))

@@ -15,7 +15,8 @@ from competition.config.params import Params
 from competition.data.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import TUNED, folds_text, mark
+from competition.report.runs import TUNED, mark
+from competition.report.terminal import folds_text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
@@ -176,7 +177,7 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         drawings.append(epoch_chart([line], f"held-out {metric}{clipped}", lower_limit, mark_at, name))
     rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
-    key = [legend(["training", "held-out"], dashed=True)] if is_curve(held_out) or is_curve(scores) else []
+    key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
     return [Charts([*key, *shown], curves_text(scores, held_out, start), name)]
 

@@ -61,9 +61,14 @@ def class_scores(table: np.ndarray) -> list[ClassScore]:
 def confused_pairs(table: np.ndarray, limit: int) -> list[Pair]:
     """The most frequent errors.  table: (C, C) of `confusion`."""
     wrong = table - np.diag(table.diagonal())
-    order = np.argsort(-wrong, axis=None, kind="stable")[:limit]
-    cells = [tuple(map(int, np.unravel_index(cell, wrong.shape))) for cell in order]
-    return [Pair(a, p, int(wrong[a, p]), wrong[a, p] / table[a].sum()) for a, p in cells if wrong[a, p]]
+    return [Pair(a, p, int(wrong[a, p]), wrong[a, p] / table[a].sum()) for a, p in largest_cells(wrong, limit)]
+
+
+def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    """(row, column) of the largest cells above 0, the largest first."""
+    order = np.argsort(-table, axis=None, kind="stable")[:limit]
+    cells = zip(*(places.tolist() for places in np.unravel_index(order, table.shape)), strict=True)
+    return [(row, column) for row, column in cells if table[row, column]]
 
 
 def are_probabilities(scores: np.ndarray) -> bool:

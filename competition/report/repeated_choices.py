@@ -5,6 +5,7 @@ Counted from the ledger: blends on the same training rows, tuning trials, submis
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -82,23 +83,12 @@ def repeated_choices(
     scored = [row for row in rows if row.public_score is not None and row.entry.metric == current.metric]
     public_rows = max(1, round(current.test_rows * public_share))
     public_scores = {row.entry.file: metric.sign * row.public_score for row in scored if row.public_score is not None}
-    error = current.standard_error or 0.0
-    return RepeatedChoices(
-        blends=len(same),
-        trials=max([0, *(entry.trials for entry in same)]),
-        submissions=len(scored),
-        blend_optimism=_optimism([entry.file for entry in same], blends, prepared, metric, seed, error),
-        public_optimism=_optimism(
-            list(public_scores),
-            blends,
-            prepared,
-            metric,
-            seed,
-            error * (current.oof_rows / public_rows) ** 0.5,
-            public_rows,
-            public_scores,
-        ),
-    )
+    error, trials = current.standard_error or 0.0, max([0, *(entry.trials for entry in same)])
+    public_error = error * (current.oof_rows / public_rows) ** 0.5
+    optimism = partial(_optimism, blends=blends, prepared=prepared, metric=metric, seed=seed)
+    of_blends = optimism([entry.file for entry in same], error)
+    of_public = optimism(list(public_scores), public_error, sample_rows=public_rows, known_scores=public_scores)
+    return RepeatedChoices(len(same), trials, len(scored), of_blends, of_public)
 
 
 def on_same_rows(entry: Entry, current: Entry) -> bool:
@@ -112,11 +102,11 @@ def on_same_rows(entry: Entry, current: Entry) -> bool:
 
 def _optimism(
     files: Sequence[str],
+    single_error: float,
     blends: Path,
     prepared: Prepared | None,
     metric: Metric,
     seed: int,
-    single_error: float,
     sample_rows: int | None = None,
     known_scores: dict[str, float] | None = None,
 ) -> Optimism:

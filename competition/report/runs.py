@@ -1,5 +1,6 @@
 """Tables of the runs: what they differ in, folds, scores, time, size and submissions."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,14 +50,13 @@ def run_rows(
         scores = [held_out_score(prepared, run, fold) for fold in complete]
         score = honest.get(run.digest)
         files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
+        is_tuned = bool(set(complete) & set(run.depends["tuned_folds"]))
         rows.append(
             [
                 f"{run.label}{' *' if run.digest in current else ''}",
                 difference(work, prepared, params, overrides, run),
                 f"{len(complete)}/{folds}",
-                f"{np.mean(scores):.4f}{mark(bool(set(complete) & set(run.depends['tuned_folds'])))}"
-                if scores
-                else "-",
+                f"{np.mean(scores):.4f}{mark(is_tuned)}" if scores else "-",
                 f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
                 duration(seconds_of_training(run, folds)),
                 f"{size_of(run.folder) / 1e6:.1f}",
@@ -76,24 +76,18 @@ def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequen
 
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
-    differences: dict[str, None] = {}
+    differences = []
     for change in changed_keys(before.depends, after.depends):
-        key = change.partition(":")[0]
-        differences[NAMES.get(key.partition(".")[0], change.removeprefix("member.train.").removeprefix("member."))] = (
-            None
-        )
+        stated = change.removeprefix("member.train.").removeprefix("member.")
+        differences.append(NAMES.get(re.split("[.:]", change)[0], stated))
+    differences = list(dict.fromkeys(differences))
     more = f" ... ({len(differences)})" if len(differences) > MOST_DIFFERENCES else ""
-    return "; ".join([*differences][:MOST_DIFFERENCES]) + more
+    return "; ".join(differences[:MOST_DIFFERENCES]) + more
 
 
 def mark(is_tuned: bool) -> str:
     """The sign behind a score with rows that chose hyperparameters."""
     return TUNED if is_tuned else ""
-
-
-def folds_text(folds: Sequence[int]) -> str:
-    """Return "fold 0" or "folds 0, 1"."""
-    return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
 
 
 def is_complete(run: Run, fold: int) -> bool:

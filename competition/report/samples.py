@@ -1,7 +1,6 @@
 """The report's section with training images: samples of each class, and an augmented batch."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +24,8 @@ def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str
         labels, names = prepared.part("train")["label"].to_numpy(int), prepared.competition.classes
         blocks.append(class_samples(labels, prepared.part("train")["id"].to_numpy(str), names, pixels))
     sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
-    blocks += [augmented_batch(title, file) for title, file in list(sheets.items())[:2]]
+    caption = "the start of its first training batch, augmented, with the largest target of each image"
+    blocks += [Image(sheet_uri(file), f"{title}: {caption}") for title, file in list(sheets.items())[:2]]
     if pixels is None:
         blocks.insert(0, Text([no_pictures(bool(runs))]))
     elif prepared.competition.targets.kind != "single":
@@ -50,10 +50,3 @@ def class_samples(labels: np.ndarray, ids: np.ndarray, names: Sequence[str], pix
     ]
     cut = f" The first {MOST_CLASSES} of {len(names)} classes." if len(names) > MOST_CLASSES else ""
     return Sheet(tiles, f"As the network reads them, before augmentation.{cut}", "Samples of each class")
-
-
-def augmented_batch(title: str, file: Path) -> Image:
-    return Image(
-        sheet_uri(file),
-        f"{title}: the start of its first training batch, augmented, with the largest target of each image",
-    )

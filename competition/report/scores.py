@@ -10,50 +10,46 @@ import numpy as np
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric
+from competition.report.caveats import has_shift
 from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
-from competition.report.runs import folds_text
-from competition.report.terminal import best_member_text, gain, how, plus_minus
+from competition.report.terminal import best_member_text, folds_text, gain, how, views_by_reason, with_error
 from competition.submission import ledger
 
 
 def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     """The figures at the top of the page: honest score, score of the choice, expected and actual leaderboard scores."""
     band = scores["leaderboard_band"]  # None: no test images
+    kind, rows = "honest", "took no part in the choice"
+    if scores.get("optimistic"):
+        kind, rows = "optimistic", "also chose hyperparameters (there are no others)"
+    elif scores.get("tuned_folds"):
+        rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
+    honest, note = (
+        with_error(scores["honest"], scores["standard_error"]),
+        f"on {scores['honest_rows']:,} rows that {rows}",
+    )
     result = [
-        Figure(
-            f"{'optimistic' if scores.get('optimistic') else 'honest'} {scores['metric']}",
-            f"{scores['honest']:.4f} {plus_minus(scores['standard_error'])}",
-            f"on {scores['honest_rows']:,} rows that "
-            + (
-                "also chose hyperparameters (there are no others)"
-                if scores.get("optimistic")
-                else "took no part in the choice"
-                + (
-                    f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
-                    if scores.get("tuned_folds")
-                    else ""
-                )
-            ),
-            main=True,
-        ),
+        Figure(f"{kind} {scores['metric']}", honest, note, main=True),
         Figure("chosen on", f"{scores['chosen_on']:.4f}", "on the rows it was chosen on: optimistic"),
     ]
     if band:
         note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
-    if row is not None and row.public_score is not None:
-        result.append(Figure("public", f"{row.public_score:.5f}", "Kaggle's score, on test rows"))
-    if row is not None and row.private_score is not None:
-        result.append(Figure("private", f"{row.private_score:.5f}", "Kaggle's score, on test rows"))
-    return result
+    kaggle = kaggle_scores(row).items()
+    return [*result, *(Figure(name, f"{score:.5f}", "Kaggle's score, on test rows") for name, score in kaggle)]
+
+
+def kaggle_scores(row: ledger.Row | None) -> dict[str, float]:
+    """The scores of a submission that Kaggle has shown."""
+    scores = {} if row is None else {"public": row.public_score, "private": row.private_score}
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
     points = score_points(scores, chain, row)
-    has_shift = scores.get("caveats", {}).get("shift", {}).get("differs")  # then no interval can be expected
-    band = None if has_shift else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
+    band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
     charts = Charts(score_chart(points, band, scores["metric"]), score_note(scores, points))
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
     sources = "blend/scores.json, blend/chain.json · make predict"
@@ -75,13 +71,9 @@ def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None
     points.append(Point("blend, chosen on", scores["chosen_on"], None, False))
     blend_name = "blend, honest" if is_honest else "blend, optimistic"
     points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest))
-    kaggle = {} if row is None else {"public": row.public_score, "private": row.private_score}
-    points += [
-        Point(f"{name} leaderboard", score, None, True, "other rows: test", test=True)
-        for name, score in kaggle.items()
-        if score is not None
-    ]
-    return points
+    kaggle = kaggle_scores(row).items()
+    test = [Point(f"{name} leaderboard", score, None, True, "other rows: test", test=True) for name, score in kaggle]
+    return [*points, *test]
 
 
 def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
@@ -106,18 +98,12 @@ def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
 
 def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
-    baselines = [
-        ("equal weights of all members, argmax", scores.get("equal"), scores["over_equal"]),
-        (
-            f"the best member: {best_member_text(scores) or 'best on the other folds'}",
-            scores.get("best"),
-            scores["over_best"],
-        ),
-    ]
-    honest = f"{scores['honest']:.4f} {plus_minus(scores['standard_error'])}"
+    best = f"the best member: {best_member_text(scores) or 'best on the other folds'}"
+    honest = with_error(scores["honest"], scores["standard_error"])
     rows = []
-    for name, score, difference in baselines:
-        of_baseline = f"{score['score']:.4f} {plus_minus(score['standard_error'])}" if score else "–"
+    for key, name in (("equal", "equal weights of all members, argmax"), ("best", best)):
+        score, difference = scores.get(key), scores[f"over_{key}"]
+        of_baseline = with_error(score["score"], score["standard_error"]) if score else "–"
         counts = (f"{difference[key]:,}" for key in ("changed", "corrected", "corrupted"))
         rows.append([name, of_baseline, honest, gain(Difference(**difference)), *counts])
     note = (
@@ -160,13 +146,11 @@ def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
 
 def views_row(name: str, chain: Chain, choice: Mapping[str, Any]) -> list[str]:
     """choice: of this member in scores.json; {} in blends of older versions."""
-    excluded = choice.get("left_out", {})
-    reasons = {why: [view for view, reason in excluded.items() if reason == why] for why in excluded.values()}
     effect = Difference(**choice["effect"]) if choice.get("effect") else None
     return [
         name,
         ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items()),
-        "; ".join(f"{why}: {', '.join(views)}" for why, views in reasons.items()) or "none",
+        "; ".join(views_by_reason(choice.get("left_out", {}))) or "none",
         gain(effect) if effect else "unknown",
         f"{effect.corrected:,}" if effect else "?",
         f"{effect.corrupted:,}" if effect else "?",
@@ -179,14 +163,11 @@ def worth_section(diversity: Mapping[str, Any]) -> Section | None:
     names = diversity["names"]
     if len(names) < 2:
         return None
-    rows = [
-        [name, f"{diversity['score'][n]:.4f}", _or_dash(diversity["worth"][n], "+.4f")]
-        + [
-            f"{agreed:.3f} / {_or_dash(errors, '.2f')}"
-            for agreed, errors in zip(diversity["agreement"][n], diversity["error_correlation"][n], strict=True)
-        ]
-        for n, name in enumerate(names)
-    ]
+    rows = []
+    for n, name in enumerate(names):
+        pairs = zip(diversity["agreement"][n], diversity["error_correlation"][n], strict=True)
+        others = [f"{agreed:.3f} / {_or_dash(errors, '.2f')}" for agreed, errors in pairs]
+        rows.append([name, f"{diversity['score'][n]:.4f}", _or_dash(diversity["worth"][n], "+.4f"), *others])
     note = (
         "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
         "member. Under each name: share of rows with "
@@ -205,21 +186,14 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
     for key, title in (("blends", "blend method"), ("policies", "TTA policy, equal member weights")):
         rows = result.get(key, [])
         references = sorted({name for row in rows for name in row["over"]})
-        blocks.append(
-            Table(
-                [title, "chosen on", f"honest {metric.name}", *(f"honest gain over {name}" for name in references)],
-                [
-                    [
-                        row["name"],
-                        f"{metric.display(row['chosen_on']):.4f}",
-                        f"{metric.display(row['honest']['value']):.4f} {plus_minus(row['honest']['error'])}",
-                        *(gain(Difference(**row["over"][n])) if n in row["over"] else "" for n in references),
-                    ]
-                    for row in rows
-                ],
-                note="Chosen on: optimistic. Honest and its gains: cross-fitted, on the same rows.",
-            )
-        )
+        cells = []
+        for row in rows:
+            honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"])
+            gains = [gain(Difference(**row["over"][n])) if n in row["over"] else "" for n in references]
+            cells.append([row["name"], f"{metric.display(row['chosen_on']):.4f}", honest, *gains])
+        columns = [title, "chosen on", f"honest {metric.name}", *(f"honest gain over {name}" for name in references)]
+        note = "Chosen on: optimistic. Honest and its gains: cross-fitted, on the same rows."
+        blocks.append(Table(columns, cells, note=note))
     lines = ["State of the last `make table`; later training is not included, so its rows can differ from those above."]
     return Section("ways", "All blend methods", "table.json · make table", [*blocks, Text(lines)])
 

@@ -41,6 +41,11 @@ def plus_minus(error: float) -> str:
     return f"± {error:.0e}" if error else "± 0"
 
 
+def with_error(score: float, error: float) -> str:
+    """Format a score and its standard error: 0.9123 ± 0.0012"""
+    return f"{score:.4f} {plus_minus(error)}"
+
+
 def seeds_line(spreads: Mapping[str, float], members: Sequence[str]) -> list[str]:
     """The measured spreads over training seeds, which the verdicts include; empty if none was measured."""
     if not spreads:
@@ -54,14 +59,19 @@ def views_lines(effects: Mapping[str, Difference], rejected: Mapping[str, Mappin
     """Per member the rows that its TTA policy fixed and broke, cross-fitted, and the rejected views with reasons."""
     lines = []
     for name, effect in effects.items():
-        views_by_reason = {r: [v for v, why in rejected[name].items() if why == r] for r in rejected[name].values()}
+        reasons = views_by_reason(rejected[name])
         text = f"{effect.corrected} rows fixed, {effect.corrupted} broken, {gain(effect)}"
         if not effect.value and not effect.changed:
             text = "no row changed"
-        if views_by_reason or text != "no row changed":
-            reasons = [f"{reason}: {', '.join(views)}" for reason, views in views_by_reason.items()]
+        if reasons or text != "no row changed":
             lines.append(f"  {name:<16} {'; '.join([text, *reasons])}")
     return ["  TTA against the identity view, honest", *lines] if lines else []
+
+
+def views_by_reason(rejected: Mapping[str, str]) -> list[str]:
+    """ "harmful: flip_ud, crop_center" for each reason.  rejected: view -> why the policy does not use it."""
+    views = {reason: [view for view, why in rejected.items() if why == reason] for reason in rejected.values()}
+    return [f"{reason}: {', '.join(names)}" for reason, names in views.items()]
 
 
 def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: Mapping[str, Difference]) -> list[str]:
@@ -100,11 +110,12 @@ def best_member_text(scores: Mapping[str, Any]) -> str:
     members: Mapping[str, Sequence[int]] = scores.get("best_members", {})
     if len(members) < 2:
         return next(iter(members), "")
-    parts = [
-        f"{name} in {'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
-        for name, folds in members.items()
-    ]
-    return " and ".join(parts)
+    return " and ".join(f"{name} in {folds_text(folds)}" for name, folds in members.items())
+
+
+def folds_text(folds: Sequence[int]) -> str:
+    """Return "fold 0" or "folds 0, 1"."""
+    return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"
 
 
 def how(chain: Chain) -> str:
@@ -152,15 +163,10 @@ def row_notes(result: HonestResult, inputs: EnsembleInputs) -> list[str]:
 
 def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> list[str]:
     """A Markdown table: name, score on the fitted rows, honest score with its standard error, honest gains."""
-    head = [
-        "",
-        "on the rows it was chosen on",
-        f"honest {metric.name}",
-        *(f"honest gain over {name}" for name in references),
-    ]
+    head = ["", "on the rows it was chosen on", f"honest {metric.name}", *(f"honest gain over {n}" for n in references)]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
         gains = [gain(row.over[name]) if name in row.over else "" for name in references]
-        honest = f"{metric.display(row.honest.value):.4f} {plus_minus(row.honest.error)}"
+        honest = with_error(metric.display(row.honest.value), row.honest.error)
         lines.append("| " + " | ".join([row.name, f"{metric.display(row.chosen_on):.4f}", honest, *gains]) + " |")
     return lines

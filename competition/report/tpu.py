@@ -31,11 +31,8 @@ def preflight_blocks(result: dict[str, Any]) -> list[Block]:
         for step, raw in steps.items()
     ]
     head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {result['backend']}"
-    blocks: list[Block] = [
-        Text([f"Preflight for {head}"]),
-        Table(list(COLUMNS), rows, 2, NOTE[0].upper() + NOTE[1:] + "."),
-    ]
-    return [*blocks, Text(result["changes"], True)] if result["changes"] else blocks
+    table = Table(list(COLUMNS), rows, 2, NOTE[0].upper() + NOTE[1:] + ".")
+    return [Text([f"Preflight for {head}"]), table, *([Text(result["changes"], True)] if result["changes"] else [])]
 
 
 def plan_blocks(plan: dict[str, Any]) -> list[Block]:

@@ -14,8 +14,7 @@ from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import folds_text
-from competition.report.terminal import plus_minus
+from competition.report.terminal import folds_text, plus_minus
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
@@ -49,13 +48,8 @@ def tuning_section(
         if result is not None:
             blocks += _member_blocks(name, read_result(result), result, params, prepared.competition.metric)
     if not blocks:
-        blocks = [
-            Text(
-                [
-                    'No study of this data and these members: their own values are used. `make tune SET="tune.trials=20"` searches.'
-                ]
-            )
-        ]
+        text = "No study of this data and these members: their own values are used. "
+        blocks = [Text([text + '`make tune SET="tune.trials=20"` searches.'])]
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 

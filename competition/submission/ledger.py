@@ -101,7 +101,7 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = next(name for name, line_type in KINDS.items() if isinstance(line, line_type))
     data = (json.dumps({"kind": kind, **to_plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    with FileLock(_lock(path), timeout=60), path.open("ab+") as file:
+    with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab+") as file:
         _repair_tail(file, path)
         point("ledger.before_line", path)
         file.write(data)
@@ -128,12 +128,9 @@ def read(path: Path) -> Ledger:
     """Read all complete lines. A missing file is an empty ledger."""
     text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
     lines = [_parse(line) for line in text.split("\n") if line.strip()]
-    return Ledger(
-        tuple(line for line in lines if isinstance(line, Entry)),
-        tuple(line for line in lines if isinstance(line, Event)),
-        lines.count(None),
-        tuple(line for line in lines if isinstance(line, Look)),
-    )
+    entries = tuple(line for line in lines if isinstance(line, Entry))
+    events = tuple(line for line in lines if isinstance(line, Event))
+    return Ledger(entries, events, lines.count(None), tuple(line for line in lines if isinstance(line, Look)))
 
 
 def rows(ledger: Ledger) -> list[Row]:
@@ -219,18 +216,12 @@ def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
 
 def _row(entry: Entry, events: list[Event]) -> Row:
     """Row with the last state and error, and the last known scores."""
-    last = events[-1] if events else None
-    public = [event.public_score for event in events if event.public_score is not None]
-    private = [event.private_score for event in events if event.private_score is not None]
-    refs = [event.ref for event in events if event.ref]
-    return Row(
-        entry,
-        last.what if last else "made" if entry.test_rows else "cross-validation",
-        refs[-1] if refs else "",
-        public[-1] if public else None,
-        private[-1] if private else None,
-        last.error if last else "",
-    )
+    row = Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "")
+    for event in events:
+        public = row.public_score if event.public_score is None else event.public_score
+        private = row.private_score if event.private_score is None else event.private_score
+        row = Row(entry, event.what, event.ref or row.ref, public, private, event.error)
+    return row
 
 
 def _parse(raw: str) -> Entry | Event | Look | None:
@@ -258,10 +249,6 @@ def _repair_tail(file: Any, path: Path) -> None:
         torn.write(data[start:] + b"\n")
         os.fsync(torn.fileno())
     file.truncate(start)
-
-
-def _lock(path: Path) -> str:
-    return str(path.with_name(f".{path.name}.lock"))
 
 
 def _score(value: float | None) -> str:

@@ -11,7 +11,7 @@ from browser import NAMES, Browser, executable
 from markupsafe import Markup
 from PIL import Image as Pillow
 
-from competition.report.charts import Point, scatter_chart, score_chart
+from competition.report.charts import Point, public_score_chart, score_chart
 from competition.report.confusion_chart import confusion_chart
 from competition.report.page import Charts, Figure, Head, Section, Sheet, Table, Tile, render
 from competition.report.training_charts import Line, epoch_chart
@@ -54,7 +54,7 @@ def crowded_charts() -> list[Markup]:
         importance_chart({"a parameter with a very long name": 0.7, "rate": 0.3}),
         front_chart(trials, [0, 3, 8], axis),
         epoch_chart([Line("held-out loss", np.geomspace(1234, 1, 12)[:, None], 0)], "loss"),
-        scatter_chart(points, "honest score", "public score", "scores"),
+        public_score_chart(points),
     ]
 
 
