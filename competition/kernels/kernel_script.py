@@ -90,9 +90,13 @@ def unzip(source: Path | io.BytesIO, folder: Path) -> None:
     """Unpack a zip of this project, whose checksum was verified; RuntimeError if a name leaves the folder."""
     with zipfile.ZipFile(source) as zipped:
         for name in zipped.namelist():
-            if ".." in PurePosixPath(name).parts or name.startswith("/"):
+            parts = PurePosixPath(name).parts
+            if ".." in parts or name.startswith("/"):
                 raise RuntimeError(f"{name!r} leaves the folder it is unpacked in")
-        zipped.extractall(folder)
+            path = folder.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with zipped.open(name) as packed, path.open("wb") as file:
+                shutil.copyfileobj(packed, file)
 
 
 def install(needs: dict[str, str], inputs: Path) -> None:

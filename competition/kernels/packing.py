@@ -29,11 +29,8 @@ SOURCE_PATTERNS = ("competition/**/*.py", "pipelines/**/*.py")
 PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
-NEEDS = {
-    **{
-        name: name
-        for name in ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
-    },
+SAME_NAME = ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
+NEEDS = {name: name for name in SAME_NAME} | {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
     "sklearn": "scikit-learn",
