@@ -111,7 +111,7 @@ def load_predictions(
         for name, runs in blended_runs(work, prepared, params, overrides).items()
         if name in sources
     }
-    folds_by_run = {}
+    folds_by_run: dict[str, list[int]] = {}
     for name, runs in runs_by_member.items():
         folds_by_run |= {run.digest: sorted(map(int, sources[name][run.digest])) for run in runs}
     shared = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
