@@ -2,7 +2,8 @@
 
     python -m benchmarks.report_page
 
-104 classes, 16,465 rows, 3 members of 5 folds, a study of 100 trials, generated predictions with 12 % errors, 224-px pictures of noise, the worst case for JPEG.
+104 classes, 16,465 rows, 3 members of 5 folds, a study of 100 trials; generated predictions with 12 % errors,
+224-px pictures of noise, the worst case for JPEG.
 The reference of the opening time is the same browser with an empty page, in the same run. Needs Chromium.
 """
 

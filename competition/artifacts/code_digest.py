@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.artifacts.manifest import sha256
+from competition.config.plugin_digest import is_docstring
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -77,7 +78,7 @@ def _plain(node: Any) -> Any:
     if isinstance(node, ast.AST):
         fields = dict(ast.iter_fields(node))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            fields["body"] = [statement for statement in fields["body"] if not _is_text(statement)]
+            fields["body"] = [statement for statement in fields["body"] if not is_docstring(statement)]
         if isinstance(node, ast.arg):
             fields.pop("annotation", None)
         fields.pop("returns", None)
@@ -87,9 +88,3 @@ def _plain(node: Any) -> Any:
     if isinstance(node, list):
         return tuple(_plain(item) for item in node)
     return repr(node)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    """Return True for a docstring, or any other text that stands alone."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)

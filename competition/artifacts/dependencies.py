@@ -98,21 +98,13 @@ def nested_teachers(params: Params, folds: Mapping[str, Sequence[ExcludedFolds]]
 
     folds: student -> folds whose models are trained.
     """
-    teachers = [
-        (teacher, pair)
-        for name, numbers in folds.items()
-        for teacher in ancestors(params, name)
-        for pair in sorted(
-            {
-                pair
-                for fold in numbers
-                if is_nested(params.members[name], fold)
-                for pair in teacher_models(params.members[name], params.prepare.folds, fold)
-                if isinstance(pair, tuple)
-            }
-        )
-    ]
-    return list(dict.fromkeys(teachers))
+    teachers: dict[tuple[str, tuple[int, int]], None] = {}  # in order, each once
+    for name, numbers in folds.items():
+        member = params.members[name]
+        models = [teacher_models(member, params.prepare.folds, fold) for fold in numbers if is_nested(member, fold)]
+        pairs = sorted({pair for group in models for pair in group if isinstance(pair, tuple)})
+        teachers |= dict.fromkeys((teacher, pair) for teacher in ancestors(params, name) for pair in pairs)
+    return list(teachers)
 
 
 def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:

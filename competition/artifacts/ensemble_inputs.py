@@ -12,12 +12,12 @@ from competition.artifacts.dependencies import fold_views_path, views_manifest, 
 from competition.artifacts.manifest import digest_of, sha256
 from competition.artifacts.runs import Run, blended_external, blended_runs
 from competition.config.errors import UserError
-from competition.config.params import ExternalFiles, Params
+from competition.config.params import Params
 from competition.config.params_file import Override
 from competition.data.prepared import Prepared
 from competition.ensemble.chain import align
 from competition.ensemble.external_check import Confidence, confidence
-from competition.ensemble.external_predictions import ExternalPredictions, load_external
+from competition.ensemble.external_predictions import load_external
 from competition.ensemble.join_check import agreement_notes, guessing_notes
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 
@@ -111,11 +111,9 @@ def load_predictions(
         for name, runs in blended_runs(work, prepared, params, overrides).items()
         if name in sources
     }
-    folds_by_run = {
-        run.digest: sorted(int(fold) for fold in sources[name][run.digest])
-        for name, runs in runs_by_member.items()
-        for run in runs
-    }
+    folds_by_run: dict[str, list[int]] = {}
+    for name, runs in runs_by_member.items():
+        folds_by_run |= {run.digest: sorted(map(int, sources[name][run.digest])) for run in runs}
     shared = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
     if len(shared) < 2:
         raise UserError(
@@ -138,7 +136,7 @@ def load_predictions(
     # Each member is put in order at once, so that only one member is in memory twice.
     oof = {name: mean_over_runs([load_oof(run) for run in runs]) for name, runs in runs_by_member.items()}
     test = {
-        name: mean_over_runs([mean_over_folds(load_test(run)) for run in runs]) for name, runs in runs_by_member.items()
+        name: mean_over_runs([mean_over_folds(load_test(r)) for r in runs]) for name, runs in runs_by_member.items()
     }
     external_names = [name for name in blended_external(params) if name in sources]
     is_single = prepared.competition.targets.kind == "single"
@@ -149,40 +147,30 @@ def load_predictions(
             tests = load_test(runs[0])
             own.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))
     notes: list[str] = []
+    competition, ours = prepared.competition, folds_digest(prepared) if external_names else ""
     for name in external_names:
-        external = _load_external(params.foreign[name], prepared, ids, test_ids, labels, own)
+        files = params.foreign[name]
+        external = load_external(
+            Path(files.oof),
+            [Path(file) for file in files.test],
+            competition.classes,
+            ids,
+            test_ids,
+            ours,
+            files.folds,
+            labels,
+            own,
+            competition.targets.kind,
+        )
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
     _require_equal_views(oof, test)
     for name in external_names if is_single else ():
         notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels)]
         notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
-    return EnsembleInputs(
-        ids,
-        labels,
-        train["fold"].to_numpy(),
-        align(oof, ids),
-        test_ids,
-        align(test, test_ids),
-        tuple(shared),
-        _tuned_folds(sources, runs_by_member),
-        tuple(notes),
-    )
-
-
-def _load_external(
-    files: ExternalFiles,
-    prepared: Prepared,
-    ids: np.ndarray,
-    test_ids: np.ndarray,
-    labels: np.ndarray,
-    own: Sequence[Confidence],
-) -> ExternalPredictions:
-    competition, test = prepared.competition, [Path(file) for file in files.test]
-    ours, kind = folds_digest(prepared), competition.targets.kind
-    return load_external(
-        Path(files.oof), test, competition.classes, ids, test_ids, ours, files.folds, labels, own, kind
-    )
+    folds, tuned = train["fold"].to_numpy(), _tuned_folds(sources, runs_by_member)
+    aligned, aligned_test = align(oof, ids), align(test, test_ids)
+    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared), tuned, tuple(notes))
 
 
 def _require_equal_views(oof: Members, test: Members) -> None:

@@ -120,15 +120,11 @@ def stored_runs(work: Path, name: str = "") -> list[Run]:
 
     A run whose run.json is missing, because its fold models came from a bucket or a kernel, is described again.
     """
-    folders = [
-        folder
-        for folder in (work / "members").glob(f"{name or '*'}/*")
-        if RUN_FOLDER.fullmatch(folder.name) and folder.is_dir()
-    ]
-    contents = {folder: _read(folder) for folder in folders}
-    known = {folder: content for folder, content in contents.items() if content is not None}
-    ordered = sorted(known.items(), key=lambda item: (item[1].get("created", ""), item[0]))
-    return [_stored(work, folder, content) for folder, content in ordered]
+    contents = []
+    for folder in (work / "members").glob(f"{name or '*'}/*"):
+        if RUN_FOLDER.fullmatch(folder.name) and folder.is_dir() and (content := _read(folder)) is not None:
+            contents.append((content.get("created", ""), folder, content))
+    return [_stored(work, folder, content) for _, folder, content in sorted(contents, key=lambda one: one[:2])]
 
 
 def find_run(work: Path, label: str) -> Run:

@@ -21,7 +21,9 @@ def set_value(text: str, keys: Sequence[str], value: Any) -> str:
     while missing:
         child = _child(parent, missing[0])
         if child is None:
-            return _inserted(text, parent, missing[0], _nested(missing[1:], value))
+            for key in reversed(missing[1:]):
+                value = {key: value}
+            return _inserted(text, parent, missing[0], value)
         parent = child
         missing.pop(0)
     if parent.id != "scalar" and not parent.flow_style:
@@ -45,12 +47,6 @@ def _child(node: Any, key: str) -> Any:
     if node.id != "mapping":
         raise UserError(f"{key}: a mapping was expected around it, another value was found")
     return next((child for name, child in node.value if name.value == key), None)
-
-
-def _nested(keys: Sequence[str], value: Any) -> Any:
-    for key in reversed(keys):
-        value = {key: value}
-    return value
 
 
 def _inserted(text: str, parent: Any, key: str, value: Any) -> str:

@@ -48,7 +48,7 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
 
 def _other_place(path: Path, place: str, keys: Sequence[Any], overrides: Sequence[Override]) -> str:
     """ " (photos.yaml line 3: train.probe)" if the parameter that conflicts with the one at `place` is in another file."""
-    if keys[:1] == ("members",) and not any(_states(tree, keys) for tree in _read_with_bases(path).values()):
+    if keys[:1] == ("members",) and not any(states(tree, keys) for tree in _read_with_bases(path).values()):
         keys = keys[2:]  # a value of `train` that all members have in common
     other = locate(path, keys, overrides) if keys else ""
     return f" ({other})" if other and other.split()[0] != place.split()[0] else ""
@@ -109,12 +109,12 @@ def _origin(files: dict[Path, dict[str, Any]], keys: Sequence[Any]) -> Path:
     merged = 1 if keys[:1] == ("members",) else 2  # members are replaced together, other blocks key by key
     for depth in (merged, 1):
         for file, tree in files.items():
-            if _states(tree, keys[:depth]):
+            if states(tree, keys[:depth]):
                 return file
     return next(iter(files))
 
 
-def _states(tree: Any, keys: Sequence[Any]) -> bool:
+def states(tree: Any, keys: Sequence[Any]) -> bool:
     """Return True if the tree has a value at these keys."""
     for key in keys:
         if not isinstance(tree, dict) or key not in tree:

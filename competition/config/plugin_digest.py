@@ -15,7 +15,7 @@ def definition_digest(source: str, kind: str, name: str) -> str:
     because they may change anything. Equal on all supported versions of Python.
     """
     tree = ast.parse(source)
-    statements = [node for node in tree.body if not _is_docstring(node)]
+    statements = [node for node in tree.body if not is_docstring(node)]
     defined_by: dict[str, list[int]] = {}  # name -> numbers of the statements that define it
     anonymous = []
     for number, node in enumerate(statements):
@@ -69,7 +69,8 @@ def _used_names(node: ast.AST | None) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} if node else set()
 
 
-def _is_docstring(node: ast.AST) -> bool:
+def is_docstring(node: ast.AST) -> bool:
+    """Return True for a docstring, or any other text that stands alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
@@ -83,5 +84,5 @@ def _plain(value: Any) -> Any:
         }
         return [type(value).__name__, fields]
     if isinstance(value, list):
-        return [_plain(item) for item in value if not _is_docstring(item)]
+        return [_plain(item) for item in value if not is_docstring(item)]
     return value if isinstance(value, str | int | bool) else repr(value)

@@ -160,11 +160,12 @@ def _search(
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
     """Return True if the policy is better than the identity view by more than the standard error."""
     identity, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
-    if settings.by == "log_likelihood" and search.metric.target == "multi":
-        gains = (label_log_likelihoods(search.labels, mixed) - label_log_likelihoods(search.labels, identity)).mean(1)
-        return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
     if settings.by == "log_likelihood":
-        gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, identity))
+        if search.metric.target == "multi":
+            gains = label_log_likelihoods(search.labels, mixed) - label_log_likelihoods(search.labels, identity)
+            gains = gains.mean(1)
+        else:
+            gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, identity))
         return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
     identity, mixed = search.metric.output_of(identity), search.metric.output_of(mixed)
     classes = search.values.shape[2]

@@ -7,6 +7,7 @@ classifiers: benchmarks/false_verdicts.py.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ NORMAL_95 = 1.96
 FEW_SWAPS = 12  # up to this many changed rows all 2^n swaps are computed, above it a sample
 SWAPS = 1_000  # sample size; the standard error of p = 0.05 is 0.007
 CELLS_AT_ONCE = 4_000_000  # samples x kinds of rows (or classes) in memory
+
+Gaps = Callable[[np.ndarray], np.ndarray]  # (R, U) swaps -> (R,) differences after - before
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def swap_test(
     if not changed.any():
         return 1.0, 0.0
     if metric.target == "multi":
-        return _mid_p(*_swapped_rows(labels, before, after, changed, metric, seed), int(changed.sum()))
+        return _swapped_rows(labels, before, after, np.flatnonzero(changed), metric, seed)
     if metric.name == "accuracy":
         corrected, corrupted = (int(np.count_nonzero((one == labels) & changed)) for one in (after, before))
         return mcnemar_mid_p(corrected, corrupted), math.sqrt(corrected + corrupted) / len(labels)
@@ -99,20 +102,27 @@ def swap_test(
     base = label_counts_of_samples(labels[unchanged], before[unchanged], np.ones((1, len(unchanged))), classes)
     rows = np.stack([labels, before, after], axis=1)[changed]
     if len(rows) <= FEW_SWAPS:
-        kinds, count = rows, np.ones(len(rows), np.int64)
-        swapped = (np.arange(2 ** len(rows))[:, None] >> np.arange(len(rows))) & 1
+        kinds, count, swapped = rows, np.ones(len(rows), np.int64), _all_swaps(len(rows))
     else:
         kinds, count = np.unique(rows, axis=0, return_counts=True)
         swapped = np.random.default_rng(seed).binomial(count, 0.5, (SWAPS, len(kinds)))
-    at_once = max(1, CELLS_AT_ONCE // max(classes, 2 * len(kinds)))
-    pieces = [swapped[start : start + at_once] for start in range(0, len(swapped), at_once)]
-    gaps = np.concatenate([_gaps(kinds, count, piece, base, metric, classes) for piece in pieces])
-    return _mid_p(gaps, _gaps(kinds, count, np.zeros((1, len(kinds)), np.int64), base, metric, classes)[0], len(rows))
+
+    def gaps(swapped: np.ndarray) -> np.ndarray:
+        return _gaps(kinds, count, swapped, base, metric, classes)
+
+    return _mid_p(gaps, swapped, max(classes, 2 * len(kinds)), len(rows))
 
 
-def _mid_p(gaps: np.ndarray, difference: float, changed: int) -> tuple[float, float]:
-    """(two-sided mid-p, standard deviation).  gaps: (R,) differences of the swapped results.  changed: rows."""
-    value = abs(difference)
+def _all_swaps(rows: int) -> np.ndarray:
+    """(2^n, n) 0 or 1: every way to swap n rows."""
+    return (np.arange(2**rows)[:, None] >> np.arange(rows)) & 1
+
+
+def _mid_p(gaps_of: Gaps, swapped: np.ndarray, width: int, changed: int) -> tuple[float, float]:
+    """(two-sided mid-p, standard deviation).  swapped: (R, U).  width: cells of one swap.  changed: rows."""
+    at_once = max(1, CELLS_AT_ONCE // width)
+    gaps = np.concatenate([gaps_of(swapped[start : start + at_once]) for start in range(0, len(swapped), at_once)])
+    value = abs(gaps_of(np.zeros_like(swapped[:1]))[0])
     beyond = np.count_nonzero(np.abs(gaps) > value + 1e-12)
     equal = np.count_nonzero(np.abs(np.abs(gaps) - value) <= 1e-12)
     if changed > FEW_SWAPS:  # the result itself is one of the possible samples (Davison & Hinkley 1997)
@@ -121,26 +131,21 @@ def _mid_p(gaps: np.ndarray, difference: float, changed: int) -> tuple[float, fl
 
 
 def _swapped_rows(
-    labels: np.ndarray, before: np.ndarray, after: np.ndarray, changed: np.ndarray, metric: Metric, seed: int
-) -> tuple[np.ndarray, float]:
-    """(differences of the swapped results (R,), difference) for a metric of weighted rows.  changed: (N,) bool.
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, rows: np.ndarray, metric: Metric, seed: int
+) -> tuple[float, float]:
+    """`swap_test` for a metric of weighted rows.  rows: (n,) numbers of the changed rows.
 
     Each changed row appears twice, with its result before and after, and one of the two has weight 1.
     """
-    rows = np.flatnonzero(changed)
     both = np.concatenate([labels, labels[rows]]), np.concatenate([before, after[rows]])
-    if len(rows) <= FEW_SWAPS:
-        swapped = (np.arange(2 ** len(rows))[:, None] >> np.arange(len(rows))) & 1
-    else:
-        swapped = np.random.default_rng(seed).integers(0, 2, (SWAPS, len(rows)))
+    few = len(rows) <= FEW_SWAPS
+    swapped = _all_swaps(len(rows)) if few else np.random.default_rng(seed).integers(0, 2, (SWAPS, len(rows)))
 
     def gaps(swapped: np.ndarray) -> np.ndarray:
         first, second = (_row_weights(len(labels), rows, chosen) for chosen in (swapped, 1 - swapped))
         return metric.evaluate_weighted(*both, second) - metric.evaluate_weighted(*both, first)
 
-    at_once = max(1, CELLS_AT_ONCE // len(both[0]))
-    pieces = [gaps(swapped[start : start + at_once]) for start in range(0, len(swapped), at_once)]
-    return np.concatenate(pieces), float(gaps(np.zeros((1, len(rows)), np.int64))[0])
+    return _mid_p(gaps, swapped, len(both[0]), len(rows))
 
 
 def _row_weights(count: int, rows: np.ndarray, after: np.ndarray) -> np.ndarray:

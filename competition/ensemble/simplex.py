@@ -51,7 +51,7 @@ def nelder_mead_weights(parts: np.ndarray, labels: np.ndarray, metric: Metric, m
         method="Nelder-Mead",
         options={"initial_simplex": corners, "maxfev": 60 * members, "xatol": 1e-3, "fatol": 1e-7},
     )
-    return _better_of(score, start, np.abs(result.x) / np.abs(result.x).sum())
+    return _or_equal(score, np.abs(result.x) / np.abs(result.x).sum())
 
 
 def optuna_weights(
@@ -75,12 +75,14 @@ def optuna_weights(
     finally:
         optuna.logging.set_verbosity(verbosity)
     x = np.array([study.best_params[name] for name in names])
-    return _better_of(score, np.full(len(parts), 1 / len(parts)), x / x.sum())
+    return _or_equal(score, x / x.sum())
 
 
 def _scorer(parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str) -> Callable[[np.ndarray], float]:
     return lambda weights: metric.evaluate(labels, to_probabilities(weighted_sum(parts, weights), mixing))
 
 
-def _better_of(score: Callable[[np.ndarray], float], start: np.ndarray, result: np.ndarray) -> np.ndarray:
+def _or_equal(score: Callable[[np.ndarray], float], result: np.ndarray) -> np.ndarray:
+    """The weights of a search, or equal ones if they score as well."""
+    start = np.full(len(result), 1 / len(result))
     return result if score(result) > score(start) else start

@@ -1,9 +1,8 @@
 """Which searched parameters of a member SET states itself; tuned values never replace them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from competition.config.params_file import Override
+from competition.config.params_file import Override, states
 from competition.config.search_space import AUGMENT, MEMBER_KEYS
 
 
@@ -23,13 +22,4 @@ def _paths(name: str, key: str) -> list[tuple[str, ...]]:
 def _sets(override: Override, path: tuple[str, ...]) -> bool:
     """Return True if an override sets the parameter at `path`, directly or within a block."""
     depth = len(override.path)
-    return path[:depth] == override.path and _contains(override.value, path[depth:])
-
-
-def _contains(value: Any, path: tuple[str, ...]) -> bool:
-    """Return True if the nested mapping `value` has an entry at `path`."""
-    for key in path:
-        if not isinstance(value, Mapping) or key not in value:
-            return False
-        value = value[key]
-    return True
+    return path[:depth] == override.path and states(override.value, path[depth:])
