@@ -2,6 +2,8 @@
 
 import importlib
 import pkgutil
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from io import StringIO
 
 import pandas  # noqa: F401
 import pydantic  # noqa: F401
@@ -16,8 +18,11 @@ import competition
 import pipelines
 from competition.artifacts.code_digest import code_digest
 
-for package in (competition, pipelines):
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.endswith(".__main__"):
-            importlib.import_module(module.name)
+# A module that looks whether its output is a terminal is imported as if it were none, as in a stage, whose output is a file.
+with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+    for package in (competition, pipelines):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(".__main__"):
+                with suppress(ImportError):  # an optional package is not installed
+                    importlib.import_module(module.name)
 code_digest()  # cached by the content of each file

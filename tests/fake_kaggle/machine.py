@@ -26,7 +26,8 @@ class Hide:
         if name.split(".")[0] in {hidden!r}:
             raise ModuleNotFoundError("No module named " + repr(name), name=name)
 
-sys.meta_path.insert(0, Hide())
+# Without an editable installation of the project: a kernel has only what was sent.
+sys.meta_path[:] = [Hide(), *(finder for finder in sys.meta_path if not finder.__module__.startswith("__editable__"))]
 """
 
 
@@ -38,7 +39,8 @@ def run_forked(
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for name in [name for name in sys.modules if name.split(".")[0] in {*PROJECT, *hidden}]:
         del sys.modules[name]
-    others = [path for path in sys.path if Path(path) != ROOT and not Path(path).is_relative_to(ROOT / "tests")]
+    tests = ROOT / "tests"
+    others = [path for path in sys.path if path != str(ROOT) and not Path(path).is_relative_to(tests)]
     sys.path[:] = [str(script.parent), *others]
     sys.argv = [str(script)]
     runpy.run_path(str(site / "sitecustomize.py"))
