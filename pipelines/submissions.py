@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from competition.config.errors import UserError
 from competition.data.competition import Competition
-from competition.kaggle import delivery, submit
+from competition.kaggle import submit
 from competition.kaggle.client import Client
 from competition.kaggle.submit import Submission
 from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
-from competition.submission import ledger
+from competition.submission import delivery, ledger
 from pipelines.output import display_path, printable
 from pipelines.runner import Job, kaggle_client
 

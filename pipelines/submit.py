@@ -7,9 +7,9 @@ from competition.artifacts.locks import Held, exclusive
 from competition.artifacts.manifest import atomic_write, read_record
 from competition.config.errors import UserError
 from competition.data.adapters import adapter_named
-from competition.kaggle import delivery, download, submit
+from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
-from competition.submission import format, ledger
+from competition.submission import delivery, format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
 from pipelines.output import display_path
 from pipelines.progress import Bar

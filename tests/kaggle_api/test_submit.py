@@ -6,9 +6,10 @@ from fake_kaggle.parts import Run
 
 from competition.artifacts.manifest import read_record
 from competition.config.errors import UserError
-from competition.kaggle import delivery, submit
+from competition.kaggle import submit
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.errors import KaggleError
+from competition.submission import delivery
 from competition.submission.ledger import Event, already_sent, append, read, refs
 
 CSV = b"id,label\na,1\nb,2\n"
