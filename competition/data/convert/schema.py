@@ -26,9 +26,8 @@ def image_of(values: Values, where: str) -> bytes:
     """Return the encoded image of a record in either schema."""
     data = _single(values, "image" if "image" in values else "image/encoded", bytes, where)
     if data is None:
-        raise UserError(
-            f"{where}: features {', '.join(sorted(values)) or 'none'} were found, image or image/encoded was expected"
-        )
+        listed = ", ".join(sorted(values)) or "none"
+        raise UserError(f"{where}: features {listed} were found, image or image/encoded was expected")
     return bytes(data)
 
 
