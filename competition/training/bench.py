@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from competition.data.batches import steps_per_epoch
-from competition.training.input_stall import MEASURED_SECONDS, StepTimes, seconds_in_memory
+from competition.training.input_stall import StepTimes, seconds_in_memory
 from competition.training.loop import step_values
 from competition.training.trainer import Trainer
 
+MEASURED_SECONDS = 3.0  # of batches, then of training
 WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
 
 
