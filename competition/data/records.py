@@ -14,6 +14,7 @@ from competition.config.errors import UserError, first_few
 from competition.config.faults import point
 from competition.data import images
 from competition.data.competition import Row
+from competition.data.record_damage import damage
 
 COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 Progress = Callable[[int, int], None]
@@ -105,22 +106,34 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
 def _damage(path: str, number: int) -> str:
     import tensorflow as tf
 
-    from competition.data.convert.tfrecord import damage
-
     with tf.io.gfile.GFile(path, "rb") as file:
         return damage(file.read(64), number)
+
+
+def example(row_id: str, image: bytes, label: int | None) -> bytes:
+    """Return a serialized tf.train.Example with features id, image and (unless None) class.
+
+    By TensorFlow, as machines of Kaggle may lack a protobuf that builds messages at run time.
+    """
+    import tensorflow as tf
+
+    def data(value: bytes) -> Any:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    feature = {"id": data(row_id.encode("utf-8")), "image": data(image)}
+    if label is not None:
+        feature["class"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True))
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:
     """Write one shard; records with label None have no feature `class`, as in the test files of competitions."""
     import tensorflow as tf
 
-    from competition.data.convert.tfrecord import image_example
-
     tf.io.gfile.makedirs(path.rsplit("/", 1)[0])
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
-            writer.write(image_example(record.id, record.image, record.label))
+            writer.write(example(record.id, record.image, record.label))
 
 
 def write(
@@ -133,8 +146,6 @@ def write(
     `rows` must have the order and the digests of the index; rows that are not in the index are skipped.
     """
     import tensorflow as tf
-
-    from competition.data.convert.tfrecord import image_example
 
     tf.io.gfile.makedirs(folder)
     shard_of, names = _plan(index, shard_bytes)
@@ -153,7 +164,7 @@ def write(
         shard = int(shard_of[position])
         if shard not in writers:
             writers[shard] = tf.io.TFRecordWriter(f"{folder}/{names[shard]}.partial")
-        writers[shard].write(image_example(row.id, _readable(row), int(labels[position])))
+        writers[shard].write(example(row.id, _readable(row), int(labels[position])))
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()

@@ -44,6 +44,7 @@ IRRELEVANT = {
     "reads what images.py decodes, unchanged": ("data/pixels",),
     "loads the index": ("data/prepared",),
     "stores image bytes, whose digests are in the index": ("data/records",),
+    "words of an error": ("data/record_damage",),
     "decodes on demand what images.py decodes": ("data/stream",),
     "its rows are part of the data digest": (
         "data/adapters/columns",

@@ -5,7 +5,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.data import folds, images, index, records
-from competition.data.convert.tfrecord import image_example
+from competition.data.convert import tfrecord
 from competition.data.records import Record
 
 
@@ -210,6 +210,8 @@ def test_webp_and_gif_images_are_written_so_that_all_decoders_agree(helpers, tmp
 
 def test_the_features_of_an_example_are_written_in_one_order() -> None:
     """Protobuf writes a map in an order that differs between processes unless it is told not to."""
-    serialized = image_example("an id", b"pixels", 3)
+    serialized = records.example("an id", b"pixels", 3)
     positions = [serialized.index(name) for name in (b"class", b"id", b"image")]
     assert positions == sorted(positions)
+    assert serialized == tfrecord.image_example("an id", b"pixels", 3)
+    assert records.example("an id", b"pixels", None) == tfrecord.image_example("an id", b"pixels", None)

@@ -13,6 +13,7 @@ import google_crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from competition.config.errors import UserError
+from competition.data.record_damage import damage
 
 Feature = bytes | int
 HEAD, TAIL = 12, 4  # bytes around the Example
@@ -71,15 +72,6 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
         yield offset + HEAD, serialized
         offset += HEAD + length + TAIL
         number += 1
-
-
-def damage(head: bytes, number: int) -> str:
-    """What is wrong with a TFRecord file.  head: its first bytes.  number: of the first record that cannot be read."""
-    if number == 0 and head[:2] == b"\x1f\x8b":
-        return "the file is compressed with gzip, plain TFRecord was expected"
-    if number == 0 and head.isascii() and b"\0" not in head:
-        return "the file is text, TFRecord was expected"
-    return "it is truncated or damaged"
 
 
 def _checksum(data: bytes) -> bytes:
