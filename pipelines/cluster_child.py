@@ -42,7 +42,7 @@ from competition.data.pixels import is_streamed
 from competition.ensemble.settings import validate_params
 from pipelines.backend import start_tensorflow
 from pipelines.device_retries import train_with_retries
-from pipelines.fold_prediction import predict_fold
+from pipelines.fold_prediction import measure_views, predict_fold
 from pipelines.fold_training import describe_fold, remove_checkpoints, train_model
 from pipelines.options import Options
 from pipelines.runner import Job
@@ -250,11 +250,9 @@ class Prediction(Slot):
 
     def _open(self, run: Run) -> None:
         device, views = start_device(self.job), self.job.params.predict.views
-        from competition.training.view_cost import transform_seconds
-
         self.trainer = open_trainer(self.job, run.member, run.title, device=device, parts=("train",))
         self.test = read_images(self.job, run.member, ("test",), run.title)
-        self.transforms = transform_seconds(self.trainer.engine, views, run.member.image_size)
+        self.transforms = measure_views(self.trainer, views)
 
 
 class Tuning(Slot):

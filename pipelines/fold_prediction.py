@@ -1,6 +1,6 @@
 """Predict by one fold model: its held-out rows and the test rows, under every view."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -14,12 +14,21 @@ if TYPE_CHECKING:
     from competition.training.trainer import Trainer
 
 
+def measure_views(trainer: "Trainer", views: Sequence[str]) -> dict[str, float]:
+    """View -> seconds of its transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
+    from competition.training.view_cost import transform_seconds
+
+    some_rows = np.arange(min(trainer.engine.predict_batch, len(trainer.images.ids)))
+    trainer.predict(None, trainer.images, some_rows, views)
+    return transform_seconds(trainer.engine, views, trainer.member.image_size)
+
+
 def predict_fold(
     trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, transforms: Mapping[str, float]
 ) -> Computed:
     """Predict the held-out rows and the test rows under every view in `transforms`, and write them to `folder`.
 
-    model: folder of the fold model.  transforms: view -> seconds of its transform of one batch.
+    model: folder of the fold model.  transforms: result of measure_views().
     """
     from competition.training.checkpoint import load_arrays
     from competition.training.view_cost import seconds_per_1000
@@ -27,13 +36,12 @@ def predict_fold(
     weights, views, train = load_arrays(model / "weights.npz"), tuple(transforms), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
     files = [folder / "oof.npz", folder / "test.npz"]
-    trainer.predict(weights, train, held_out_rows, views).save(files[0])
-    batch = trainer.engine.predict_batch
-    started = perf_counter()  # only after the first prediction, for which the program was compiled
-    test_predictions = trainer.predict(None, test, test_rows, views)
-    if not len(test_rows):  # a competition without test images: time a batch of held-out rows instead
-        trainer.predict(None, train, held_out_rows[:batch], views)
+    started = perf_counter()
+    predictions = [trainer.predict(weights, train, held_out_rows, views), trainer.predict(None, test, test_rows, views)]
     seconds = perf_counter() - started
-    test_predictions.save(files[1])
-    costs = seconds_per_1000(seconds, -(-max(len(test_rows), 1) // batch) * batch, transforms, batch)
+    for file, content in zip(files, predictions, strict=True):
+        content.save(file)
+    batch = trainer.engine.predict_batch
+    padded = sum(-(-len(rows) // batch) * batch for rows in (held_out_rows, test_rows))
+    costs = seconds_per_1000(seconds, padded, transforms, batch)
     return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}

@@ -17,10 +17,10 @@ from competition.artifacts.runs import Run, blended_runs, stored_runs
 from competition.config.errors import UserError
 from pipelines import hosts
 from pipelines.cluster import predict_on_cluster
-from pipelines.fold_prediction import predict_fold
+from pipelines.fold_prediction import measure_views, predict_fold
 from pipelines.progress import Bar
 from pipelines.runner import Job
-from pipelines.trainer import open_trainer, read_images, start_device
+from pipelines.trainer import kept_engine, open_trainer, read_images, start_device
 
 
 def run(job: Job) -> None:
@@ -99,12 +99,10 @@ def earlier_run(job: Job, run: Run) -> str:
 def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
     """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
     device, views, name = start_device(job), job.params.predict.views, run.title
-    from competition.training.view_cost import transform_seconds
-
     job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
-    trainer = open_trainer(job, run.member, name, device=device, parts=("train",))
+    trainer = open_trainer(job, run.member, name, device=device, parts=("train",), engine=kept_engine(job, run))
     test = read_images(job, run.member, ("test",), name)
-    transforms = transform_seconds(trainer.engine, views, run.member.image_size)
+    transforms = measure_views(trainer, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with Bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():

@@ -37,7 +37,7 @@ from pipelines.progress import Bar
 from pipelines.runner import Job
 from pipelines.selection import selected_folds, selected_members
 from pipelines.teachers import update_soft_labels
-from pipelines.trainer import open_trainer, start_device, target_caption
+from pipelines.trainer import keep_engine, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -199,6 +199,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
             pending.remove(fold)
             bar.clear()
             job.echo(f"train {name} {describe_fold(fold)}: {result_line(prepared.competition.metric, manifest)}")
+    keep_engine(job, run, trainer.engine)
 
 
 def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pending: Sequence[ExcludedFolds]) -> None:

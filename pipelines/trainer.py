@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.artifacts.dependencies import training_parts
+from competition.artifacts.runs import Run
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
@@ -21,7 +22,13 @@ from pipelines.runner import Job, image_cache
 if TYPE_CHECKING:
     from competition.data.labelled_images import Images
     from competition.training.device import Device
+    from competition.training.engine import Engine
     from competition.training.trainer import Trainer
+
+
+# Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
+KEPT_WEIGHTS = 20_000_000
+_kept_engines: "dict[str, Engine]" = {}
 
 
 def start_device(job: Job) -> "Device":
@@ -62,11 +69,12 @@ def open_trainer(
     select: Callable[["Images"], "Images"] = lambda images: images,
     soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
     alive: Callable[[], None] = lambda: None,
+    engine: "Engine | None" = None,
 ) -> "Trainer":
     """Trainer of `member` on its device, with its images decoded and its engine built.
 
     device: None opens it first.  images: decoded already; None reads them.  parts: of the index; None = all that the member is trained on.
-    select: reduces the images before the engine is built.  soft_labels, alive: see FoldRows and Trainer.
+    select: reduces the images before the engine is built.  soft_labels, alive, engine: see FoldRows and Trainer.
     """
     prepared = job.prepared
     targets = prepared.competition.targets
@@ -78,9 +86,24 @@ def open_trainer(
     images = images or select(read_images(job, member, parts or training_parts(member), title))
     try:
         rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
-        return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title)
+        return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title, engine)
     except UserError as error:  # about the member's architecture or weights
         raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def keep_engine(job: Job, run: Run, engine: "Engine") -> None:
+    """Keep the engine that has trained a run for its predictions in the same process: compiling it again takes seconds."""
+    if sum(kept.model.count_params() for kept in (*_kept_engines.values(), engine)) <= KEPT_WEIGHTS:
+        _kept_engines[_engine_key(job, run)] = engine
+
+
+def kept_engine(job: Job, run: Run) -> "Engine | None":
+    """The engine that has trained this run in this process, once; None: there is none."""
+    return _kept_engines.pop(_engine_key(job, run), None)
+
+
+def _engine_key(job: Job, run: Run) -> str:
+    return f"{run.folder.resolve()} {run.digest} {job.params.device} {job.params.predict.batch}"
 
 
 def timed(function: Callable[[], object]) -> float:

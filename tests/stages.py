@@ -104,10 +104,10 @@ class Workspace:
         assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
         return result.out
 
-    def do_in_one_process(self, *stages: str) -> str:
-        """Run the stages in one process, as make does, expect exit code 0 and return its stdout."""
+    def do_in_one_process(self, *stages: str, code: str = "") -> str:
+        """Run the stages in one process, as make does, expect exit code 0 and return its stdout.  code: see run."""
         arguments = [word for stage in stages for word in ("+", *self.command(stage)[3:])][1:]
-        result = StageResult(*run_preloaded("pipelines", arguments, ROOT, os.environ))
+        result = StageResult(*run_preloaded("pipelines", arguments, ROOT, os.environ, code))
         assert result.code == 0, f"{stages}: {result.out}\n{result.err}"
         return result.out
 

@@ -39,14 +39,16 @@ class Trainer:
         predict_batch: int,
         alive: Callable[[], None] = lambda: None,
         name: str = "",
+        engine: Engine | None = None,
     ) -> None:
         """metric: name of the competition's metric.  predict_batch: images in a prediction batch.
 
         alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
+        engine: one of this member that was compiled earlier; None compiles it.
         """
         self.name, self.member, self.rows, self.metric = name, rows.member, rows, metric_named(metric)
         self._classes, self._targets, self._device, self._alive = rows.classes, rows.targets, device, alive
-        self.engine = engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
+        self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
         self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions

@@ -6,6 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from stages import MAIN_JOB, Workspace, new_workspace
@@ -100,6 +101,23 @@ def test_the_submission_is_the_same_whether_stages_share_a_process_or_are_killed
     finished: Workspace, interrupted: Workspace
 ) -> None:
     assert interrupted.submission() == finished.submission()
+    for file in finished.work.glob("members/**/*.npz"):
+        with np.load(file) as one_process, np.load(interrupted.work / file.relative_to(finished.work)) as several:
+            assert one_process.files == several.files
+            for name in one_process.files:
+                np.testing.assert_array_equal(one_process[name], several[name], err_msg=str(file))
+
+
+def test_a_network_that_was_trained_predicts_without_being_built_again(workspace: Workspace) -> None:
+    shutil.rmtree(workspace.fold("slim", 0))
+    code = """
+from competition.training import trainer
+real = trainer.engine_of
+trainer.engine_of = lambda *arguments: (print("a network is built"), real(*arguments))[1]
+"""
+    output = workspace.do_in_one_process("train", "predict", code=code)
+    assert "train slim fold 0" in output and "predict slim: a fold model takes" in output
+    assert output.count("a network is built") == 1
 
 
 def test_no_checkpoint_or_temporary_file_is_left(interrupted: Workspace) -> None:
