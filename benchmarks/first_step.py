@@ -71,12 +71,17 @@ def main() -> None:
         timings[variant] = json.loads(completed.stdout.splitlines()[-1])
         (wall, cpu), (step_wall, step_cpu) = timings[variant]["first"], timings[variant]["step"]
         ratio = cpu / timings["custom"]["first"][1]
-        prefix = "SPEED: " if variant == "custom" else ""
         print(
-            f"{prefix}{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
+            f"{variant:14} first step after {wall:5.1f} s ({cpu:5.1f} s of processor time, {ratio:.2f} x custom), "
             f"then {step_wall:.2f} s ({step_cpu:.2f}) a step",
             flush=True,
         )
+    custom, *others = (timing["first"][1] for timing in timings.values())
+    ratios = ", ".join(f"{name} {cpu / custom:.1f}" for name, cpu in zip([*timings][1:], others, strict=True))
+    print(
+        f"SPEED: until the end of the first step a new MobileNetV2 ({SIZE} px, batch {BATCH}) takes {custom:.1f} s of processor time; as a "
+        f"multiple of it: {ratios}; load {os.getloadavg()[0]:.1f}"
+    )
 
 
 if __name__ == "__main__":
