@@ -14,7 +14,7 @@ from competition.ensemble.shortlist import Shortlist, shortlist
 
 TrialScores = Callable[[np.ndarray, int], np.ndarray]  # sum (n, C) of the picks, number of picks -> (M,) scores
 Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool: members that may be picked next
-ENTRIES_AT_ONCE = 500_000  # members x listed classes per chunk; bounds the memory
+ENTRIES_AT_ONCE = 50_000  # members x listed classes of a block of rows, which then stays in the processor's cache
 
 
 def greedy_picks(
@@ -54,21 +54,22 @@ def shortlist_of(parts: np.ndarray, labels: np.ndarray, mixing: str) -> Shortlis
 
 def shortlist_picks(short: Shortlist, metric: Metric, rounds: int, allowed: Allowed | None = None) -> list[int]:
     """`greedy_picks` for a metric of labels, exact, from the classes that can win."""
-    members, is_undecided = len(short.values), short.undecided()
+    is_undecided = short.undecided()
     decided, undecided = short.take(np.flatnonzero(~is_undecided)), short.take(np.flatnonzero(is_undecided))
     decided_counts = decided.counts(decided.listed)
-    total = np.zeros(len(undecided.listed), np.float32)
-    at_once = max(1, ENTRIES_AT_ONCE // max(len(total), 1))
+    parts = -(-undecided.values.size // ENTRIES_AT_ONCE)
+    blocks = [undecided.take(rows) for rows in np.array_split(np.arange(len(undecided.labels)), max(parts, 1))]
+    totals = [np.zeros(len(block.listed), np.float32) for block in blocks]
 
     def trial_scores(count: int) -> np.ndarray:
-        scores = []
-        for start in range(0, members, at_once):
-            winners = undecided.winners(total + undecided.values[start : start + at_once])
-            scores.append(metric.evaluate_counts(undecided.counts(winners) + decided_counts))
-        return np.concatenate(scores)
+        counts = decided_counts
+        for block, total in zip(blocks, totals, strict=True):
+            counts = block.counts(block.winners(total + block.values)) + counts
+        return metric.evaluate_counts(counts)
 
     def add_member(pick: int) -> None:
-        total[:] += undecided.values[pick]
+        for block, total in zip(blocks, totals, strict=True):
+            total += block.values[pick]
 
     return _search(trial_scores, add_member, short.true_values, rounds, allowed)
 
