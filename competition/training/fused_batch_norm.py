@@ -2,7 +2,7 @@
 
 Keras 3 computes moments, normalisation and their gradients by some twenty operations that each read the whole activation.
 TensorFlow's fused operation reads it two to three times: a step of MobileNetV2 at 128 pixels takes two thirds of the time,
-its first step, which traces and optimises the graph, half (benchmarks/first_step.py). XLA fuses on GPUs and TPUs by itself.
+its first step, which traces and optimises the graph, half (docs/speed.md). XLA fuses on GPUs and TPUs by itself.
 """
 
 from typing import Any

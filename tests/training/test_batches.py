@@ -171,17 +171,17 @@ def test_the_memory_of_batches_is_bounded_by_the_number_made_ahead(ahead: int) -
 
 
 def test_no_batch_is_made_that_no_step_will_use() -> None:
-    source, made = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(2, 3)), []
+    source, started = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(2, 3)), []
     work = source._maker.work
-    source._maker.work = lambda *arguments: (made.append(arguments), work(*arguments))[1]  # type: ignore[method-assign]
+    source._maker.work = lambda *arguments: (started.append(arguments), work(*arguments))[1]  # type: ignore[method-assign]
     batches = iter(source.start(PLAN, 1, 5))
     for step in range(1, 5):
         next(batches)
         # TensorFlow asks for no batch before a step needs it.
-        assert len(made) <= step + 2
+        assert len(started) <= step + 2
     del batches
     thread_pool(2).submit(list).result()
-    assert len(made) == 4
+    assert len(started) == 4
 
 
 def test_smaller_images_are_the_same_images() -> None:
