@@ -17,7 +17,7 @@ VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROW
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
-  SUGGESTION := $(shell $(PYTHON) pipelines/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
+  SUGGESTION := $(shell $(PYTHON) pipelines/terminal/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
   $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
     variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
 endif
@@ -114,7 +114,7 @@ test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: re
 	@$(BIN)/python -m pytest tests/cluster tests/cluster/acceptance.py
 
 test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
-	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/data/convert/test_beam.py
+	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/convert/test_beam.py
 	@$(BIN)/python -m pytest tests/pipelines/test_convert.py
 
 ##@ Kaggle and other machines
@@ -207,7 +207,7 @@ test-long: $(BIN)/.ready-dev ## the tests that take many minutes: studies of 30 
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
 	@$(PYTHON) -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
-	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/data tests/test_floors.py tests/config/test_params.py tests/artifacts/test_dependencies.py tests/artifacts/test_manifest.py
+	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/prepare tests/images tests/test_floors.py tests/config/test_params.py tests/workspace/test_dependencies.py tests/files/test_manifest.py
 	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines $$stage --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=3 tune.trials=1"; done
 

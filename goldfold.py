@@ -18,30 +18,31 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from competition.artifacts.dependencies import fold_model_path, newest_blend
-from competition.artifacts.ensemble_inputs import load_predictions, mean_over_runs, prediction_sources
-from competition.artifacts.manifest import Manifest, read_manifest, to_plain
-from competition.artifacts.runs import Run, blended_runs
+from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.suggestions import did_you_mean
-from competition.data.fold_table import fold_table, unlabelled_table
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.ensemble.settings import validate_params
+from competition.files.manifest import Manifest, read_manifest
+from competition.prepare.fold_table import fold_table, unlabelled_table
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
-from pipelines.options import Options
-from pipelines.runner import Job
-from pipelines.trainer import start_device
+from competition.workspace.dependencies import fold_model_path, newest_blend
+from competition.workspace.ensemble_inputs import load_predictions, mean_over_runs, prediction_sources
+from competition.workspace.runs import Run, blended_runs
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
+from pipelines.terminal.trainer import start_device
 
 if TYPE_CHECKING:
     import keras
 
-    from competition.data.labelled_images import Images
+    from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.trainer import Trainer
 

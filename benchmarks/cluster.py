@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "cluster")]
 from ray_nodes import RayCluster  # noqa: E402
 from stages import Workspace, new_workspace  # noqa: E402
 
-from competition.artifacts.manifest import read_manifest  # noqa: E402
+from competition.files.manifest import read_manifest  # noqa: E402
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 

@@ -31,7 +31,7 @@ START_SECONDS = 180.0  # of a process: imports, images, compile; minutes on a TP
 EPOCH_SECONDS = 300.0  # of work between two checkpoints
 CHECKPOINT_SECONDS = 5.0  # 492 MB to a bucket
 REPLACE_SECONDS = 300.0  # until another machine is there
-SPOT_PRICE = 0.3  # of the price on demand: v2-8 to v6e-8 cost 0.18 to 0.40 of it in pipelines/prices.yaml
+SPOT_PRICE = 0.3  # of the price on demand: v2-8 to v6e-8 cost 0.18 to 0.40 of it in pipelines/machines/prices.yaml
 RATES = (0.0, 0.04, 0.25, 1.0)  # failures per hour and machine
 MACHINES = (1, 2, 4, 8, 16, 32)
 

@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from competition.data.convert.local import convert_shards
-from competition.data.convert.plan import make_shards
-from competition.data.convert.shard import Recipe, SourceImage, codecs, convert_shard
+from competition.convert.local import convert_shards
+from competition.convert.plan import make_shards
+from competition.convert.shard import Recipe, SourceImage, codecs, convert_shard
 
 SIZES, QUALITY = (192, 224), 92
 

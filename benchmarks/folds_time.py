@@ -24,7 +24,7 @@ def main() -> None:
     setup = setup_of(parser.parse_args())
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from competition.config.params_file import load_params
-    from competition.data.batches import steps_per_epoch
+    from competition.images.batches import steps_per_epoch
     from competition.training.device import open_device
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer

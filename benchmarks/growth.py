@@ -18,14 +18,14 @@ import pandas as pd
 from PIL import Image
 
 from competition.config.params_file import load_params
-from competition.data import index
-from competition.data.competition import Row
-from competition.data.duplicates import duplicate_pairs, group_duplicates
 from competition.ensemble.blend import fit_blend
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
+from competition.prepare import index
+from competition.prepare.competition import Row
+from competition.prepare.duplicates import duplicate_pairs, group_duplicates
 
 ROOT = Path(__file__).resolve().parents[1]
 VIEWS = ("identity", "a", "b", "c")

@@ -24,10 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from competition.config.params_file import load_params
-from competition.data.augment import Augmentation
-from competition.data.batches import TrainingBatches, TrainingPlan
-from competition.data.loader import Loading, cores
-from competition.data.pixels import PixelFile
+from competition.images.augment import Augmentation
+from competition.images.batches import TrainingBatches, TrainingPlan
+from competition.images.loader import Loading, cores
+from competition.images.pixels import PixelFile
 from competition.training.trainer import augmentation_of
 
 ROOT = Path(__file__).resolve().parents[1]

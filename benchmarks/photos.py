@@ -19,10 +19,10 @@ from PIL import Image
 
 from competition.config.params import Member
 from competition.config.params_file import load_params
-from competition.data import records
-from competition.data.cache import CacheBudget, decode_images
-from competition.data.labelled_images import Images
-from competition.data.records import Record
+from competition.images.cache import CacheBudget, decode_images
+from competition.images.labelled_images import Images
+from competition.prepare import records
+from competition.prepare.records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 8

@@ -107,8 +107,8 @@ def member(name: str) -> str:
 
 def job_of(folder: Path, sets: str = "") -> Any:
     from competition.config.params_file import load_params, parse_overrides
-    from pipelines.options import Options
-    from pipelines.runner import Job
+    from pipelines.terminal.options import Options
+    from pipelines.terminal.runner import Job
 
     overrides = tuple(parse_overrides(sets))
     options = Options(params=folder / "params.yaml")
@@ -122,8 +122,8 @@ def run(stage: str, folder: Path, sets: str) -> None:
 
 
 def scores_of(folder: Path, classes: int) -> dict[str, Any]:
-    from competition.artifacts.dependencies import newest_blend
-    from competition.artifacts.ensemble_inputs import load_predictions, prediction_sources
+    from competition.workspace.dependencies import newest_blend
+    from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 
     job = job_of(folder)
     prepared = job.prepared

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.manifest import Manifest
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
+from competition.files.manifest import Manifest
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
 from competition.report import classes, samples
 from competition.report.charts import Point, score_chart
 from competition.report.members import FoldModel, curve_charts, scores_table

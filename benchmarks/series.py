@@ -1,4 +1,4 @@
-"""Recall on artificial series and false joins of competition.data.series on real photos.
+"""Recall on artificial series and false joins of competition.prepare.series on real photos.
 
     .venv/bin/python -m benchmarks.series --source PATH/flowers102_128.zip [--rows 16000]
 
@@ -21,9 +21,10 @@ import pandas as pd
 from PIL import Image, ImageEnhance
 
 from benchmarks.photos import _photos as photos_of
-from competition.data import images, series, shift
-from competition.data.embedding import SIZE, describe
-from competition.data.index import THUMB
+from competition.prepare import decoding as images
+from competition.prepare import series, shift
+from competition.prepare.embedding import SIZE, describe
+from competition.prepare.index import THUMB
 
 SIDE = 128  # pixels of the artificial photos
 

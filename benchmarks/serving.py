@@ -50,7 +50,7 @@ import os, sys
 os.environ["KERAS_BACKEND"] = "tensorflow"
 from dataclasses import replace
 from pathlib import Path
-from competition.artifacts.manifest import write_manifest
+from competition.files.manifest import write_manifest
 from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain

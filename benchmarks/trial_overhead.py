@@ -41,9 +41,9 @@ def main() -> int:
 
 def prepared_job(folder: Path) -> Any:
     from competition.config.params_file import load_params
-    from pipelines import download, prepare
-    from pipelines.options import Options
-    from pipelines.runner import Job
+    from pipelines.main_job import download, prepare
+    from pipelines.terminal.options import Options
+    from pipelines.terminal.runner import Job
 
     path, work = ROOT / "params.yaml", folder / "work" / "digits"
     work.mkdir(parents=True)
@@ -56,7 +56,7 @@ def prepared_job(folder: Path) -> Any:
 
 def measure(job: Any, trials: int) -> list[float]:
     """Time of each trial after the first, divided by its time in training steps."""
-    from pipelines.tuning_trials import TrialRunner
+    from pipelines.terminal.tuning_trials import TrialRunner
 
     runner, steps, ratios = TrialRunner(job, "cnn"), [0.0], []
     for number in range(trials + 1):

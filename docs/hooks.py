@@ -165,7 +165,7 @@ def limits(metadata: Any) -> str:
 
 def verbs_page() -> str:
     """Every verb of `goldfold` with its options, and every target of make."""
-    from pipelines.cli import COMMON, VERBS
+    from pipelines.terminal.cli import COMMON, VERBS
 
     lines = [
         "# Verbs",
@@ -187,7 +187,7 @@ def verbs_page() -> str:
 
 
 def _option(name: str) -> str:
-    from pipelines.options import FIELDS, flag_of
+    from pipelines.terminal.options import FIELDS, flag_of
 
     return f"| `{flag_of(name)}` | {_cell(FIELDS[name].metadata['help'])} |"
 

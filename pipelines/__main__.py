@@ -1,6 +1,6 @@
 """`python -m pipelines VERB`: the `goldfold` command without installation."""
 
-from pipelines.cli import main
+from pipelines.terminal.cli import main
 
 if __name__ == "__main__":
     main()

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.runs import Run, runs_of
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
-from competition.data.prepared import Prepared
+from competition.prepare.prepared import Prepared
+from competition.workspace.runs import Run, runs_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES, SIZE = 3, 16

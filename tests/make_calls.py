@@ -8,7 +8,7 @@ from pathlib import Path
 
 from builders import ROOT
 
-from pipelines.cli import split_stages
+from pipelines.terminal.cli import split_stages
 
 FAKE_PYTHON = f"""#!{sys.executable}
 import json, os, sys

@@ -16,7 +16,7 @@ import yaml  # noqa: F401
 
 import competition
 import pipelines
-from competition.artifacts.code_digest import code_digest
+from competition.workspace.code_digest import code_digest
 
 # A module that looks whether its output is a terminal is imported as if it were none, as in a stage, whose output is a file.
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):

@@ -14,7 +14,7 @@ from pathlib import Path
 from builders import ROOT
 from preloaded import READ_AT_IMPORT, run_preloaded
 
-from competition.artifacts.dependencies import newest_blend
+from competition.workspace.dependencies import newest_blend
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.terminal.cli import FOLDERS
+
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
@@ -17,75 +19,33 @@ FILES = {
 
 # Layers from the lowest. A module belongs to the layer of its longest prefix and imports lower layers or its own part.
 LAYERS: list[tuple[str, ...]] = [
-    ("competition.config.errors", "competition.config.faults"),
-    # Atomic files, digests and locks, which all write with.
-    ("competition.config.yaml_text", "competition.artifacts.manifest"),
-    ("competition.artifacts.locks",),
     ("competition.config",),
+    ("competition.files",),
     ("competition.ensemble",),
-    ("competition.data.targets",),
-    ("competition.data.competition",),
     ("competition.kaggle",),
     ("competition.storage",),
-    ("competition.data",),
-    ("competition.submission",),
+    ("competition.prepare",),
+    ("competition.images", "competition.submission"),
     ("competition.training",),
     ("competition.tuning",),
     ("competition.preflight",),
-    ("competition.artifacts",),
+    ("competition.workspace",),
     ("competition.kernels",),
-    ("competition.report", "competition.serving", "competition.cluster"),
-    ("pipelines.output", "pipelines.versions"),
-    ("pipelines.options",),
-    ("pipelines.next_command", "pipelines.progress", "pipelines.failures", "pipelines.own_errors"),
-    ("pipelines.hosts",),
-    ("pipelines.runner",),
-    ("pipelines.selection", "pipelines.stage"),
-    ("pipelines.backend", "pipelines.fold_training"),
-    ("pipelines.trainer", "pipelines.device_retries", "pipelines.fold_prediction"),
-    ("pipelines.tuning_trials",),
-    ("pipelines.study_worker",),
-    ("pipelines.teachers", "pipelines.cluster_progress"),
-    ("pipelines.cluster",),
-    ("pipelines.cluster_tuning",),
-    ("pipelines.cli",),
+    ("competition.report", "competition.serving", "competition.cluster", "competition.convert"),
+    ("pipelines.terminal",),
+    ("pipelines.main_job", "pipelines.inspect", "pipelines.kaggle", "pipelines.machines", "pipelines.serving"),
     ("pipelines",),
 ]
-SHARED = {
-    "pipelines.output",
-    "pipelines.own_errors",
-    "pipelines.options",
-    "pipelines.next_command",
-    "pipelines.hosts",
-    "pipelines.progress",
-    "pipelines.versions",
-    "pipelines.failures",
-    "pipelines.runner",
-    "pipelines.selection",
-    "pipelines.stage",
-    "pipelines.backend",
-    "pipelines.fold_training",
-    "pipelines.trainer",
-    "pipelines.tuning_trials",
-    "pipelines.study_worker",
-    "pipelines.teachers",
-    "pipelines.cluster",
-    "pipelines.cluster_progress",
-    "pipelines.cluster_tuning",
-    "pipelines.device_retries",
-    "pipelines.fold_prediction",
-    "pipelines.cli",
-}  # modules that all stages may import
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong to no part
 
 # Only these modules may import TensorFlow, Keras or JAX at import time.
 HEAVY = (
     "competition.training",
-    "competition.data.batches",
+    "competition.images.batches",
     "competition.serving.decoding",
     "competition.serving.graph",
     "competition.serving.writing",
-    "pipelines.debug",
+    "pipelines.inspect.debug",
 )
 LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule")
 
@@ -124,7 +84,7 @@ def test_a_module_imports_only_lower_layers_and_its_own_part(module: str) -> Non
     layer, part = part_of(module)
     for other in IMPORTS[module] - set(PACKAGES):
         other_layer, other_part = part_of(other)
-        assert other_layer < layer or (other_part == part and part != "pipelines"), f"{module} imports {other}"
+        assert other_layer < layer or other_part == part, f"{module} imports {other}"
 
 
 def test_the_top_level_packages_have_empty_init_files() -> None:
@@ -138,8 +98,18 @@ def test_there_are_no_import_cycles() -> None:
 def test_no_stage_imports_another_stage() -> None:
     for module in FILES:
         if module.startswith("pipelines."):
-            others = {name for name in IMPORTS[module] if name.startswith("pipelines.")}
-            assert others <= SHARED, module
+            others = {name for name in IMPORTS[module] if name.count(".") == 2 and is_verb(name)}
+            assert not others, module
+
+
+def is_verb(module: str) -> bool:
+    package, *folders = module.split(".")
+    return package == "pipelines" and folders[0] in FOLDERS
+
+
+def test_every_file_in_a_verb_folder_is_a_verb() -> None:
+    files = {tuple(name.split(".")[1:]) for name in FILES if name.count(".") == 2 and is_verb(name)}
+    assert files == {(folder, verb.replace("-", "_")) for folder, verbs in FOLDERS.items() for verb in verbs}
 
 
 def heavy_imports(modules: list[str]) -> str:
@@ -153,7 +123,7 @@ def heavy_imports(modules: list[str]) -> str:
 
 def test_light_modules_import_neither_tensorflow_nor_keras_nor_jax() -> None:
     light = [m for m in FILES if m in LIGHT_EXCEPTIONS or not any(is_in(m, heavy) for heavy in HEAVY)]
-    assert "pipelines.train" in light
+    assert "pipelines.main_job.train" in light
     assert heavy_imports(light) == ""
 
 

@@ -12,8 +12,8 @@ from builders import ROOT
 from make_calls import calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.cli import COMMON, VERBS, app
-from pipelines.options import FIELDS, flag_of
+from pipelines.terminal.cli import COMMON, FOLDERS, VERBS, app
+from pipelines.terminal.options import FIELDS, flag_of
 
 
 @pytest.fixture
@@ -214,9 +214,10 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
-def test_every_verb_has_a_module_and_shows_its_options(verb) -> None:
-    assert "\ndef run(job: Job) -> None:\n" in (ROOT / "pipelines" / f"{verb.replace('-', '_')}.py").read_text()
+@pytest.mark.parametrize(("folder", "verb"), [(folder, verb) for folder, verbs in FOLDERS.items() for verb in verbs])
+def test_every_verb_has_a_module_and_shows_its_options(folder, verb) -> None:
+    file = ROOT / "pipelines" / folder / f"{verb.replace('-', '_')}.py"
+    assert "\ndef run(job: Job) -> None:\n" in file.read_text()
     output = CliRunner().invoke(app, [verb, "--help"]).stdout
     for name in (*COMMON, *VERBS[verb].options):
         assert flag_of(name) in output

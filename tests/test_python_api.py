@@ -17,8 +17,8 @@ from stages import Workspace
 
 import goldfold
 from competition.config.errors import UserError
-from competition.data.prepared import load_prepared
 from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.prepare.prepared import load_prepared
 
 
 def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
@@ -91,9 +91,9 @@ def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
     workspace.do("blend", sets=STRONG)
     code = """
         import numpy as np
-        from competition.data import records
-        from competition.data.images import decode
-        from competition.data.prepared import load_prepared
+        from competition.prepare import records
+        from competition.prepare.decoding import decode
+        from competition.prepare.prepared import load_prepared
         prepared = load_prepared(g._job.path("data"))
         test = {name: data for name, _, data in records.read(prepared.records("test"))}
         ids = sorted(test)[:90]
@@ -166,7 +166,7 @@ def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path)
     code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"small"', '"slim"')
     code = code.replace('.yaml")', f'.yaml", work={str(finished.folder / "work")!r})')
     for name in ("a.jpg", "b.jpg"):
-        from competition.data.images import encode_png
+        from competition.prepare.decoding import encode_png
 
         (tmp_path / name).write_bytes(encode_png(np.full((20, 20, 3), 99, np.uint8)))
     exit_code, _, err = run_preloaded("", [], tmp_path, os.environ, code)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
+from competition.files.manifest import sha256
 from competition.storage import bucket
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from competition.artifacts.manifest import Manifest, sha256
 from competition.config.params import Member, Params
 from competition.config.params_file import file_tree
+from competition.files.manifest import Manifest, sha256
 from competition.kernels.packing import PLUGINS, SOURCE_PATTERNS, own_files, project_files, project_path
 
 PARAMS = "cluster-params.json"  # JSON is YAML

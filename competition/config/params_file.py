@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import to_plain
+from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, UserError
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from competition.artifacts.manifest import digest_of
+from competition.config.digests import digest_of
 
 IGNORED_FIELDS = ("lineno", "col_offset", "end_lineno", "end_col_offset", "type_comment", "ctx", "kind")
 

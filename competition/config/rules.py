@@ -13,7 +13,7 @@ from competition.config.suggestions import did_you_mean
 from competition.config.teachers import check_nested, in_training_order
 
 WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
-ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.data.adapters
+ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.prepare.adapters
 
 
 def check_rules(params: Params) -> None:

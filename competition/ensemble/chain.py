@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.manifest import atomic_write, digest_of, to_plain
+from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.ensemble.blend import Blend, BlendSettings
 from competition.ensemble.calibration import apply_temperature
@@ -23,6 +23,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.outputs import chunks, mix_views
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
+from competition.files.manifest import atomic_write
 
 MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order, see `align`
 CandidateKey = tuple[str, str, str]  # calibration, blend method, decision rule

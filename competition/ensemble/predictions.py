@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.npz import mapped_array, named_in_errors, open_npz, read_array
+from competition.files.manifest import atomic_write
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
 SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3

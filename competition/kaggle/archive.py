@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
 from competition.config.faults import point
+from competition.files.manifest import sha256
 
 Progress = Callable[[int, int], None]  # (done, total)
 

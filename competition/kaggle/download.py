@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from competition.artifacts.locks import Held, exclusive
-from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
+from competition.files.locks import Held, exclusive
+from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, Verified, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from competition.artifacts.manifest import read_record, sha256, write_json
 from competition.config.errors import UserError
+from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of

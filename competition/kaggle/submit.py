@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
+from competition.files.manifest import sha256
 from competition.kaggle.attempts import (
     LostAnswer,
     UnknownOutcome,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import write_json, write_text
 from competition.config.errors import UserError
+from competition.files.manifest import write_json, write_text
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import RETRYABLE, KaggleError

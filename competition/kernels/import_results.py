@@ -5,20 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from competition.artifacts.dependencies import fold_model_dependencies, is_trained, model_path
-from competition.artifacts.manifest import changed_keys, copy_file, read_manifest, sha256, write_json
-from competition.artifacts.runs import Run, runs_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Params
 from competition.config.params_file import Override
-from competition.data.prepared import Prepared
+from competition.files.manifest import changed_keys, copy_file, read_manifest, sha256, write_json
 from competition.kaggle import submit
 from competition.kaggle.client import Client
 from competition.kernels import api as kernels
 from competition.kernels import request as kernel_request
 from competition.kernels import results as kernel_results
 from competition.kernels.push import PushIntent
+from competition.prepare.prepared import Prepared
 from competition.submission import ledger
+from competition.workspace.dependencies import fold_model_dependencies, is_trained, model_path
+from competition.workspace.runs import Run, runs_of
 
 SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # file names in the kernel's output
 HOUR = 3600

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import write_json
 from competition.config.errors import UserError
 from competition.config.params import FROM_FILE, Member, Params
 from competition.config.params_file import file_tree
+from competition.files.manifest import write_json
 from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import write_json
+from competition.files.manifest import write_json
 from competition.kaggle.attempts import (
     LostAnswer,
     UnknownOutcome,

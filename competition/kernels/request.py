@@ -8,7 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from competition.artifacts.dependencies import (
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.teachers import ancestors
+from competition.files.manifest import is_current
+from competition.kernels import packing
+from competition.workspace.dependencies import (
     blend_blocks,
     fold_model_path,
     fold_views_path,
@@ -18,12 +24,7 @@ from competition.artifacts.dependencies import (
     views_dependencies,
     weights_digest,
 )
-from competition.artifacts.manifest import digest_of, is_current
-from competition.artifacts.runs import Run
-from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member, Params
-from competition.config.teachers import ancestors
-from competition.kernels import packing
+from competition.workspace.runs import Run
 
 AnyFold = TypeVar("AnyFold", bound=ExcludedFolds)
 Runs = Mapping[str, Sequence[Run]]  # member -> its runs with the current parameters

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from competition.artifacts.manifest import files_intact, read_manifest, sha256
 from competition.config.errors import UserError
+from competition.files.manifest import files_intact, read_manifest, sha256
 from competition.kaggle import archive
 from competition.kaggle.client import Client, ask
 from competition.kernels import kernel_script

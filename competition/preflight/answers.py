@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import digest_of, write_json
+from competition.config.digests import digest_of
 from competition.config.errors import UserError
+from competition.files.manifest import write_json
 from competition.preflight.compile_process import Report, results_of_child
 from competition.preflight.remedies import INSTALL, remedy_for
 from competition.preflight.request import PreflightRequest, PreflightResult, compiled_in, result_from_json

@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.config.plugins import activate, load_plugins
+from competition.files.manifest import write_json
 from competition.preflight.lowering import Part, Shapes, Unsupported, programs
 from competition.preflight.topology import QUIET, Topology, topology_named
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import competition
-from competition.artifacts.manifest import write_json
 from competition.config.params import Member
 from competition.config.plugins import active
+from competition.files.manifest import write_json
 from competition.preflight.lowering import one_line
 from competition.preflight.request import PreflightRequest
 

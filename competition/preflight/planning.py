@@ -9,7 +9,7 @@ from typing import Any
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.teachers import nested_teachers
-from competition.data.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
+from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
 from competition.training.device import round_up_batch
 
 HOUR = 3600.0
@@ -35,7 +35,7 @@ KNOWN = {
 def sizes_of(data: Path, params: Params) -> Sizes:
     """Sizes of the downloaded or else of the known competition. Raises UserError if it is neither."""
     if (data / "manifest.json").exists():
-        from competition.data.prepared import load_prepared
+        from competition.prepare.prepared import load_prepared
 
         prepared = load_prepared(data)
         return Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))

@@ -5,10 +5,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import path_digest, sha256
 from competition.config.params import FROM_FILE, Member
 from competition.config.plugins import plugin_digests
 from competition.config.search_space import AT_RUN_TIME
+from competition.files.manifest import path_digest, sha256
 from competition.preflight.lowering import Shapes
 from competition.preflight.topology import Topology
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Score, score_with_error
 from competition.ensemble.diversity import Diversity
@@ -15,6 +14,7 @@ from competition.ensemble.metrics import Metric
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.rare_classes import small_class_warning
+from competition.workspace.ensemble_inputs import EnsembleInputs
 
 
 def diversity_json(values: Diversity) -> dict[str, Any]:

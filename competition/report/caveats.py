@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.ensemble_inputs import EnsembleInputs
-from competition.data.caveats import NOTED, Caveats
-from competition.data.series import crossing
-from competition.data.shift import Shift
 from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.reliance import accuracy, weighted_score
+from competition.prepare.caveats import NOTED, Caveats
+from competition.prepare.series import crossing
+from competition.prepare.shift import Shift
 from competition.report.page import Block, Figure, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri
+from competition.workspace.ensemble_inputs import EnsembleInputs
 
 TITLE = "Adversarial validation and series"
 EXPECTED = "  expected on "  # start of the line of report.terminal that a shift invalidates

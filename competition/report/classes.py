@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError
-from competition.data.cache import Pixels
-from competition.data.prepared import Prepared
 from competition.ensemble.predictions import load_scores, positions
+from competition.images.cache import Pixels
+from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
 from competition.report.confused_pairs import pair_blocks
 from competition.report.confusion_chart import ORDERED, confusion_chart

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from competition.data.cache import Pixels
+from competition.images.cache import Pixels
 from competition.report.mistakes import largest_cells
 from competition.report.page import Block, SideBySide, Tile
 from competition.report.pictures import SMALL_SIZE, data_uri

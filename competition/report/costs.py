@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from competition.artifacts.dependencies import fold_model_path, views_manifest
-from competition.artifacts.manifest import Manifest, read_manifest
-from competition.artifacts.runs import Run
-from competition.artifacts.studies import used_study
 from competition.config.params import Params
 from competition.config.params_file import Override
-from competition.data.prepared import Prepared
+from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
+from competition.prepare.prepared import Prepared
 from competition.report.page import Section, Table
+from competition.workspace.dependencies import fold_model_path, views_manifest
+from competition.workspace.runs import Run
+from competition.workspace.studies import used_study
 
 NOTE = (
     "Time: of the results that are used now, as measured when each was made, without the start of Python and TensorFlow; of a study, "

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.data.folds import share_errors, thin_classes
-from competition.data.leaks import inflation
-from competition.data.prepared import Prepared
+from competition.prepare.folds import share_errors, thin_classes
+from competition.prepare.leaks import inflation
+from competition.prepare.prepared import Prepared
 from competition.report.charts import bar_chart
 from competition.report.page import Block, Charts, Section, Table, Text
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pillow
 
-from competition.artifacts.manifest import Manifest, read_manifest
-from competition.data.cache import Pixels
-from competition.data.prepared import Prepared
 from competition.ensemble.predictions import positions
+from competition.files.manifest import Manifest, read_manifest
+from competition.images.cache import Pixels
+from competition.prepare.prepared import Prepared
 from competition.report.mistakes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile
 from competition.report.pictures import data_uri, no_pictures

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.dependencies import fold_model_path, views_manifest
-from competition.artifacts.manifest import Manifest, read_manifest
-from competition.artifacts.runs import Run
-from competition.artifacts.scores import held_out_score
 from competition.config.params import Params
-from competition.data.prepared import Prepared
+from competition.files.manifest import Manifest, read_manifest
+from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import TUNED, mark
 from competition.report.terminal import folds_text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
+from competition.workspace.dependencies import fold_model_path, views_manifest
+from competition.workspace.runs import Run
+from competition.workspace.scores import held_out_score
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
 CURVES_NOTE = (

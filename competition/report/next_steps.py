@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.studies import used_study
 from competition.config.params import Params
 from competition.config.params_file import Override
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import Metric
+from competition.prepare.prepared import Prepared
 from competition.report.confused_pairs import worst_pairs
 from competition.report.members import FoldModel
 from competition.report.mistakes import confusion
 from competition.report.page import Section, Table
 from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
+from competition.workspace.studies import used_study
 
 MOST = 8
 HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from competition.data.cache import Pixels, cached_images
-from competition.data.images import Fit
-from competition.data.prepared import Prepared
+from competition.images.cache import Pixels, cached_images
+from competition.prepare.decoding import Fit
+from competition.prepare.prepared import Prepared
 
 MAX_SIZE = 224  # pixels per side of a stored picture; shown at 112, and in full when it is opened
 SMALL_SIZE = 112  # of a picture among many

@@ -12,10 +12,10 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Params
-from competition.data.prepared import Prepared
 from competition.ensemble.bootstrap import resampled
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
+from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.submission.ledger import Entry, Row, of_competition, read
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.artifacts.dependencies import fold_model_path
-from competition.artifacts.manifest import changed_keys, files_intact, read_manifest
-from competition.artifacts.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
-from competition.artifacts.runs import Run, created, runs_of, stored_runs
-from competition.artifacts.scores import held_out_score
 from competition.config.params import Params
 from competition.config.params_file import Override
-from competition.data.prepared import Prepared
+from competition.files.manifest import changed_keys, files_intact, read_manifest
 from competition.preflight.planning import duration
+from competition.prepare.prepared import Prepared
 from competition.report.page import Section, Table, Text
+from competition.workspace.dependencies import fold_model_path
+from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
+from competition.workspace.runs import Run, created, runs_of, stored_runs
+from competition.workspace.scores import held_out_score
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"

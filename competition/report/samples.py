@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from competition.artifacts.runs import Run
-from competition.data.cache import Pixels
-from competition.data.prepared import Prepared
+from competition.images.cache import Pixels
+from competition.prepare.prepared import Prepared
 from competition.report.page import Block, Image, Section, Sheet, Text, Tile
 from competition.report.pictures import SMALL_SIZE, data_uri, no_pictures, sheet_uri
+from competition.workspace.runs import Run
 
 PICTURES, PER_CLASS, MOST_CLASSES = 60, 6, 120
 AUGMENTED = "augmented.png"  # in the folder of a run, written by make train

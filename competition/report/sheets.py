@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from competition.artifacts.manifest import atomic_write
+from competition.files.manifest import atomic_write
 
 TILE = 128  # pixels of one image on the sheet
 LINE = 14  # pixels of one line of text

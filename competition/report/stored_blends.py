@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
+from competition.prepare.prepared import Prepared
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.ensemble.chain import Chain
 from competition.ensemble.diversity import Diversity
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import Difference
 from competition.ensemble.tables import Row
+from competition.workspace.ensemble_inputs import EnsembleInputs
 
 
 def verdict(difference: Difference) -> str:

@@ -7,12 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from competition.artifacts.studies import read_result, used_study
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import Override
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import metric_named
+from competition.prepare.prepared import Prepared
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.terminal import folds_text, plus_minus
 from competition.report.tuning_charts import (
@@ -30,6 +29,7 @@ from competition.report.tuning_charts import (
 )
 from competition.tuning.choice import format_values, pareto_front
 from competition.tuning.storage import open_storage
+from competition.workspace.studies import read_result, used_study
 
 LITTLE = 0.1  # a parameter with a smaller share of the importance is hardly worth searching
 FEWEST = 4  # complete trials for a statement on importance

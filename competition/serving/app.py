@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from competition.data.images import BadImage
+from competition.prepare.decoding import BadImage
 from competition.serving.batching import Batcher, Overloaded
 from competition.serving.engines import Engine
 from competition.serving.limits import Limits

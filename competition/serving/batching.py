@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.data.images import BadImage, size_of
+from competition.prepare.decoding import BadImage, size_of
 from competition.serving.engines import Engine
 from competition.serving.limits import Limits
 from competition.serving.metrics import Metrics

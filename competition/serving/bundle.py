@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.manifest import files_intact, read_manifest, write_json
 from competition.config.errors import UserError
-from competition.data.images import Fit
+from competition.files.manifest import files_intact, read_manifest, write_json
+from competition.prepare.decoding import Fit
 
 FORMATS = ("saved_model", "onnx", "litert")
 FILES = {"saved_model": "saved_model", "onnx": "model.onnx", "litert": "model.tflite"}

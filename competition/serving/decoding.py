@@ -1,6 +1,6 @@
 """Decoding and resizing of image bytes in a TensorFlow graph, with the arithmetic of Pillow.
 
-The graph gives the pixels of `competition.data.images.decode`: the same JPEG library, accurate integer DCT, the same
+The graph gives the pixels of `competition.prepare.decoding.decode`: the same JPEG library, accurate integer DCT, the same
 reduced decoding of large JPEGs, and Pillow's bilinear filter in its fixed-point arithmetic (Pillow, src/libImaging/Resample.c).
 What TensorFlow's decoders read differently is refused: `image_problem` lists it, `images.normalized` converts it.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from competition.data.images import LARGEST, ORIENTATION, Fit
+from competition.prepare.decoding import LARGEST, ORIENTATION, Fit
 
 HEAD = 131_072  # bytes that are searched for Exif data and PNG chunks
 FIXED_POINT = 2.0**22  # Pillow's PRECISION_BITS = 32 - 8 - 2

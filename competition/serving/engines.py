@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.data.images import decode, normalized
+from competition.prepare.decoding import decode, normalized
 from competition.serving.bundle import FILES, Bundle, load_bundle
 
 Result = tuple[np.ndarray, np.ndarray]  # (B, C) float32 probabilities, (B,) int64 class numbers

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.data.images import Fit
 from competition.ensemble.chain import Chain
 from competition.ensemble.mixing import FLOOR
 from competition.ensemble.views import get_views
+from competition.prepare.decoding import Fit
 from competition.serving.decoding import decode_batch, resize
 from competition.serving.selection import Selection
 from competition.training.checkpoint import load_arrays

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition.data.prepared import Prepared
+from competition.prepare.prepared import Prepared
 from competition.serving.bundle import FILES, Bundle
 from competition.serving.parity import Check
 from competition.serving.selection import Selection

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from competition.config.errors import UserError, first_few
-from competition.data.adapters.files import image_paths
-from competition.data.images import BadImage, Fit, decode, encode_png, normalized
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
+from competition.prepare.adapters.files import image_paths
+from competition.prepare.decoding import BadImage, Fit, decode, encode_png, normalized
 
 if TYPE_CHECKING:
-    from competition.data.labelled_images import Images
+    from competition.images.labelled_images import Images
     from competition.training.trainer import Trainer
 
 NewImage = str | Path | bytes | np.ndarray
@@ -55,7 +55,7 @@ def read_new_images(images: NewImage | Sequence[NewImage]) -> EncodedImages:
 
 def decoded(images: EncodedImages, size: int, fit: Fit) -> "Images":
     """The images at the size of a member; the ids are their numbers, because a path may appear twice."""
-    from competition.data.labelled_images import Images
+    from competition.images.labelled_images import Images
 
     count = len(images.data)
     pixels = np.zeros((count, size, size, 3), np.uint8)

@@ -5,17 +5,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from competition.artifacts.dependencies import fold_model_path, is_trained, newest_blend
-from competition.artifacts.ensemble_inputs import prediction_sources
-from competition.artifacts.manifest import files_intact, read_manifest, to_plain
-from competition.artifacts.runs import Run, blended_runs
+from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.params_file import Override
-from competition.data.prepared import Prepared
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX
+from competition.files.manifest import files_intact, read_manifest
+from competition.prepare.prepared import Prepared
+from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
+from competition.workspace.ensemble_inputs import prediction_sources
+from competition.workspace.runs import Run, blended_runs
 
 
 @dataclass(frozen=True)

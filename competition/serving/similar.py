@@ -1,4 +1,4 @@
-"""The training images most similar to a photo, by the descriptor of `competition.data.embedding`.
+"""The training images most similar to a photo, by the descriptor of `competition.prepare.embedding`.
 
 Similar in colour layout, gradients and colours, not in what a network sees: the descriptor needs no weights.
 """
@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from competition.data.cache import cached_images
-from competition.data.embedding import describe
-from competition.data.images import Fit, decode, encode
-from competition.data.pixels import Pixels
-from competition.data.prepared import Prepared
+from competition.images.cache import cached_images
+from competition.images.pixels import Pixels
+from competition.prepare.decoding import Fit, decode, encode
+from competition.prepare.embedding import describe
+from competition.prepare.prepared import Prepared
 
 THUMB = 16  # pixels per side that the descriptor sees
 SHOWN = 112  # pixels per side of a picture on the page; smaller ones are enlarged by the browser

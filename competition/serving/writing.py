@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
+from competition.files.manifest import atomic_write
 from competition.serving.bundle import FILES
 from competition.serving.graph import ExportedChain
 from competition.serving.selection import Selection

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.data.competition import Competition
+from competition.prepare.competition import Competition
 from competition.submission.format import read_predictions
 
 

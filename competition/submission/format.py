@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.artifacts.manifest import atomic_write
 from competition.config.errors import UserError
-from competition.data.competition import Competition
+from competition.files.manifest import atomic_write
+from competition.prepare.competition import Competition
 
 Rows = list[list[str]]  # one list of cells per line, the header left out
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run; ids are never changed here

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError, first_few
-from competition.data.competition import Competition
 from competition.ensemble.metrics import metric_named
+from competition.prepare.competition import Competition
 from competition.submission import ledger
 from competition.submission.format import read_predictions
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from filelock import FileLock
 
-from competition.artifacts.manifest import to_plain
+from competition.config.digests import to_plain
 from competition.config.faults import point
 from competition.ensemble.leaderboard import ExpectedScore, from_standard_error, interval
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.data.batches import steps_per_epoch
+from competition.images.batches import steps_per_epoch
 from competition.training.input_stall import StepTimes, seconds_in_memory
 from competition.training.loop import step_values
 from competition.training.trainer import Trainer

@@ -10,8 +10,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from competition.artifacts.manifest import atomic_write, sha256, write_json
 from competition.config.faults import point
+from competition.files.manifest import atomic_write, sha256, write_json
 
 KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the run
 

@@ -6,7 +6,7 @@ import keras
 
 from competition.config.errors import UserError
 from competition.config.plugins import active
-from competition.data.augmentations import augmentation_named
+from competition.images.augmentations import augmentation_named
 
 
 class StepSeed(keras.random.SeedGenerator):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.params import ExcludedFolds, Member, Train
-from competition.data.batches import TrainingPlan, class_weights, smooth_labels
-from competition.data.inner_part import inner_validation
-from competition.data.labelled_images import Images
-from competition.data.targets import SINGLE, Targets
 from competition.ensemble.predictions import Predictions
+from competition.images.batches import TrainingPlan, class_weights, smooth_labels
+from competition.images.inner_part import inner_validation
+from competition.images.labelled_images import Images
+from competition.prepare.targets import SINGLE, Targets
 
 STRATUM_ROWS = 5  # label sets with fewer training rows are pooled in the choice of the inner validation part
 

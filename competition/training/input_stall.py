@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from competition.config.params import Train
-from competition.data.batches import TrainingBatches
+from competition.images.batches import TrainingBatches
 from competition.training.engine import Engine
 from competition.training.optimizer import StepValues
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.data.targets import SINGLE, Targets
+from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import Device
 from competition.training.fault_tolerance import is_out_of_memory
 from competition.training.loop import step_values

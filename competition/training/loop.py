@@ -13,7 +13,7 @@ from typing import Any
 from competition.config.errors import UserError
 from competition.config.faults import point
 from competition.config.params import Train
-from competition.data.batches import TrainingBatches, TrainingPlan, steps_per_epoch
+from competition.images.batches import TrainingBatches, TrainingPlan, steps_per_epoch
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State, StepValues
 from competition.training.input_stall import InputStallDetector

@@ -14,8 +14,8 @@ from competition.config.errors import UserError
 from competition.config.params import FROM_FILE, Member
 from competition.config.plugins import active, plugin_named
 from competition.config.suggestions import did_you_mean
-from competition.data.augmentations import is_on_device
 from competition.ensemble.metrics import TargetKind
+from competition.images.augmentations import is_on_device
 from competition.storage import bucket
 from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.initializers import draw_initial_weights

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.data.batches import prediction_batches
-from competition.data.pixels import Pixels
+from competition.images.batches import prediction_batches
+from competition.images.pixels import Pixels
 
 INVERSE_STRENGTH = 0.01  # C of the logistic regression on standardised features
 ITERATIONS = 200

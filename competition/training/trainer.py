@@ -8,14 +8,14 @@ import numpy as np
 from keras.ops import convert_to_numpy
 
 from competition.config.params import ExcludedFolds, Member, Train
-from competition.data.augment import Augmentation
-from competition.data.batches import TrainingBatches, TrainingPlan, prediction_batches
-from competition.data.labelled_images import Images
-from competition.data.loader import Loading
-from competition.data.targets import SINGLE, Targets
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, stored_as
 from competition.ensemble.views import get_views
+from competition.images.augment import Augmentation
+from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.images.labelled_images import Images
+from competition.images.loader import Loading
+from competition.prepare.targets import SINGLE, Targets
 from competition.training import loop
 from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.checkpoint import Checkpoints

@@ -56,7 +56,7 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
             for w in (prepared, alone)
         ]
         assert pairs[0] == pairs[1] and len(pairs[0]) == 3
-    wait_for_end("pipelines.cluster_child")
+    wait_for_end("pipelines.terminal.cluster_child")
     assert "current" in prepared.do("train", sets=SETS)
 
 
@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130 and "running tasks: 1, which write their checkpoints" in output, output
-    wait_for_end("pipelines.cluster_child")
+    wait_for_end("pipelines.terminal.cluster_child")
     assert checkpoints_on(ray_cluster, HEAD) and prepared.weights() == {}
     assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
     assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_on(ray_cluster, HEAD)
@@ -90,7 +90,7 @@ def test_eight_workers_on_postgresql_one_killed_make_every_trial_once(
     assert "ended with code -9" in output and "is started again (try 2 of 4)" in output
     assert_every_trial_counts_once(workspace, postgres, trials)
     assert len({trial.user_attrs["worker"] for trial in trials_of(postgres)}) >= workers
-    wait_for_end("pipelines.cluster_child")
+    wait_for_end("pipelines.terminal.cluster_child")
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])

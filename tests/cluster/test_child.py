@@ -10,7 +10,7 @@ import pytest
 from builders import ROOT
 from ray_nodes import command_of
 
-from pipelines.cluster_child import kinds_of
+from pipelines.terminal.cluster_child import kinds_of
 
 PARENT = """
 import subprocess, sys, time
@@ -21,7 +21,7 @@ time.sleep(600)
 """
 CHILD = """
 import os, time
-from pipelines.cluster_child import bind_to_parent
+from pipelines.terminal.cluster_child import bind_to_parent
 bind_to_parent(os.getppid())
 print("bound", flush=True)
 time.sleep(600)
@@ -49,7 +49,9 @@ def test_it_dies_with_its_parent() -> None:
 
 
 def test_it_ends_when_nobody_can_give_it_tasks() -> None:
-    code = "import time; from pipelines.cluster_child import requests; print(next(requests())); time.sleep(600)"
+    code = (
+        "import time; from pipelines.terminal.cluster_child import requests; print(next(requests())); time.sleep(600)"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from competition.artifacts.manifest import sha256
 from competition.cluster import copies
 from competition.config.errors import UserError
+from competition.files.manifest import sha256
 
 
 def checkpoint(folder: Path, step: int) -> None:

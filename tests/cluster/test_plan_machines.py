@@ -6,9 +6,9 @@ from pathlib import Path
 from builders import params
 
 from competition.preflight.planning import Load, Speed, cost_of
-from pipelines.options import Options
-from pipelines.plan import plan_machines
-from pipelines.runner import Job
+from pipelines.machines.plan import plan_machines
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 LOAD = Load(runs=10.0, steps=1000, scored=0, predicted=0, folds=5)
 SPEED = Speed(ready=20.0, step=0.36, scored=0.0, predicted=0.0, ready_to_predict=0.0)  # 6 minutes for each fold model

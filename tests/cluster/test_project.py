@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from builders import ROOT, params
 
-from competition.artifacts.manifest import sha256, write_manifest
 from competition.cluster.project import PARAMS, data_files, packed_project
 from competition.config.errors import UserError
 from competition.config.params import stated_keys
 from competition.config.params_file import load_params
+from competition.files.manifest import sha256, write_manifest
 
 
 def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(t
     data, digest = packed_project(ROOT, here, {**here.members, "cnn": tuned})
     assert packed_project(ROOT, here, {**here.members, "cnn": tuned}) == (data, digest)
     with zipfile.ZipFile(io.BytesIO(data)) as zipped:
-        assert {"competition/cluster/node.py", "pipelines/cluster_child.py"} <= set(zipped.namelist())
+        assert {"competition/cluster/node.py", "pipelines/terminal/cluster_child.py"} <= set(zipped.namelist())
         (tmp_path / PARAMS).write_bytes(zipped.read(PARAMS))
     there = load_params(tmp_path / PARAMS)
     assert stated_keys(there.members["cnn"]) == stated_keys(tuned)

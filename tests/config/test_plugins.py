@@ -12,11 +12,11 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugin_digest import definition_digest
 from competition.config.plugins import NO_PLUGINS, activate, active, load_plugins, plugin_digest
-from competition.data.adapters import ADAPTERS, adapter_named
-from competition.data.augmentations import check_augmentations
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.ensemble.views import get_views
+from competition.images.augmentations import check_augmentations
+from competition.prepare.adapters import ADAPTERS, adapter_named
 
 METRIC = """
 import numpy as np

@@ -23,9 +23,9 @@ from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES
 from light import set_up
 
-from competition.artifacts.runs import stored_runs
-from competition.data.adapters import ADAPTERS
-from competition.data.images import encode_png
+from competition.prepare.adapters import ADAPTERS
+from competition.prepare.decoding import encode_png
+from competition.workspace.runs import stored_runs
 
 # Page of "How to" in mkdocs.yml, and the tutorial -> the tests that run it, or the reason why none does.
 GUIDES = {
@@ -38,7 +38,7 @@ GUIDES = {
     "kaggle_and_tpu.md": "tests/docs/test_guides.py; kernels on a simulated Kaggle: tests/pipelines/test_remote_main_job.py",
     "preflight.md": "tests/preflight/test_preflight_stages.py",
     "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",
-    "convert.md": "tests/docs/test_guides.py; tests/data/convert/test_beam.py",
+    "convert.md": "tests/docs/test_guides.py; tests/convert/test_beam.py",
     "serving.md": "tests/pipelines/test_export.py, tests/serving/test_server.py",
     "runs.md": "tests/docs/test_guides.py",
     "plugins.md": "tests/pipelines/test_plugins_stages.py",

@@ -9,14 +9,14 @@ import pytest
 from builders import ROOT
 from injection import KILLED, run_code
 
-from competition.artifacts.manifest import read_manifest
+from competition.files.manifest import read_manifest
 from competition.submission import ledger
 from competition.training.checkpoint import Checkpoints
 
 WRITE = """
 import sys
 from pathlib import Path
-from competition.artifacts.manifest import write_json
+from competition.files.manifest import write_json
 write_json(Path(sys.argv[1]), {"value": "new"})
 """
 
@@ -66,8 +66,8 @@ REPLACE = """
 import sys
 from pathlib import Path
 import numpy as np
-from competition.artifacts.manifest import write_manifest
-from competition.artifacts.replacement import again_path, replace_model
+from competition.files.manifest import write_manifest
+from competition.files.replacement import again_path, replace_model
 run = Path(sys.argv[1])
 for value, manifest in (("old", run / "fold0" / "manifest.json"), ("new", again_path(run, run / "fold0" / "manifest.json"))):
     if not (run / "replaced").exists():

@@ -11,16 +11,16 @@ import pytest
 from builders import ROOT
 from injection import KILLED, environment, run_code
 
-from competition.artifacts.locks import Held, exclusive, last_holder
 from competition.config.errors import UserError
-from pipelines.failures import describe, exit_code, require_folder
+from competition.files.locks import Held, exclusive, last_holder
+from pipelines.terminal.failures import describe, exit_code, require_folder
 
 WRITERS = """
 import resource, sys
 from pathlib import Path
 import numpy as np
 import pandas as pd
-from competition.artifacts.manifest import atomic_write, write_json
+from competition.files.manifest import atomic_write, write_json
 from competition.ensemble.predictions import ViewPredictions, save_scores
 from competition.submission import format
 from competition.training.checkpoint import save_arrays
@@ -94,7 +94,7 @@ def test_a_folder_is_expected_where_results_go(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from competition.artifacts.locks import exclusive
+from competition.files.locks import exclusive
 with exclusive(Path(sys.argv[1]), "train cnn fold 2"):
     print("held", flush=True)
     time.sleep(60)
@@ -137,8 +137,8 @@ def test_the_newest_submission_is_the_last_line_whatever_the_clock_says(tmp_path
 
 
 def test_the_newest_blend_is_the_one_made_last_whatever_the_clock_says(tmp_path: Path) -> None:
-    from competition.artifacts.dependencies import newest_blend, set_newest_blend
-    from competition.artifacts.manifest import write_manifest
+    from competition.files.manifest import write_manifest
+    from competition.workspace.dependencies import newest_blend, set_newest_blend
 
     for name, time in (("b", 2_000_000_000), ("a", 1_000)):
         folder = tmp_path / "blend" / name
@@ -173,10 +173,10 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     code = """
     import json, sys
     from pathlib import Path
-    from competition.artifacts.manifest import write_json
+    from competition.files.manifest import write_json
     from competition.config.params_file import load_params
-    from pipelines.options import Options
-    from pipelines.runner import Job
+    from pipelines.terminal.options import Options
+    from pipelines.terminal.runner import Job
     folder = Path(sys.argv[1])
     job = Job(load_params(Path("params.yaml")), (), Options(), folder, folder)
     def compute():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builders import CLASSES, member, params, pixels_of
 
-from competition.data.labelled_images import Images
+from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.loop import Diverged

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
-from competition.data.adapters.tables import read_csv
-from competition.data.competition import Competition
-from competition.data.folds import assign
 from competition.ensemble.blend import BlendSettings, fit_blend
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
 from competition.ensemble.policy import PolicySettings, fit_policy
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds, mean_over_folds
+from competition.prepare.adapters.tables import read_csv
+from competition.prepare.competition import Competition
+from competition.prepare.folds import assign
 from competition.report.spreadsheets import FORMULA, for_spreadsheet
 from competition.submission import format
 

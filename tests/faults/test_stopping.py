@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from injection import KILLED, environment, run_code
 
-from competition.artifacts.dependencies import model_path
-from pipelines.train import interrupted_last
+from competition.workspace.dependencies import model_path
+from pipelines.main_job.train import interrupted_last
 
 WAIT = """
 import sys, time
-from pipelines.fold_training import stop_signals
+from pipelines.terminal.fold_training import stop_signals
 received = []
 try:
     with stop_signals(received):
@@ -60,7 +60,7 @@ def started(code: str, *arguments: str) -> "subprocess.Popen[str]":
 DIE = """
 import os, signal, sys
 from pathlib import Path
-from competition.artifacts.locks import exclusive
+from competition.files.locks import exclusive
 path = Path(sys.argv[1])
 path.parent.mkdir(parents=True)
 with exclusive(path, "train cnn fold 1"):

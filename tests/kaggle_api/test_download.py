@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fake_kaggle.parts import Contest, zip_of
 
-from competition.artifacts.manifest import sha256
 from competition.config.errors import UserError
+from competition.files.manifest import sha256
 from competition.kaggle import download
 from competition.kaggle.client import competition_slug
 from competition.kaggle.errors import KaggleError

@@ -4,8 +4,8 @@ import hashlib
 import pytest
 from fake_kaggle.parts import Run
 
-from competition.artifacts.manifest import read_record
 from competition.config.errors import UserError
+from competition.files.manifest import read_record
 from competition.kaggle import submit
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.errors import KaggleError

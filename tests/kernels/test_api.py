@@ -9,8 +9,8 @@ from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES, QUICK
 
-from competition.artifacts.manifest import files_intact, read_manifest, write_manifest
 from competition.config.errors import UserError
+from competition.files.manifest import files_intact, read_manifest, write_manifest
 from competition.kaggle.client import Client
 from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
@@ -23,7 +23,7 @@ from competition.kernels.packing import Plan
 # A minimal project that "trains" the given folds from the competition's files and writes real manifests.
 TRAIN = """
 import pathlib, sys, time
-from competition.artifacts.manifest import write_manifest
+from competition.files.manifest import write_manifest
 data, folds = pathlib.Path(sys.argv[1]), sys.argv[2:]
 for fold in folds:
     folder = pathlib.Path("work/flowers/members/cnn/0123456789ab") / f"fold{fold}"
@@ -47,7 +47,7 @@ KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flow
 def project():
     root = Path(__file__).parents[2]
     files = packing.project_files(
-        root, ["competition/__init__.py", "competition/artifacts/manifest.py", "competition/config/faults.py"]
+        root, ["competition/__init__.py", "competition/files/manifest.py", "competition/config/faults.py"]
     )
     return {**files, "train.py": TRAIN.encode()}
 

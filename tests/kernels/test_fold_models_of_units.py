@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 from builders import params, run_of
 
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
 from competition.kernels.import_results import ImportTarget, fold_model_of_unit
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
 
 PREPARED = Prepared(
     Path("data"),

@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 from builders import params
 
-from competition.artifacts.dependencies import fold_model_path
-from competition.artifacts.manifest import read_record, write_manifest
-from competition.artifacts.runs import Run
 from competition.config.errors import UserError
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
+from competition.files.manifest import read_record, write_manifest
 from competition.kaggle.submit import KernelSubmission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
 from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, import_submission
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry, append, read
+from competition.workspace.dependencies import fold_model_path
+from competition.workspace.runs import Run
 
 CSV = b"id,label\na,1\n"
 PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")

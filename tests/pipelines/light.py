@@ -11,9 +11,9 @@ import pandas as pd
 from fake_kaggle.server import FakeKaggle
 from stages import StageResult, Workspace
 
-from competition.artifacts.manifest import write_manifest
-from competition.data.competition import Competition
-from competition.data.index import COLUMNS
+from competition.files.manifest import write_manifest
+from competition.prepare.competition import Competition
+from competition.prepare.index import COLUMNS
 from competition.submission import ledger
 
 PARAMS = """

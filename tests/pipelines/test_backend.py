@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from builders import params
 
-from pipelines.backend import start_tensorflow
-from pipelines.runner import Job, Options
+from pipelines.terminal.backend import start_tensorflow
+from pipelines.terminal.runner import Job, Options
 
 
 def test_many_members_raise_no_warning_about_programs_compiled_again(

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 from builders import ROOT
 
-from competition.artifacts.ensemble_inputs import EnsembleInputs
 from competition.config.params import Honest
 from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import score_with_error
@@ -15,6 +14,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.report.blend_scores import member_score, scores_of
 from competition.report.terminal import row_notes
+from competition.workspace.ensemble_inputs import EnsembleInputs
 
 F1 = METRICS["macro_f1"]
 LABELS = np.arange(60) % 3

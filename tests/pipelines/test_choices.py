@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from stages import Workspace
 
-from competition.data.prepared import load_prepared
 from competition.ensemble.chain import Chain
 from competition.ensemble.predictions import ViewPredictions
+from competition.prepare.prepared import load_prepared
 
 EXTERNAL_MEMBER = "  torch:\n    predictions: {{oof: {0}/oof.csv, test: {0}/test.npz{1}}}\n"
 

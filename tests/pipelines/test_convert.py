@@ -18,9 +18,9 @@ from PIL import Image
 from stages import Workspace
 
 from competition.config.errors import UserError
-from competition.data.adapters import flowers
-from competition.data.competition import Settings
-from competition.data.convert import files
+from competition.convert import files
+from competition.prepare.adapters import flowers
+from competition.prepare.competition import Settings
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml

@@ -5,14 +5,14 @@ import functools
 from builders import ROOT, params
 from stages import Workspace
 
-from competition.artifacts.dependencies import fold_model_path
-from competition.artifacts.manifest import write_manifest
-from competition.artifacts.runs import Run
+from competition.files.manifest import write_manifest
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
-from pipelines import download
-from pipelines.options import Options
-from pipelines.runner import Job
+from competition.workspace.dependencies import fold_model_path
+from competition.workspace.runs import Run
+from pipelines.main_job import download
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 
 def test_in_a_kaggle_notebook_the_attached_folder_is_used_without_a_download(tmp_path, monkeypatch) -> None:

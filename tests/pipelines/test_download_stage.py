@@ -19,10 +19,10 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.kaggle import download
 from competition.kaggle.client import Client, Patience
-from pipelines import doctor
-from pipelines.options import Options
-from pipelines.progress import Bar, ByteSteps
-from pipelines.runner import Job
+from pipelines.inspect import doctor
+from pipelines.terminal.options import Options
+from pipelines.terminal.progress import Bar, ByteSteps
+from pipelines.terminal.runner import Job
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml

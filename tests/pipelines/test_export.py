@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 from stages import Workspace
 
-from competition.artifacts.manifest import files_intact, read_manifest
 from competition.config.params_file import load_params
-from competition.data import records
-from competition.data.images import decode
-from competition.data.prepared import load_prepared
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.files.manifest import files_intact, read_manifest
+from competition.prepare import records
+from competition.prepare.decoding import decode
+from competition.prepare.prepared import load_prepared
 from competition.serving.bundle import load_bundle
 from competition.serving.engines import ENGINES
 from competition.serving.graph import load_model

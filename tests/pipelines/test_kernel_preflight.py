@@ -10,9 +10,9 @@ from competition.preflight.answers import store_result
 from competition.preflight.request import PreflightResult
 from competition.preflight.results import request_of
 from competition.preflight.topology import GIB, topology_named
-from pipelines.kernel import check_preflight
-from pipelines.options import Options
-from pipelines.runner import Job
+from pipelines.kaggle.kernel import check_preflight
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 
 def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job:

@@ -292,7 +292,7 @@ def test_a_kill_before_the_manifest_costs_no_training_step(finished: Workspace, 
     shutil.rmtree(workspace.work / "members")
     code = """
 import os, signal
-from pipelines import runner
+from pipelines.terminal import runner
 runner.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = workspace.run("train", "--member", "slim", "--fold", "0", code=code)

@@ -6,9 +6,9 @@ from builders import ROOT
 from stages import Workspace
 
 from competition.config.params_file import load_params
-from pipelines.options import Options
-from pipelines.runner import Job
-from pipelines.trainer import member_place
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
+from pipelines.terminal.trainer import member_place
 
 
 def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from builders import ROOT, params
 
-from pipelines.cli import VERBS
-from pipelines.next_command import next_line
-from pipelines.options import Options
+from pipelines.terminal.cli import VERBS
+from pipelines.terminal.next_command import next_line
+from pipelines.terminal.options import Options
 
 PARAMS = ROOT / "params.yaml"
 

@@ -11,9 +11,9 @@ import pytest
 from builders import ROOT, pixels_of
 from stages import MAIN_JOB, Workspace
 
-from competition.data.images import encode_png
 from competition.ensemble.bootstrap import score_with_error
 from competition.ensemble.metrics import METRICS
+from competition.prepare.decoding import encode_png
 
 CLASSES, EACH, FOLDS = ("blue", "green", "red"), 15, 3
 PARAMS = f"""

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipelines import progress
-from pipelines.progress import Bar, clear_bars
+from pipelines.terminal import progress
+from pipelines.terminal.progress import Bar, clear_bars
 
 COLOUR = re.compile(r"\x1b\[(3|4|9)\d")
 

@@ -24,8 +24,8 @@ from fake_kaggle.gcs import FakeGcs
 from fake_kaggle.parts import SIGNATURE, Contest
 from fake_kaggle.server import FakeKaggle
 
-from competition.data.adapters import drawn
-from competition.data.adapters.flowers import NAMES
+from competition.prepare.adapters import drawn
+from competition.prepare.adapters.flowers import NAMES
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml

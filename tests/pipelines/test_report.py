@@ -13,22 +13,22 @@ from builders import ROOT, run_of
 from PIL import Image
 from stages import Workspace
 
-from competition.artifacts.dependencies import (
+from competition.config.params_file import load_params, parse_overrides
+from competition.ensemble.predictions import ViewPredictions
+from competition.files.manifest import write_json, write_manifest
+from competition.images.cache import cache_file
+from competition.preflight.request import PreflightResult
+from competition.prepare.prepared import load_prepared
+from competition.submission import ledger
+from competition.workspace.dependencies import (
     fold_model_dependencies,
     fold_model_path,
     fold_views_path,
     views_dependencies,
 )
-from competition.artifacts.manifest import write_json, write_manifest
-from competition.artifacts.runs import Run, run_content
-from competition.artifacts.seed_studies import seed_study_digest, seed_study_path
-from competition.artifacts.studies import tuning_dependencies, tuning_result_path
-from competition.config.params_file import load_params, parse_overrides
-from competition.data.cache import cache_file
-from competition.data.prepared import load_prepared
-from competition.ensemble.predictions import ViewPredictions
-from competition.preflight.request import PreflightResult
-from competition.submission import ledger
+from competition.workspace.runs import Run, run_content
+from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from competition.workspace.studies import tuning_dependencies, tuning_result_path
 
 NAMES = ("<b>rose", 'tulip & "co"', "aster")
 PHOTOS_PER_CLASS, FOLDS, VIEWS = 15, 3, ("identity", "shift_up")

@@ -14,8 +14,8 @@ from sklearn.metrics import cohen_kappa_score, f1_score, root_mean_squared_error
 from stages import ROOT, Workspace
 
 import goldfold
-from competition.data.competition import Competition
 from competition.ensemble.predictions import load_scores
+from competition.prepare.competition import Competition
 
 STAGES = ("download", "prepare", "train", "predict", "blend", "report")
 COLOURS = np.array(["red", "green", "blue"])

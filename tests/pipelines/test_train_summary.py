@@ -5,13 +5,13 @@ from pathlib import Path
 import pandas as pd
 from builders import params
 
-from competition.artifacts.dependencies import fold_model_path
-from competition.artifacts.manifest import write_manifest
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
-from pipelines.options import Options
-from pipelines.runner import Job
-from pipelines.train import print_summary
+from competition.files.manifest import write_manifest
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
+from competition.workspace.dependencies import fold_model_path
+from pipelines.main_job.train import print_summary
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)

@@ -12,10 +12,10 @@ import pytest
 from builders import ROOT
 from stages import Workspace, new_workspace
 
-from competition.artifacts.studies import member_with_tuned_values, tuning_trials, used_study
 from competition.config.params_file import load_params, parse_overrides
-from competition.data.prepared import load_prepared
+from competition.prepare.prepared import load_prepared
 from competition.report.tuning import tuning_section
+from competition.workspace.studies import member_with_tuned_values, tuning_trials, used_study
 
 SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}, batch: {choices: [100, 50]}}"
 SETS = f"tune.trials=4 tune.members=[slim] tune.confirm_seeds=1 tune.objectives=score_and_time train.epochs=1 'tune.search={SEARCH}'"

@@ -13,8 +13,8 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
 import keras
 import tensorflow as tf
 
-from competition.data.device_numbers import COUNT
 from competition.ensemble.views import VIEWS
+from competition.images.device_numbers import COUNT
 from competition.preflight.lowering import Unsupported, lowered
 from competition.preflight.remedies import REMEDIES
 from competition.training.batch_augmentation import augmented

@@ -10,8 +10,8 @@ import pytest
 from competition.config.params_file import locate
 from competition.preflight.request import PreflightResult
 from competition.preflight.topology import GIB, topology_named
-from pipelines.plan import duration
-from pipelines.preflight import advice, batch_key, table
+from pipelines.machines.plan import duration
+from pipelines.machines.preflight import advice, batch_key, table
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """extends: base.yaml

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from competition.artifacts.ensemble_inputs import EnsembleInputs
-from competition.data.caveats import Caveats, load_caveats
-from competition.data.shift import Shift
 from competition.ensemble.metrics import metric_named
+from competition.prepare.caveats import Caveats, load_caveats
+from competition.prepare.shift import Shift
 from competition.report.caveats import caveats_section, reliance, with_caveats, without_interval
 from competition.report.page import Figure, Text
+from competition.workspace.ensemble_inputs import EnsembleInputs
 
 ROWS = 200
 IDS = np.array([f"i{n:03}" for n in range(ROWS)])

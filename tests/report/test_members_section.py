@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from competition.artifacts.manifest import Manifest
+from competition.files.manifest import Manifest
 from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
 
 MANIFEST = Manifest("", {}, {}, {}, {})

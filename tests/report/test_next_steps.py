@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 from builders import ROOT
 
-from competition.artifacts.manifest import Manifest
 from competition.config.params import ExternalFiles
 from competition.config.params_file import load_params
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import METRICS
+from competition.files.manifest import Manifest
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
 from competition.report.confused_pairs import worst_pairs
 from competition.report.members import FoldModel
 from competition.report.next_steps import (

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from competition.data.cache import cache_file
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
+from competition.images.cache import cache_file
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
 from competition.report.pictures import cached_pixels, data_uri
 from competition.report.samples import samples_section
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from competition.config.errors import UserError
-from competition.data.competition import Competition
-from competition.data.prepared import Prepared
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.optimism import normal_optimism
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
 from competition.report.repeated_choices import repeated_choices
 from competition.report.stored_blends import shared_rows, stored_output
 from competition.submission.ledger import Entry, Row

@@ -12,8 +12,8 @@ from PIL import Image
 from servers import SMALL, Server, start
 from stages import Workspace
 
-from competition.data.cache import cached_images
-from competition.data.prepared import load_prepared
+from competition.images.cache import cached_images
+from competition.prepare.prepared import load_prepared
 
 HERE = Path(__file__).parent
 

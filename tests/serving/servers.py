@@ -16,8 +16,8 @@ from builders import ROOT
 SMALL = """
 import sys
 from pathlib import Path
-from competition.artifacts.dependencies import export_path
-from competition.data.prepared import load_prepared
+from competition.workspace.dependencies import export_path
+from competition.prepare.prepared import load_prepared
 from competition.serving.app import create_app
 from competition.serving.engines import open_engine
 from competition.serving.limits import Limits

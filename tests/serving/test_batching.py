@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from competition.data.images import BadImage
+from competition.prepare.decoding import BadImage
 from competition.serving.bundle import Bundle
 from competition.serving.limits import Limits
 

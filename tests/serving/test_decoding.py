@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from competition.data.images import decode
+from competition.prepare.decoding import decode
 from competition.serving.decoding import decode_batch, resize
 
 AWKWARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "awkward_images"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.data.images import decode, encode_png
+from competition.prepare.decoding import decode, encode_png
 from competition.serving.new_images import read_new_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 7, 3), np.uint8)

@@ -8,7 +8,7 @@ import pytest
 from builders import pixels_of
 from PIL import Image
 
-from competition.data.images import BadImage
+from competition.prepare.decoding import BadImage
 from competition.serving.similar import TrainingImages
 
 LABELS = np.arange(30) % 3

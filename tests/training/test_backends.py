@@ -45,7 +45,7 @@ def started(backend: str, arguments: list[str], environment: dict[str, str]) -> 
         "TF_CPP_MIN_LOG_LEVEL": "3",
         **environment,
     }
-    command = [sys.executable, str(Path(__file__).with_name("small_engines.py")), *arguments]
+    command = [sys.executable, str(ROOT / "tests" / "small_engines.py"), *arguments]
     return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -193,7 +193,7 @@ def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:
     trained(engine_of(TRAIN), replace(TRAIN, epochs=1))
     """
     variables = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    variables |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", **QUICK_COMPILE}
+    variables |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **QUICK_COMPILE}
 
     def compiled() -> set[str]:
         process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **variables})

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from builders import STILL
 
-from competition.data.augment import Augmentation
-from competition.data.batches import TrainingBatches, TrainingPlan
-from competition.data.device_numbers import has_device_part
-from competition.data.loader import Loading
+from competition.images.augment import Augmentation
+from competition.images.batches import TrainingBatches, TrainingPlan
+from competition.images.device_numbers import has_device_part
+from competition.images.loader import Loading
 from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.device import Device
 

@@ -109,7 +109,7 @@ def test_no_checkpoint_is_returned_if_all_are_damaged(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_an_archive_is_skipped_despite_its_digest(tmp_path: Path) -> None:
-    from competition.artifacts.manifest import sha256
+    from competition.files.manifest import sha256
 
     checkpoints, npz = saved(tmp_path, 5, 10), tmp_path / "step-00000010.npz"
     npz.write_bytes(b"PK\x03\x04 but no archive")

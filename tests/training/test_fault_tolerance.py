@@ -13,7 +13,7 @@ import tensorflow as tf
 from builders import CLASSES, ROOT, member, params, pixels_of
 from stages import Workspace
 
-from competition.data.labelled_images import Images
+from competition.images.labelled_images import Images
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
@@ -144,7 +144,7 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     import time
     import tensorflow as tf
     from competition.training.engine_tensorflow import TensorFlowEngine
-    from pipelines import device_retries
+    from pipelines.terminal import device_retries
     device_retries.FIRST_PAUSE = 0.1
     calls, real = [], TensorFlowEngine.train
     def unsteady(engine, *arguments):

@@ -9,9 +9,9 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss, root_mean_squared_error
 
 from competition.config.params import Member
-from competition.data.labelled_images import Images
-from competition.data.targets import Targets
 from competition.ensemble.predictions import Predictions
+from competition.images.labelled_images import Images
+from competition.prepare.targets import Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.optimizer import label_losses, squared_errors

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from small_engines import PARAMS, TRAIN
 
-from competition.artifacts.manifest import path_digest
 from competition.config.errors import UserError
 from competition.config.params import Member
+from competition.files.manifest import path_digest
 from competition.training.model import build
 from competition.training.probe import pooled_features
 

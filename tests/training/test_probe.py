@@ -8,7 +8,7 @@ import pytest
 from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
-from competition.data.labelled_images import Images
+from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.model import build

@@ -13,8 +13,8 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss
 
 from competition.config.params import Train
-from competition.data.labelled_images import Images, restricted_to_folds, sample_rows
 from competition.ensemble.predictions import Predictions
+from competition.images.labelled_images import Images, restricted_to_folds, sample_rows
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
@@ -158,7 +158,7 @@ def test_the_identity_view_is_plain_prediction_to_the_bit() -> None:
 
 
 def _batches(rows: np.ndarray):
-    from competition.data.batches import prediction_batches
+    from competition.images.batches import prediction_batches
 
     return prediction_batches(IMAGES.pixels, rows, shared_trainer().engine.predict_batch)
 

@@ -5,7 +5,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from competition.tuning.choice import Comparison
-from pipelines.tune import conclusion
+from pipelines.main_job.tune import conclusion
 
 OWN, OTHER = {"learning_rate": 0.004}, {"learning_rate": 0.001}
 

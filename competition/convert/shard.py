@@ -1,0 +1,208 @@
+"""The shard function: converts the rows of one shard to TFRecord files, one per image size, and verifies them.
+
+It needs neither TensorFlow nor pandas. Every engine (processes, Apache Beam) calls this function with whole shards, so all
+engines write the same bytes. A shard is finished when its manifest exists; the manifest is written last.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from PIL import Image, features
+
+from competition.config.errors import UserError
+from competition.convert import files
+from competition.convert.schema import image_of
+from competition.convert.tfrecord import image_example, parse_example, read_records, write_record
+from competition.prepare import decoding as images
+
+FORMAT = 1  # increase it when equal input would give other bytes
+MANIFESTS = "manifests"  # folder of the shard manifests in the target
+
+
+@dataclass(frozen=True, slots=True)
+class SourceImage:
+    """One image of the source: a file, or the Example at `offset` of a TFRecord file."""
+
+    id: str
+    label: int  # class number; -1 = unknown, the record gets no feature `class`
+    path: str  # relative to the source
+    stamp: str  # size and modification time of a local file, "" if unknown; a change makes the shard stale
+    offset: int = -1  # -1: the whole file is the image
+    length: int = 0  # bytes of the Example
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How images are converted; the same for all shards."""
+
+    source: str  # folder, local or gs://
+    target: str
+    sizes: tuple[int, ...]  # pixels
+    kind: Literal["jpeg", "png"]
+    quality: int
+    fit: images.Fit
+    bad_images: Literal["error", "drop"]
+    codecs: str  # of the environment that converts, see `codecs`
+
+    def digest_fields(self) -> dict[str, Any]:
+        """Return whatever the bytes of a shard depend on besides its rows: all but the target."""
+        return {key: value for key, value in asdict(self).items() if key != "target"} | {"format": FORMAT}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One element of the work: a name and rows."""
+
+    part: str  # train, val or test
+    name: str  # number with leading zeros: "03"
+    rows: tuple[SourceImage, ...]
+
+    @property
+    def manifest(self) -> str:
+        return f"{MANIFESTS}/{self.part}-{self.name}.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """files: path relative to the target -> sha256.  counts of images.  reused: the shard was already finished."""
+
+    part: str
+    name: str
+    files: dict[str, str]
+    written: int
+    dropped: tuple[str, ...]  # ids of unreadable labelled images
+    replaced: tuple[str, ...]  # ids of unreadable test images, which became grey images
+    reused: bool
+
+
+def codecs() -> str:
+    """Return the versions of the decoder and encoder in this environment; others may give other bytes."""
+    # Not features.version("zlib"), which depends on what else the process has loaded.
+    jpeg, png = (features.version(name) or "other" for name in ("libjpeg_turbo", "zlib_ng"))
+    return f"Pillow {Image.__version__}, libjpeg-turbo {jpeg}, zlib-ng {png}"
+
+
+def file_name(recipe: Recipe, shard: Shard, size: int, count: int) -> str:
+    """Return the path in the target, named as in Kaggle's competitions: tfrecords-jpeg-224x224/train/03-224x224-798.tfrec"""
+    return f"tfrecords-{recipe.kind}-{size}x{size}/{shard.part}/{shard.name}-{size}x{size}-{count}.tfrec"
+
+
+def shard_digest(shard: Shard, recipe: Recipe) -> str:
+    """Return the digest of everything that the files of a shard depend on."""
+    state = sha256(json.dumps(recipe.digest_fields(), sort_keys=True).encode())
+    for row in shard.rows:
+        state.update(json.dumps([row.id, row.label, row.path, row.stamp, row.offset, row.length]).encode())
+    return state.hexdigest()
+
+
+def finished_shard(shard: Shard, recipe: Recipe) -> Outcome | None:
+    """Return the outcome of an earlier run if all files exist with the recorded digests and nothing they depend on changed."""
+    recorded = files.read_json(f"{recipe.target}/{shard.manifest}")
+    if not isinstance(recorded, dict) or recorded.get("digest") != shard_digest(shard, recipe):
+        return None
+    written: dict[str, str] = recorded["files"]
+    if any(files.digest(f"{recipe.target}/{name}") != digest for name, digest in written.items()):
+        return None
+    counts = recorded["written"], tuple(recorded["dropped"]), tuple(recorded["replaced"])
+    return Outcome(shard.part, shard.name, written, *counts, reused=True)
+
+
+def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = lambda: None) -> Outcome:
+    """Write the files of one shard unless it is finished. Calling it twice at the same time is harmless.
+
+    Memory: one image at all sizes, and a digest per image. on_image: called after each image.
+    Raises UserError for an unreadable labelled image if `bad_images` is "error", and if a file does not read back.
+    """
+    if recipe.codecs != codecs():
+        raise UserError(
+            f"this worker has {codecs()}, the work list asks for {recipe.codecs}; install the same versions everywhere"
+        )
+    if finished := finished_shard(shard, recipe):
+        for _ in shard.rows:
+            on_image()
+        return finished
+    dropped: list[str] = []
+    replaced: list[str] = []
+    records: list[tuple[str, int, list[str]]] = []  # id, label, sha256 of the image at each size
+    with ExitStack() as stack:
+        temporaries = [stack.enter_context(files.temporary_file(recipe.target)) for _ in recipe.sizes]
+        with ExitStack() as open_files:
+            outputs = [open_files.enter_context(temporary.open("wb")) for temporary in temporaries]
+            for row in shard.rows:
+                if (encoded := _encoded(row, recipe, dropped, replaced)) is not None:
+                    label = row.label if row.label >= 0 else None
+                    for output, image in zip(outputs, encoded, strict=True):
+                        write_record(output, image_example(row.id, image, label))
+                    records.append((row.id, row.label, [sha256(image).hexdigest() for image in encoded]))
+                on_image()
+        if not records:
+            raise UserError(f"{shard.part}-{shard.name}: none of its {len(shard.rows):,} images can be read")
+        written = {}
+        for number, (size, temporary) in enumerate(zip(recipe.sizes, temporaries, strict=True)):
+            name = file_name(recipe, shard, size, len(records))
+            verify_file(temporary, name, [(row_id, label, digests[number]) for row_id, label, digests in records])
+            written[name] = str(files.digest(str(temporary)))
+            files.publish(temporary, f"{recipe.target}/{name}")
+            if files.is_remote(recipe.target) and files.digest(f"{recipe.target}/{name}") != written[name]:
+                raise UserError(f"{recipe.target}/{name} differs from what was uploaded; run the same command again")
+    outcome = Outcome(shard.part, shard.name, written, len(records), tuple(dropped), tuple(replaced), reused=False)
+    manifest = {"digest": shard_digest(shard, recipe), **asdict(outcome), "depends": recipe.digest_fields()}
+    manifest["ids"] = sha256("\n".join(row_id for row_id, _, _ in records).encode()).hexdigest()
+    files.write_json(recipe.target, f"{recipe.target}/{shard.manifest}", manifest)
+    return outcome
+
+
+def verify_file(path: Path, name: str, expected: Sequence[tuple[str, int, str]]) -> None:
+    """Read a TFRecord file back; raise UserError unless it has exactly the expected ids, labels and sha256 of images, in order."""
+    number = 0
+    with path.open("rb") as file:
+        for number, (_, serialized) in enumerate(read_records(file, name), 1):
+            values = parse_example(serialized, f"{name}, record {number - 1}")
+            label = values.get("class", [-1])[0]
+            actual = (values["id"][0].decode(), label, sha256(values["image"][0]).hexdigest())
+            if number > len(expected) or actual != expected[number - 1]:
+                raise UserError(f"{name}, record {number - 1}: it differs from what was written; check the disk")
+    if number != len(expected):
+        raise UserError(f"{name}: {number:,} records were read back, {len(expected):,} were written; check the disk")
+
+
+def mean_encoded_bytes(rows: Sequence[SourceImage], recipe: Recipe) -> float:
+    """Return the mean size of the encoded images at the largest size. Raises UserError as `convert_shard` does."""
+    largest = replace(recipe, sizes=(max(recipe.sizes),))
+    encoded = [_encoded(row, largest, [], []) for row in rows]
+    lengths = [len(image) for (image,) in filter(None, encoded)]
+    return sum(lengths) / max(1, len(lengths))
+
+
+def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: list[str]) -> list[bytes] | None:
+    """Return the image of a row, encoded at each size, or None if it is dropped."""
+    data = _source_bytes(row, recipe.source)
+    try:
+        pictures = images.resized(data, recipe.sizes, recipe.fit)
+    except images.BadImage as problem:
+        if row.label < 0:  # a test row is never lost
+            replaced.append(row.id)
+            pictures = images.resized(images.blank(), recipe.sizes, recipe.fit)
+        elif recipe.bad_images == "drop":
+            dropped.append(row.id)
+            return None
+        else:
+            raise UserError(
+                f"image {row.id!r} ({row.path}): {problem}; repair or remove it, or set convert.bad_images=drop"
+            ) from None
+    return [images.encode(picture, recipe.kind, quality=recipe.quality) for picture in pictures]
+
+
+def _source_bytes(row: SourceImage, source: str) -> bytes:
+    path = f"{source}/{row.path}"
+    if row.offset < 0:
+        return files.read_bytes(path)
+    with files.reading(path) as file:
+        file.seek(row.offset)
+        serialized = file.read(row.length)
+    return image_of(parse_example(serialized, f"{row.path}, byte {row.offset}"), row.path)

@@ -1,0 +1,169 @@
+"""What is converted: a folder, local or on gs://, of images with tables, of class folders, or of TFRecords in either schema."""
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from competition.config.errors import UserError, first_few
+from competition.convert import files
+from competition.convert.schema import Labelled, labelled
+from competition.convert.shard import SourceImage
+from competition.convert.tfrecord import parse_example, read_records
+from competition.prepare.adapters import ADAPTERS, folder
+from competition.prepare.adapters.files import SUFFIXES, ImageFiles
+from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
+from competition.prepare.adapters.tables import csv_text
+from competition.prepare.competition import Competition, Settings
+from competition.prepare.records import COUNT_IN_NAME
+
+RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
+SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
+Rows = dict[str, list[SourceImage]]  # part -> its images
+PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """rows: by part (train, val, test).  tables: path in the target -> content of files that are copied unchanged."""
+
+    competition: Competition
+    rows: Mapping[str, Sequence[SourceImage]]
+    tables: Mapping[str, bytes]
+
+
+def read_source(source: str, settings: Settings) -> Source:
+    """List all images of the source with ids and labels, without decoding any. Raises UserError."""
+    paths = [path for path in files.names(source) if not any(name.startswith(".") for name in path.split("/"))]
+    if not paths:
+        raise UserError(f"convert.source: {source} holds no file; a folder with images or TFRecords was expected")
+    records = [path for path in paths if RECORDS.search(path)]
+    competition, rows = _from_records(source, records, settings) if records else _from_images(source, paths, settings)
+    _check_ids(rows)
+    tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
+    if SAMPLE not in tables:
+        tables[SAMPLE] = _blank_submission(competition, [row.id for row in rows.get("test", ())])
+    return Source(competition, {part: part_rows for part, part_rows in rows.items() if part_rows}, tables)
+
+
+def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple[Competition, Rows]:
+    with _local_names(source, paths) as raw:
+        layout = folder.read_layout(raw, settings)
+        image_files = ImageFiles(raw)
+        ids, labels, groups = layout.train
+        train, test = image_files.find(ids, "train"), image_files.find(layout.test, "test")
+    competition = layout.competition
+    if any(groups):
+        note = f"the values of {settings.group_column} are not kept in the records; duplicates are still grouped"
+        competition = replace(competition, notes=(*competition.notes, note))
+
+    def located(row_id: str, label: int, path: str) -> SourceImage:
+        return SourceImage(row_id, label, path, _stamp(source, path))
+
+    return competition, {
+        "train": [located(row_id, label, train[row_id]) for row_id, label in zip(ids, labels, strict=True)],
+        "test": [located(row_id, -1, test[row_id]) for row_id in layout.test],
+    }
+
+
+@contextmanager
+def _local_names(source: str, paths: Sequence[str]) -> Iterator[Path]:
+    """A local folder with the tables and the file names of the source; on gs:// the images in it are empty."""
+    if not files.is_remote(source):
+        yield Path(source)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        for path in paths:
+            local = Path(temporary) / path
+            if local.suffix == ".csv" or local.suffix.lower() in SUFFIXES:
+                local.parent.mkdir(parents=True, exist_ok=True)
+                local.write_bytes(files.read_bytes(f"{source}/{path}") if local.suffix == ".csv" else b"")
+        yield Path(temporary)
+
+
+def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tuple[Competition, Rows]:
+    rows: Rows = {"train": [], "val": [], "test": []}
+    name_of: dict[int, str] = {}  # class number -> name stated in the records
+    for path in _one_size(paths, settings.image_size):
+        part, stamp = _part_of(path), _stamp(source, path)
+        before = len(rows[part])
+        with files.reading(f"{source}/{path}") as file:
+            for number, (offset, serialized) in enumerate(read_records(file, path)):
+                where = f"{path}, record {number}"
+                record = labelled(parse_example(serialized, where), where)
+                row_id = record.id or f"{PurePosixPath(path).name.split('.')[0]}-{number}"
+                label = -1 if part == "test" else record.label
+                if part != "test" and label < 0:
+                    raise UserError(f"{where}: it has no label; only files of the part test may lack labels")
+                _add_name(name_of, record, where)
+                rows[part].append(SourceImage(row_id, label, path, stamp, offset, len(serialized)))
+        stated, read = COUNT_IN_NAME.search(path), len(rows[part]) - before
+        if stated and int(stated[1]) != read:  # a file that ends between two records has no other sign of damage
+            raise UserError(
+                f"{path}: {read:,} records were read where the name says {int(stated[1]):,}; it is truncated"
+            )
+    if not rows["train"]:
+        raise UserError(
+            f"convert.source: {len(paths)} TFRecord files were found in {source}, none belongs to part train"
+        )
+    return _describe_records(source, settings, rows, name_of), rows
+
+
+def _one_size(paths: Sequence[str], size: int) -> list[str]:
+    """Of the folders tfrecords-jpeg-HxW, keep the one of `size` or the largest; keep all files if there is no such folder."""
+    size_of = {path: int(match[1]) for path in paths if (match := FOLDER.fullmatch(path.split("/")[0]))}
+    if not size_of:
+        return list(paths)
+    if size and size not in size_of.values():
+        raise UserError(f"competition.image_size: {size} was asked for, {sorted(set(size_of.values()))} were found")
+    return [path for path, pixels in size_of.items() if pixels == (size or max(size_of.values()))]
+
+
+def _part_of(path: str) -> str:
+    *folders, name = path.lower().split("/")
+    for word in (*reversed(folders), re.split(r"[-_.\d]", name)[0]):
+        if word in PARTS:
+            return PARTS[word]
+    raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
+
+
+def _add_name(name_of: dict[int, str], record: Labelled, where: str) -> None:
+    if record.label >= 0 and record.class_name:
+        known = name_of.setdefault(record.label, record.class_name)
+        if known != record.class_name:
+            raise UserError(
+                f"{where}: class {record.label + 1} is called {record.class_name!r} here and {known!r} before"
+            )
+
+
+def _describe_records(source: str, settings: Settings, rows: Rows, name_of: Mapping[int, str]) -> Competition:
+    """From competition.json of an earlier conversion, from the competition's own adapter, or from the labels."""
+    if not files.is_remote(source) and (Path(source) / DESCRIPTION).exists():
+        return of_converted(Competition.load(Path(source) / DESCRIPTION), settings)
+    if settings.adapter != "folder" and not files.is_remote(source):
+        return ADAPTERS[settings.adapter].describe(Path(source), settings)
+    count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
+    return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)])
+
+
+def _stamp(source: str, path: str) -> str:
+    if files.is_remote(source):
+        return ""
+    status = (Path(source) / path).stat()
+    return f"{status.st_size}@{status.st_mtime_ns}"
+
+
+def _check_ids(rows: Rows) -> None:
+    counts = Counter(row.id for part_rows in rows.values() for row in part_rows)
+    twice = [row_id for row_id, count in counts.items() if count > 1]
+    if twice:
+        raise UserError(
+            f"{len(twice):,} ids appear more than once, {first_few(twice)}; every image needs an id of its own"
+        )
+
+
+def _blank_submission(competition: Competition, ids: Sequence[str]) -> bytes:
+    return csv_text(*folder.blank_submission(competition, ids)).encode()

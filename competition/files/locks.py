@@ -1,0 +1,68 @@
+"""Locks between processes. A refused process is told who holds the lock; the lock of a dead process is free."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from competition.files.manifest import read_record
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock."""
+
+    pid: int
+    host: str
+    what: str  # what it does
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} ({self.what})"
+
+
+class Held(Exception):
+    """The lock is held by another process."""
+
+    def __init__(self, holder: Holder | None) -> None:
+        super().__init__(str(holder or "another run"))
+
+
+@contextmanager
+def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | None]:
+    """Hold the lock `path`; yield the holder that died with it, None if the last one released it.
+
+    Raises Held if another process holds it for so many seconds.
+
+    The operating system releases the lock of a dead process. Who holds it is in a file beside it, which only a dead
+    process leaves behind.
+    """
+    beside = holder_path(path)
+    try:
+        lock = FileLock(path).acquire(timeout=seconds)
+    except Timeout:
+        raise Held(last_holder(path)) from None
+    with lock:
+        dead = last_holder(path)
+        # A disk that is full must not prevent the work: it may be the work that frees it.
+        with suppress(OSError):
+            beside.write_text(json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), what))), encoding="utf-8")
+        try:
+            yield dead
+        finally:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def last_holder(path: Path) -> Holder | None:
+    """The process that holds the lock `path` or died while it held it; None if it was released, or if that is unknown."""
+    return read_record(holder_path(path), Holder)
+
+
+def holder_path(path: Path) -> Path:
+    """Of the file that names the holder of the lock `path`. It ends in .lock too: neither is part of a result."""
+    return path.with_name(f"{path.stem}.holder.lock")

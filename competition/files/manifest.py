@@ -1,0 +1,188 @@
+"""Manifests: JSON files beside results, written last, so that their existence means "complete"; and atomic file writes.
+
+Files are written under a temporary name in the same folder, flushed to disk and renamed, so partial files never count.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from competition.config.digests import digest_of, to_plain
+from competition.config.faults import point
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    digest: str  # of `depends`
+    depends: dict[str, Any]  # the parameters and input digests that the result was computed from, and nothing else
+    files: dict[str, str]  # path relative to the manifest's folder -> sha256
+    result: dict[str, Any]  # summary for readers: scores, counts, seconds
+    made_with: dict[str, str]  # package -> version
+
+
+def sha256(path: Path) -> str:
+    """Return the hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def path_digest(path: Path) -> str:
+    """Digest of a file, or of the names and contents of all files in a folder; "" if there is neither."""
+    if path.is_dir():
+        return digest_of(
+            {file.relative_to(path).as_posix(): sha256(file) for file in path.rglob("*") if file.is_file()}
+        )
+    return sha256(path) if path.is_file() else ""
+
+
+_discards_writes = False
+
+
+@contextmanager
+def discarded_writes() -> Iterator[None]:
+    """Nothing that is written atomically in this block is kept: another host writes the same files."""
+    global _discards_writes
+    previous, _discards_writes = _discards_writes, True
+    try:
+        yield
+    finally:
+        _discards_writes = previous
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path with the same suffix; rename it to `path` on success, delete it on an exception."""
+    if _discards_writes:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / path.name
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        point("file.before_sync", path)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        point("file.before_rename", path)
+        temporary.replace(path)
+        point("file.after_rename", path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value of `to_plain` as indented JSON, atomically. NaN is an error."""
+    write_text(path, json.dumps(to_plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file atomically."""
+    with atomic_write(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def read_record(path: Path, record: Callable[..., T]) -> T | None:
+    """Return `record` called with the fields of a JSON object; None if the file is missing, damaged or of other fields."""
+    try:
+        return record(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_manifest(
+    path: Path,
+    depends: Mapping[str, Any],
+    files: Iterable[Path],
+    result: Mapping[str, Any],
+    made_with: Mapping[str, str],
+) -> Manifest:
+    """Mark a result as complete. Must be called last: all of `files` must be on disk."""
+    manifest = Manifest(
+        digest_of(depends),
+        to_plain(depends),
+        {file.relative_to(path.parent).as_posix(): sha256(file) for file in files},
+        to_plain(result),
+        dict(made_with),
+    )
+    write_json(path, manifest)
+    return manifest
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """Return the manifest, or None if the file is missing or damaged."""
+    try:
+        manifest = Manifest(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return None
+    blocks = (manifest.depends, manifest.files, manifest.result, manifest.made_with)
+    is_valid = isinstance(manifest.digest, str) and all(isinstance(block, dict) for block in blocks)
+    return manifest if is_valid else None
+
+
+def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
+    """Return True if the result beside this manifest is complete and was computed from exactly `depends`.
+
+    A file's existence alone proves nothing: a killed process may have left it.
+    """
+    manifest = read_manifest(path)
+    return manifest is not None and manifest.digest == digest_of(depends) and files_intact(path, manifest)
+
+
+def files_intact(path: Path, manifest: Manifest) -> bool:
+    """Return True if all files of the manifest at `path` exist with the recorded digests."""
+    return next(damaged_files(path, manifest), None) is None
+
+
+def damaged_files(path: Path, manifest: Manifest) -> Iterator[str]:
+    """The names of files of the manifest at `path` that are missing or have another digest."""
+    for name, digest in manifest.files.items():
+        file = path.parent / name
+        if not file.is_file() or sha256(file) != digest:
+            yield name
+
+
+def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Return "key: old value -> new value" for each dotted key in which two `depends` differ: why a result is stale."""
+    before, after = _flat(to_plain(recorded)), _flat(to_plain(current))
+    keys = [key for key in {**before, **after} if before.get(key, "absent") != after.get(key, "absent")]
+    return [f"{key}: {_short(before.get(key, 'absent'))} -> {_short(after.get(key, 'absent'))}" for key in keys]
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(tree, Mapping):
+        return {prefix: tree}
+    return {
+        key: value for name, item in tree.items() for key, value in _flat(item, f"{prefix}.{name}".strip(".")).items()
+    }
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text[:60]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,235 @@
+"""Batches of static shape: shuffled and augmented for training, in order and padded for prediction.
+
+The order of rows depends on (seed, fold, epoch), and every random number of an image on (seed, fold, epoch, row) only. So
+a resumed run gets the same batches as an uninterrupted one, whatever the number of replicas, threads or hosts.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from threading import local
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from competition.images import device_numbers
+from competition.images.augment import Augmentation, augment, draw
+from competition.images.augmentations import on_host
+from competition.images.device_numbers import has_device_part
+from competition.images.draws import epoch_key, occurrences
+from competition.images.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
+from competition.images.mixing import draw_mix, mix_images, mix_targets
+from competition.images.pixels import Pixels, image_reader
+
+LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
+# Images, targets and weights; with the images the numbers of what is left to the device (device_numbers.py), if any.
+TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
+FILLER = -1  # row number of a padding image
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The training data of one fold model."""
+
+    rows: np.ndarray  # (n,) int, positions in `pixels`
+    targets: np.ndarray  # (N, C) float32
+    weights: np.ndarray  # (N,) float32
+    seed: int
+    fold: int
+    balance: np.ndarray | None = None  # (n,) int classes of `rows`, sampled equally often; None: every row once
+
+
+def steps_per_epoch(rows: int, batch: int) -> int:
+    """Number of full batches: a TPU compiles one shape. Each epoch leaves out other rows."""
+    return max(rows // batch, 1)
+
+
+def epoch_order(plan: TrainingPlan, batch: int, epoch: int) -> np.ndarray:
+    """Row numbers of each step of an epoch, (steps, batch): a random permutation of the rows, in full batches.
+
+    Fewer rows than a batch are repeated. With plan.balance, as many rows are drawn with replacement, every class equally
+    often.
+    """
+    rng = np.random.default_rng([plan.seed, plan.fold, epoch])
+    if plan.balance is None:
+        order = rng.permutation(plan.rows)
+    else:
+        counts = np.bincount(plan.balance)
+        chance = 1 / counts[plan.balance]
+        order = rng.choice(plan.rows, len(plan.rows), p=chance / chance.sum())
+    if len(order) < batch:
+        order = np.resize(order, batch)
+    steps = len(order) // batch
+    return order[: steps * batch].reshape(steps, batch)
+
+
+class TrainingBatches:
+    """One tf.data pipeline for all folds of a member: `start` switches it to other rows without building it again."""
+
+    def __init__(
+        self,
+        pixels: Pixels,
+        classes: int,
+        batch: int,
+        augmentation: Augmentation,
+        size: int,
+        loading: Loading = Loading(),  # noqa: B008  (frozen)
+    ) -> None:
+        """pixels: (N, H, H, 3) uint8.  batch: images in a global batch.  size: side of the images in a batch."""
+        self._maker = _BatchMaker(pixels, batch, augmentation, size, loading)
+        self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
+        self._loader: BatchLoader[TrainingBatch] | None = None
+        count = len(self._maker.share)
+
+        specs: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
+        if self._maker.is_left_to_device:
+            specs = (specs, tf.TensorSpec((count, device_numbers.COUNT), tf.float32))
+        specs = (specs, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
+
+        def load(step: np.ndarray) -> list[np.ndarray]:
+            assert self._loader is not None, "start() must be called first"
+            return tf.nest.flatten(self._loader.batch(int(step)))
+
+        def take_batch(step: tf.Tensor) -> Any:
+            flat = tf.nest.flatten(specs)
+            # stateless: a batch depends on its step only.
+            parts = tf.numpy_function(load, [step], [spec.dtype for spec in flat], stateful=False)
+            parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
+            return tf.nest.pack_sequence_as(specs, parts)
+
+        # Neither parallel nor prefetched, which are default optimizations: the loader works ahead, and its limit is that of all
+        # batches on the host. A prefetch would ask for batches after the last step. The end of an iterator waits for autotuning,
+        # up to a second.
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        options.autotune.enabled = False
+        self._batches = tf.data.Dataset.counter().map(take_batch).with_options(options)
+
+    @property
+    def spec(self) -> Any:
+        """Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights)."""
+        return self._batches.element_spec
+
+    def start(self, plan: TrainingPlan, first_step: int = 0, end: int = sys.maxsize) -> tf.data.Dataset:
+        """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
+
+        end: the number of steps; no batch of later ones is made ahead. If augmentations are left to the device, the images are
+        a pair with their numbers (device_numbers.py).
+
+        Iterators of an earlier start must not be read any more.
+        """
+        # Of this start only, so that a late thread of the previous fold cannot affect it.
+        rows_of_epoch = lru_cache(maxsize=1)(partial(_rows_of_epoch, plan, self._maker.batch))
+        per_epoch = steps_per_epoch(len(plan.rows), self._maker.batch)
+
+        def work(step: int) -> Work[TrainingBatch]:
+            epoch, number = divmod(first_step + step, per_epoch)
+            key, order, occurrence = rows_of_epoch(epoch)
+            return self._maker.work(plan, key, number, order[number], occurrence[number])
+
+        self._loader = BatchLoader(work, self._pool, self._ahead, end - first_step)
+        return self._batches
+
+
+def _rows_of_epoch(plan: TrainingPlan, batch: int, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(key of an epoch, its order of rows, how often each was drawn before)."""
+    order = epoch_order(plan, batch, epoch)
+    return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
+
+
+class _BatchMaker:
+    """Reads and augments this host's share of a batch."""
+
+    def __init__(self, pixels: Pixels, batch: int, options: Augmentation, size: int, loading: Loading) -> None:
+        self.batch, self.share = batch, np.arange(batch) if loading.share is None else np.sort(loading.share)
+        self._options, self._size, self._side = options, size, pixels.shape[1]
+        self.is_left_to_device = loading.on_device and has_device_part(options)
+        before = (self.share - 1) % batch
+        is_mixed = bool(options.mixup or options.cutmix) and not self.is_left_to_device
+        # Positions in the batch of the images to make: an image is mixed with the one before it, on any host.
+        self._positions = np.union1d(self.share, before) if is_mixed else self.share
+        self._buffers = Buffers((len(self._positions), size, size, 3))
+        self._own = np.searchsorted(self._positions, self.share)  # place of the share in self._positions
+        self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
+        self._part = max(
+            1, min(LARGEST_PART, len(self._positions) * loading.ahead // (2 * (loading.threads or cores())))
+        )
+        self._read, self._scratch = image_reader(pixels), local()
+        self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
+
+    def work(
+        self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
+    ) -> Work[TrainingBatch]:
+        """The work of one batch: parts of some images each, then mixing.
+
+        key: of the epoch.  step: its number in the epoch.  batch_rows: (B,) int.  occurrence: (B,) int, how often the row
+        was drawn before in this epoch.
+        """
+        rows, size, options = batch_rows[self._positions], self._size, self._options
+        drawn_rows = list(zip(rows.tolist(), occurrence[self._positions].tolist(), strict=True))
+        drawn = draw(key, drawn_rows, self._side, size, options)
+        mix = draw_mix(drawn, step, size, options)
+        on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
+        images = self._buffers.take()
+
+        def part(numbers: range) -> None:
+            buffer, scratch = self._thread_buffers()
+            for n in numbers:
+                source = self._by_name(self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n))
+                augment(source, on_this_host, n, options, images[n], scratch)
+
+        def finish() -> TrainingBatch:
+            targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
+            if self.is_left_to_device:
+                return (images, device_numbers.device_numbers(drawn, mix)), targets, weights
+            if mix is None:
+                return images, targets, weights
+            mix_images(images, mix, self._own, self._before)
+            own = images if len(images) == len(self._own) else images[self._own]
+            return own, mix_targets(targets, mix, self._own, self._before), weights
+
+        starts = range(0, len(rows), self._part)
+        return [partial(part, range(start, min(start + self._part, len(rows)))) for start in starts], finish
+
+    def _thread_buffers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Memory of this thread for an image as it is read, and for one of the size of the batch."""
+        if not hasattr(self._scratch, "images"):
+            shapes = self._source_shape, (self._size, self._size, 3)
+            self._scratch.images = tuple(np.empty(shape, np.uint8) for shape in shapes)
+        return self._scratch.images
+
+
+def prediction_batches(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); FILLER rows pad the last batch."""
+    for start in range(0, len(rows), batch):
+        part = rows[start : start + batch]
+        padded = np.full(batch, FILLER)
+        padded[: len(part)] = part
+        images = np.zeros((batch, *pixels.shape[1:]), np.uint8)
+        images[: len(part)] = pixels[part]
+        yield padded, images
+
+
+def class_weights(labels: np.ndarray, classes: int, mode: str) -> np.ndarray:
+    """(N,) float32 weights of the rows with mean 1, larger for rare classes.
+
+    labels: (N,) int, -1 = unknown.  mode: none | sqrt | balanced (1 / rows of the class).
+    """
+    power = {"none": 0.0, "sqrt": 0.5, "balanced": 1.0}[mode]
+    counts = np.maximum(np.bincount(labels[labels >= 0], minlength=classes), 1)
+    weights = np.where(labels >= 0, (1.0 / counts[labels]) ** power, 0.0)
+    return (weights / weights[labels >= 0].mean()).astype(np.float32)
+
+
+def smooth_labels(labels: np.ndarray, classes: int, smoothing: float) -> np.ndarray:
+    """(N,) int labels -> (N, C) float32 targets: `smoothing` spread evenly over the classes, the rest on the label.
+
+    A label of -1 (unknown) gives a row of zeros. Source: Szegedy et al. 2016.
+    """
+    targets = np.zeros((len(labels), classes), np.float32)
+    has_label = labels >= 0
+    targets[has_label] = smoothing / classes
+    targets[has_label, labels[has_label]] += 1 - smoothing
+    return targets

@@ -1,0 +1,199 @@
+"""Cache of decoded images, one per size for all folds, members, trials and views: on disk, in memory or both.
+
+Images that fit neither are decoded on each access (data/stream.py). All three give the same pixels.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import PIL
+from filelock import FileLock
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.files.manifest import atomic_write
+from competition.images import stream
+from competition.images.pixels import PixelFile, Pixels
+from competition.prepare import records
+from competition.prepare.decoding import Fit
+
+LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
+Progress = Callable[[int, int], None]
+Put = Callable[[int, np.ndarray], None]  # stores the decoded image of a row
+DISK_UNUSABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+@dataclass(frozen=True)
+class CacheBudget:
+    folder: Path  # decoded images on disk
+    ram: int  # bytes; the images of one part at one size are held in memory up to this size
+    disk: int  # bytes; limit for all files in `folder`
+
+
+def decode_images(
+    files: Sequence[str],
+    ids: np.ndarray,
+    unreadable: np.ndarray,
+    size: int,
+    fit: Fit,
+    budget: CacheBudget,
+    source: str,
+    progress: Progress,
+) -> Pixels:
+    """Images (N, size, size, 3) uint8 in the order of `ids`, decoded now unless they are on disk.
+
+    files: record files, local or gs://.  ids: (N,) str.  unreadable: (N,) bool, rows whose image cannot be decoded; they
+    stay black and are never predicted.
+    source: digest of the files' content. With ids, size, fit and the decoder's version it names the file in budget.folder,
+    so stale pixels are never used.
+    progress: called with (images decoded, N).
+    Raises UserError for images that are missing or cannot be decoded.
+    """
+    shape = (len(ids), size, size, 3)
+    path = cache_file(budget.folder, source, ids, size, fit)
+    in_ram = prod(shape) <= budget.ram
+    fill = partial(_fill, files, ids, unreadable, size, fit, progress)
+    cached = _open_cached(path, shape) or _write_cached(path, shape, budget, fill)
+    if cached is not None:
+        return cached[np.arange(len(ids))] if in_ram else cached
+    if in_ram:
+        pixels = np.zeros(shape, np.uint8)
+        fill(pixels.__setitem__)
+        return pixels
+    local_files = [_local_copy(file, budget) for file in files]
+    return stream.Stream(local_files, ids, unreadable, size, fit)
+
+
+def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
+    """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
+    return _open_cached(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
+
+
+def cache_file(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Path:
+    """Path of the decoded images of one part at one size: an .npy file of shape (N, size, size, 3), uint8."""
+    key = digest_of([source, fit, PIL.__version__, list(map(str, ids))])
+    return folder / f"{size}-{key[:16]}.npy"
+
+
+def _open_cached(path: Path, shape: tuple[int, ...]) -> PixelFile | None:
+    """The cached file, or None if it is missing or not complete."""
+    try:
+        cached = PixelFile(path, shape)
+    except (OSError, ValueError):
+        return None
+    with suppress(OSError):
+        os.utime(path)  # marks it as recently used
+    return cached
+
+
+def _write_cached(
+    path: Path, shape: tuple[int, ...], budget: CacheBudget, fill: Callable[[Put], None]
+) -> PixelFile | None:
+    """Write the images to disk; None if there is no space. A second process waits and uses the file of the first."""
+    try:
+        with _exclusive(budget.folder):
+            cached = _open_cached(path, shape)
+            if cached is None and _make_space(budget, prod(shape)):
+                with atomic_write(path) as temporary, temporary.open("wb") as file:
+                    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+                    file.flush()
+                    start, image_bytes, handle = file.tell(), prod(shape[1:]), file.fileno()
+                    file.truncate(start + prod(shape))
+                    fill(lambda row, image: _write(handle, np.ascontiguousarray(image), start + row * image_bytes))
+                cached = _open_cached(path, shape)
+            return cached
+    except OSError as error:
+        if error.errno not in DISK_UNUSABLE:
+            raise
+        return None
+
+
+def _write(handle: int, image: np.ndarray, offset: int) -> None:
+    if os.pwrite(handle, image.data, offset) != image.nbytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Lock the folder for one writing process. Temporary files in it are then left-overs of a killed process: remove them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "images.lock"):
+        for leftover in [*folder.glob(".*.npy"), *folder.glob(".*.tfrec")]:
+            leftover.unlink(missing_ok=True)
+        yield
+
+
+def _make_space(budget: CacheBudget, needed: int) -> bool:
+    """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
+    files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
+    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+
+    def used() -> int:
+        return sum(file.stat().st_size for file in files)
+
+    def free() -> int:
+        return shutil.disk_usage(budget.folder).free - LEFT_FREE
+
+    if needed > budget.disk or needed > free() + used():
+        return False
+    while files and (used() + needed > budget.disk or free() < needed):
+        files.pop().unlink()
+    return used() + needed <= budget.disk and free() >= needed
+
+
+def _local_copy(file: str, budget: CacheBudget) -> str:
+    """A path of the record file that allows random access: its own, or that of a local copy of a remote file."""
+    if "://" not in file:
+        return file
+    import tensorflow as tf
+
+    status = tf.io.gfile.stat(file)
+    name = digest_of([file, status.length, status.mtime_nsec])[:16]
+    copy = budget.folder / f"{name}.tfrec"
+    with _exclusive(budget.folder):
+        if not copy.exists():
+            if not _make_space(budget, status.length):
+                raise UserError(
+                    f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no space for "
+                    f"a copy of {file} ({status.length / 1e9:.2f} GB) to read them from; raise cache.disk_gigabytes, or "
+                    "cache.folder: a larger disk"
+                )
+            with atomic_write(copy) as temporary:
+                tf.io.gfile.copy(file, str(temporary), overwrite=True)
+        os.utime(copy)
+    return str(copy)
+
+
+def _fill(
+    files: Sequence[str], ids: np.ndarray, unreadable: np.ndarray, size: int, fit: Fit, progress: Progress, put: Put
+) -> None:
+    """Decode the images and call put(row, image) for every readable row, from several threads."""
+    row_of = {str(name): n for n, name in enumerate(ids)}
+    is_done = unreadable.copy()
+
+    def decode_example(example: tuple[str, int, bytes]) -> int:
+        row = row_of[example[0]]
+        if not unreadable[row]:
+            put(row, stream.decode_record(example[0], example[2], size, fit))
+        return row
+
+    done = 0
+    with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
+        remaining = (example for example in records.read(files) if example[0] in row_of)
+        while chunk := list(islice(remaining, 512)):
+            for row in pool.map(decode_example, chunk):
+                is_done[row] = True
+            done += len(chunk)
+            progress(done, len(ids))
+    if not is_done.all():
+        raise UserError(stream.missing_images_message(ids[~is_done], len(ids)))

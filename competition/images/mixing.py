@@ -1,0 +1,60 @@
+"""Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019) of every image with the one before it in the batch."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from competition.images import draws
+from competition.images.augment import Augmentation, ImageDraws, boxes_around
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What B images get from the images before them: a share of each pixel (mixup), or a box (CutMix)."""
+
+    own_share: np.ndarray  # (B,) float64, share that an image keeps of itself, and of its targets
+    boxes: np.ndarray | None  # (B, 4) int: first y, end y, first x, end x; None: mixup
+
+
+def draw_mix(drawn: ImageDraws, step: int, size: int, options: Augmentation) -> Mix | None:
+    """Draw for B images of one step; None if neither is on.  step: of the epoch; draws which of the two, if both are on."""
+    if not (options.mixup or options.cutmix):
+        return None
+    both = options.mixup and options.cutmix
+    is_mixup = draws.generator(drawn.key, step, 0, draws.BATCH).random() < 0.5 if both else bool(options.mixup)
+    alpha, streams = options.mixup if is_mixup else options.cutmix, range(len(drawn.rows))
+    numbers = np.array(
+        [(rng.beta(alpha, alpha), *rng.random(2)) for rng in (drawn.generator(n, draws.MIX) for n in streams)]
+    )
+    if is_mixup:
+        return Mix(numbers[:, 0], None)
+    sides = np.sqrt(1 - numbers[:, :1]).repeat(2, axis=1)
+    boxes = boxes_around(numbers[:, 1:], sides, size)
+    # Measured, because a rectangle that crosses the edge replaces less than was drawn.
+    replaced = (boxes[:, 1] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 2]) / size**2
+    return Mix(1 - replaced, boxes)
+
+
+def mix_images(images: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray) -> None:
+    """Mix some images with those before them in the batch, in place.
+
+    images: (n, H, W, 3) uint8.  own, before: (m,) int, ascending places in `images` of the images to mix and of the one
+    before each: one place less, and for the first image of a batch the last place.
+    """
+    pairs = list(zip(own.tolist(), before.tolist(), strict=True))
+    unmixed = {place: images[place].copy() for n, place in pairs if place >= n}
+    for n, place in reversed(pairs):  # downwards, so that the image before is not mixed yet
+        other = unmixed[place] if place >= n else images[place]
+        if mix.boxes is None:
+            share = float(mix.own_share[n])
+            cv2.addWeighted(images[n], share, other, 1 - share, 0, dst=images[n])
+        else:
+            top, bottom, left, right = mix.boxes[n].tolist()
+            images[n, top:bottom, left:right] = other[top:bottom, left:right]
+
+
+def mix_targets(targets: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The targets (m, C) of the mixed images.  targets: (n, C) float32.  own, before: as for mix_images."""
+    share = mix.own_share[own].astype(np.float32)[:, None]
+    return share * targets[own] + (1 - share) * targets[before]

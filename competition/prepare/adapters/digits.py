@@ -1,0 +1,61 @@
+"""scikit-learn's 1,797 handwritten digits with the file layout of Kaggle's flower competition.
+
+Later stages treat it as a downloaded competition. `private/` holds the solution, which Kaggle does not publish.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from competition.prepare import records
+from competition.prepare.adapters.flowers import label_competition
+from competition.prepare.adapters.flowers import rows as rows
+from competition.prepare.adapters.source import sample as sample
+from competition.prepare.adapters.source import solution as solution
+from competition.prepare.adapters.tables import write_csv
+from competition.prepare.competition import Competition, Settings
+from competition.prepare.decoding import encode
+from competition.prepare.records import Record
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+SIZE = 32  # pixels: each of the 8 x 8 becomes 4 x 4, without loss
+FOLDER = f"tfrecords-png-{SIZE}x{SIZE}"
+TEST_SHARE = 0.25
+PUBLIC_SHARE = 0.3  # of the test rows, as on a leaderboard
+SHARDS = {"train": (0.31, 0.27, 0.22, 0.14, 0.06), "test": (0.5, 0.36, 0.14)}  # uneven, as in real competitions
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """Generate the raw files; `fetch` is not used."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    grey, labels = load_digits(return_X_y=True)
+    small = (grey.reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8)
+    pictures = [Image.fromarray(picture) for picture in small.repeat(SIZE // 8, 1).repeat(SIZE // 8, 2)]
+    ids = [blake2b(f"digit {n}".encode(), digest_size=5).hexdigest()[:9] for n in range(len(labels))]
+    numbers = np.arange(len(labels))
+    train, test = train_test_split(numbers, test_size=TEST_SHARE, stratify=labels, random_state=settings.seed)
+    for part, chosen in (("train", train), ("test", test)):
+        cuts = (np.cumsum(SHARDS[part])[:-1] * len(chosen)).astype(int)
+        for number, shard in enumerate(np.split(chosen, cuts)):
+            path = raw / FOLDER / part / f"{number:02}-{SIZE}x{SIZE}-{len(shard)}.tfrec"
+            labelled = part == "train"
+            records.write_shard(
+                str(path),
+                (Record(ids[n], int(labels[n]) if labelled else None, encode(pictures[n], "png")) for n in shard),
+            )
+    public, _ = train_test_split(test, train_size=PUBLIC_SHARE, stratify=labels[test], random_state=settings.seed)
+    in_public = set(public.tolist())
+    order = sorted(test.tolist(), key=lambda n: ids[n])
+    write_csv(raw / "classes.csv", ("label", "name"), enumerate(NAMES))
+    write_csv(raw / "sample_submission.csv", ("id", "label"), ((ids[n], 0) for n in order))
+    solution = ((ids[n], labels[n], "Public" if n in in_public else "Private") for n in order)
+    write_csv(raw / "private" / "solution.csv", ("id", "label", "usage"), solution)
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    return label_competition(settings, NAMES)

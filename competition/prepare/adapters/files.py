@@ -1,0 +1,120 @@
+"""Image files in a folder by id. Ids are looked up among the existing files and never used as paths."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from competition.config.errors import UserError, first_few
+from competition.prepare.competition import Part, Row
+
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"}
+UNREAD_SUFFIXES = {".heic", ".heif", ".tif", ".tiff", ".avif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
+
+
+def unread_images_note(folder: Path) -> list[str]:
+    """One sentence if the folder has images in formats that are not read, such as HEIC of telephones."""
+    suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in UNREAD_SUFFIXES]
+    if not suffixes:
+        return []
+    kinds = ", ".join(sorted(set(suffixes)))
+    return [f"{len(suffixes):,} images ({kinds}) are not read: convert them to JPEG or PNG to use them"]
+
+
+def image_paths(folder: Path) -> list[str]:
+    """Return the sorted paths, relative to `folder`, of all files with an image suffix, without hidden files and folders."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return sorted(
+        path.as_posix() for path in paths if not any(name.startswith((".", "__MACOSX")) for name in path.parts)
+    )
+
+
+class ImageFiles:
+    """The image files of a raw folder by the names that tables may use: path, path within the part, file name, stem."""
+
+    def __init__(self, raw: Path) -> None:
+        self.raw = raw
+        self.paths = image_paths(raw)
+        self._by_name: dict[str, list[str]] = defaultdict(list)
+        for path in self.paths:
+            for name in {form(path) for form in FORMS}:
+                self._by_name[name].append(path)
+
+    def find(self, ids: Iterable[str], part: str) -> dict[str, str]:
+        """Return id -> relative path. If train and test use the same names, the folder named after the part is used.
+
+        Raises UserError with the count and the first ids if images are missing or an id matches several files.
+        """
+        path_of: dict[str, str] = {}
+        missing: list[str] = []
+        ambiguous: list[str] = []
+        for row_id in ids:
+            paths = self._by_name.get(row_id, [])
+            paths = [path for path in paths if _in_part(path, part)] or paths
+            if len(paths) == 1:
+                path_of[row_id] = paths[0]
+            else:
+                (ambiguous if paths else missing).append(row_id)
+        if missing:
+            folded = {name.casefold() for name in self._by_name}
+            near = [row_id for row_id in missing if row_id.casefold() in folded]
+            hint = f"; {len(near):,} of them differ from a file name only in letter case" if near else ""
+            raise UserError(
+                f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}; add the files, or "
+                "remove their rows from the table"
+            )
+        if ambiguous:
+            files = first_few(self._by_name[ambiguous[0]], 2)
+            raise UserError(
+                f"{len(ambiguous):,} {part} ids match more than one file, {first_few(ambiguous, 3)} (e.g. {files})"
+            )
+        return path_of
+
+    def known_share(self, names: Iterable[str]) -> float:
+        """Share of the names, 0 to 1, that are names of image files; 0 for no names."""
+        known = [name in self._by_name for name in names]
+        return sum(known) / len(known) if known else 0.0
+
+    def unlisted_test_ids(self, train_ids: Iterable[str]) -> list[str]:
+        """Ids of the images in a folder named test..., written like `train_ids`; by their paths where that is ambiguous.
+
+        For tables of training labels without a table of test ids.
+        """
+        train = self.find(train_ids, "train")
+        listed = set(train.values())
+        paths = [path for path in self.paths if path not in listed and _in_part(path, "test")]
+        for form in FORMS:
+            if all(form(path) == row_id for row_id, path in train.items()):
+                ids = [form(path) for path in paths]
+                return ids if len({*ids, *train}) == len(ids) + len(train) else paths
+        return paths
+
+    def rows(self, ids: list[str], labels: list[int], part: Part, groups: list[str] | None = None) -> Iterator[Row]:
+        """Yield one row per id, in order."""
+        path_of = self.find(ids, part)
+        for row_id, label, group in zip(ids, labels, groups or [""] * len(ids), strict=True):
+            path = path_of[row_id]
+            yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes(), group)
+
+
+def _inside(path: str) -> str:
+    """The path within the part: without its first folder."""
+    return "/".join(PurePosixPath(path).parts[1:]) or path
+
+
+def _stem(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))
+
+
+# The names by which tables may refer to a file: path, path within the part, file name, each with and without its suffix.
+FORMS: tuple[Callable[[str], str], ...] = (
+    lambda path: PurePosixPath(path).name,
+    lambda path: _stem(PurePosixPath(path).name),
+    lambda path: path,
+    _stem,
+    _inside,
+    lambda path: _stem(_inside(path)),
+)
+
+
+def _in_part(path: str, part: str) -> bool:
+    return any(folder.casefold().startswith(part) for folder in PurePosixPath(path).parts[:-1])

@@ -1,0 +1,120 @@
+"""Kaggle's flowers (flower-classification-with-tpus, tpu-getting-started): 104 classes in TFRecords of four sizes.
+
+tfrecords-jpeg-{192x192,224x224,331x331,512x512}/{train,val,test}/NN-224x224-COUNT.tfrec   features id, image, class
+sample_submission.csv                                                                     id,label
+competition.json                                                                          only in a result of `make convert`
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.prepare import records
+from competition.prepare.adapters.source import fetch_source
+from competition.prepare.adapters.source import sample as sample
+from competition.prepare.adapters.source import solution as solution
+from competition.prepare.competition import Competition, Part, Row, Settings, only_predicts
+from competition.prepare.targets import resolve_metric
+
+# In the order of the competition's class numbers.
+CLASSES = """
+pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, wild geranium, tiger lily, moon orchid,
+bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king protea, spear thistle, yellow iris,
+globe-flower, purple coneflower, peruvian lily, balloon flower, giant white arum lily, fire lily, pincushion flower,
+fritillary, red ginger, grape hyacinth, corn poppy, prince of wales feathers, stemless gentian, artichoke,
+sweet william, carnation, garden phlox, love in the mist, cosmos, alpine sea holly, ruby-lipped cattleya,
+cape flower, great masterwort, siam tulip, lenten rose, barberton daisy, daffodil, sword lily, poinsettia,
+bolero deep blue, wallflower, marigold, buttercup, daisy, common dandelion, petunia, wild pansy, primula, sunflower,
+lilac hibiscus, bishop of llandaff, gaura, geranium, orange dahlia, pink-yellow dahlia, cautleya spicata,
+japanese anemone, black-eyed susan, silverbush, californian poppy, osteospermum, spring crocus, iris, windflower,
+tree poppy, gazania, azalea, water lily, rose, thorn apple, morning glory, passion flower, lotus, toad lily,
+anthurium, frangipani, clematis, hibiscus, columbine, desert-rose, tree mallow, magnolia, cyclamen, watercress,
+canna lily, hippeastrum, bee balm, pink quill, foxglove, bougainvillea, camellia, mallow, mexican petunia, bromelia,
+blanket flower, trumpet creeper, blackberry lily, common tulip, wild rose
+"""
+NAMES = tuple(" ".join(name.split()) for name in CLASSES.split(","))
+SIZES = (192, 224, 331, 512)  # pixels
+DESCRIPTION = "competition.json"
+FOLDER = re.compile(r"tfrecords-(?:jpeg|png)-(\d+)x\1")
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """Get the files of the competition from `source` or Kaggle; generate them if `miniature` is above 0."""
+    if settings.miniature:
+        from competition.prepare.adapters import drawn
+
+        sizes = (settings.image_size,) if settings.image_size else SIZES
+        drawn.flowers(raw, NAMES, settings.miniature, sizes, settings.seed)
+    else:
+        fetch_source(raw, settings, fetch)
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    """Return Kaggle's flower competition, or the one that `make convert` described in competition.json."""
+    converted = raw / DESCRIPTION
+    if (raw / "manifests").exists() and not (raw / "manifest.json").exists():
+        raise UserError(
+            "the conversion that wrote these files is not finished; run make convert again, then make download"
+        )
+    if converted.exists():
+        return of_converted(Competition.load(converted), settings)
+    return label_competition(settings, NAMES)
+
+
+def of_converted(competition: Competition, settings: Settings) -> Competition:
+    """Return the description of a converted competition under the name and with the metric of `settings`."""
+    only_predicts(settings, competition.predicts)
+    return replace(
+        competition, name=settings.name, slug=settings.slug, metric=settings.metric or competition.metric, notes=()
+    )
+
+
+def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
+    """Return a competition with columns id,label of class numbers and, by default, macro-F1 over all classes.
+
+    Kaggle's page: "a separate F1 score is calculated for each label and then averaged". The score of
+    an absent class is not stated; all 104 classes are among the 7,382 test images, where both definitions agree.
+    """
+    only_predicts(settings, "label")
+    return Competition(
+        name=settings.name,
+        slug="" if settings.miniature else settings.slug,
+        classes=tuple(names),
+        metric=resolve_metric("single", settings.metric, "macro_f1"),
+        predicts="label",
+        id_column="id",
+        prediction_columns=("label",),
+        label_values=tuple(str(number) for number in range(len(names))),
+    )
+
+
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    """Yield all records of one image size: train, val, test, each in the order of the file names."""
+    folder = _folder(raw, settings.image_size)
+    parts: tuple[Part, ...] = ("train", "val", "test")
+    for part in parts:
+        shards = sorted((folder / part).glob("*.tfrec"))
+        if not shards and part != "val":
+            raise UserError(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
+        for shard in shards:
+            row_part: Part = "train" if part == "val" and settings.validation == "pool" else part
+            for place, record in enumerate(records.read_shard(str(shard), labelled=part != "test")):
+                where = shard.relative_to(raw).as_posix()
+                label = -1 if record.label is None else record.label
+                yield Row(record.id, label, row_part, where, place, record.image)
+
+
+def _folder(raw: Path, size: int) -> Path:
+    folders = {int(match[1]): path for path in raw.iterdir() if (match := FOLDER.fullmatch(path.name))}
+    if not folders:
+        raise UserError(
+            "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
+        )
+    if size and size not in folders:
+        raise UserError(
+            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)} pixels; "
+            "choose one of them, or 0 for the largest"
+        )
+    return folders[size or max(folders)]

@@ -1,0 +1,118 @@
+"""Adapter for any images with tables or class folders, in a zip or a directory. Detects what is not configured, and reports it.
+
+With tables:         train.csv, test.csv, sample_submission.csv (classes.csv if labels have names), images anywhere.
+                     Without test.csv the images in a folder test.../ are the test images.
+With class folders:  train/<class>/..., test/...   or   <class>/..., test/...
+Without test images there is cross-validation only: everything but a submission.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from competition.config.errors import UserError, first_few
+from competition.prepare.adapters.class_folders import VALIDATION_FOLDERS, layout_of_class_folders
+from competition.prepare.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_images_note
+from competition.prepare.adapters.labelled_tables import SAMPLE, layout_of_tables, table_of_labels
+from competition.prepare.adapters.layout import Layout
+from competition.prepare.adapters.source import fetch_source
+from competition.prepare.adapters.source import sample as sample
+from competition.prepare.adapters.source import solution as solution
+from competition.prepare.adapters.tables import write_csv
+from competition.prepare.competition import Competition, Row, Settings
+
+NO_TEST_NOTE = (
+    "there are no test images: cross-validation only, with honest scores and a report but without a submission"
+)
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission if there is none."""
+    fetch_source(raw, settings, fetch)
+    _flatten(raw)
+    if not (raw / SAMPLE).exists():
+        layout = read_layout(raw, settings)
+        write_csv(raw / SAMPLE, *blank_submission(layout.competition, layout.test))
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    return read_layout(raw, settings).competition
+
+
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    layout, files = read_layout(raw, settings), ImageFiles(raw)
+    ids, labels, groups = layout.train
+    for row in files.rows(ids, labels, "train", groups):
+        apart = settings.validation == "apart" and PurePosixPath(row.shard).parts[0] in VALIDATION_FOLDERS
+        yield replace(row, part="val") if apart else row
+    yield from files.rows(layout.test, [-1] * len(layout.test), "test")
+
+
+def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
+    """Return (rows, skipped folders) of class folders with extra training images, matched by class name or label value.
+
+    Ids are external/<folder>/<path>, so that they differ from those of the competition.
+    """
+    if competition.target in ("multi", "regression"):
+        raise UserError(
+            f"{source}: folders give each image one class; prepare.external cannot be used where the target is "
+            f"{competition.target}; leave it empty"
+        )
+    number = {value: n for n, value in enumerate(competition.label_values)}
+    number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
+    paths = image_paths(source)
+    named = {path: PurePosixPath(path).parent.name for path in paths}
+    label = {path: number.get(name, number.get(_plain(name), -1)) for path, name in named.items()}
+    skipped = sorted({named[path] for path in paths if label[path] < 0})
+    if all(value < 0 for value in label.values()):
+        raise UserError(
+            f"{source}: none of its folders ({first_few(skipped)}) is a class; "
+            f"names like {first_few(competition.classes, 3)} were expected"
+        )
+    rows = (
+        Row(f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes())
+        for path in paths
+        if label[path] >= 0
+    )
+    return rows, skipped
+
+
+def _flatten(raw: Path) -> None:
+    """Move the files up if everything is in a single folder, as in many zip files."""
+    entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+    if len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test"):
+        if all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()):
+            return  # the folder of a single class, which is refused later
+        lifted = raw / ".lifted"
+        entries[0].rename(lifted)
+        for path in lifted.iterdir():
+            path.rename(raw / path.name)
+        lifted.rmdir()
+
+
+def read_layout(raw: Path, settings: Settings) -> Layout:
+    """Return the content of the folder without reading an image."""
+    files = ImageFiles(raw)
+    table = table_of_labels(raw, files)
+    layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
+    notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_images_note(raw)]
+    competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
+    return replace(layout, competition=competition)
+
+
+def blank_submission(competition: Competition, ids: Sequence[str]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of a sample submission."""
+    blank = _blank_prediction(competition)
+    return [competition.id_column, *competition.prediction_columns], [[row_id, *blank] for row_id in ids]
+
+
+def _blank_prediction(competition: Competition) -> list[object]:
+    if competition.target == "multi" and not competition.is_label_list:
+        return [0 if competition.predicts == "label" else 0.5] * len(competition.classes)
+    if competition.predicts == "label":
+        return [competition.label_values[0]]
+    return [0] if competition.predicts == "value" else [1 / len(competition.classes)] * len(competition.classes)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").casefold()

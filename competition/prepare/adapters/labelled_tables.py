@@ -1,0 +1,219 @@
+"""Tables with ids and labels: train.csv or the only table that names images, test.csv, sample_submission.csv, classes.csv."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from competition.config.errors import UserError, first_few
+from competition.ensemble.metrics import METRICS
+from competition.prepare.adapters.columns import LabelColumns, find_id_column, find_labels
+from competition.prepare.adapters.files import ImageFiles, image_paths
+from competition.prepare.adapters.layout import Layout, default_metric
+from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
+from competition.prepare.adapters.target_tables import (
+    Labels,
+    detect_target,
+    read_columns,
+    read_grades,
+    read_lists,
+    read_numbers,
+)
+from competition.prepare.competition import Competition, Predicts, Settings
+from competition.prepare.targets import Target, resolve_metric
+
+SAMPLE = "sample_submission.csv"
+OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
+
+
+def table_of_labels(raw: Path, files: ImageFiles) -> str:
+    """train.csv, or the only other table with a column of names of image files; "" = none, so class folders."""
+    if (raw / "train.csv").exists():
+        return "train.csv"
+    tables = sorted(path.name for path in raw.glob("*.csv") if path.name not in OTHER_TABLES)
+    naming = [
+        name for name in tables if any(files.known_share(column) > 0.5 for _, column in read_csv(raw / name).items())
+    ]
+    if len(naming) > 1:
+        raise UserError(
+            f"{first_few(naming)} all name images; rename the one with the training labels to train.csv, and the one "
+            "with the test ids, if any, to test.csv"
+        )
+    return naming[0] if naming else ""
+
+
+@dataclass(frozen=True)
+class LabelledTables:
+    """The tables of a folder, read as text, and what their columns hold."""
+
+    name: str  # of the table with the labels
+    train: pd.DataFrame  # without the group column
+    test: pd.DataFrame
+    has_empty_cells: bool  # among the predictions of the sample submission
+    id_column: str
+    sample_columns: list[str]  # prediction columns of the sample submission; empty without one
+    labels: LabelColumns
+    class_names: dict[str, str]  # label value -> class name; {} = the values are the names
+    has_class_table: bool  # class_names come from classes.csv
+    groups: list[str]
+    notes: list[str]  # about columns and files that are not used
+
+    @property
+    def known_classes(self) -> list[str]:
+        """Values of the classes in the order of the sample's columns or of classes.csv; [] with a column per class."""
+        if len(self.labels.columns) > 1:
+            return []
+        return self.sample_columns if len(self.sample_columns) > 1 else list(self.class_names)
+
+    @property
+    def one_column_per_class(self) -> bool:
+        """True if a submission has one column per class."""
+        return len(self.sample_columns) > 1 or (not self.sample_columns and len(self.labels.columns) > 1)
+
+    def layout(self, competition: Competition, labels: list[int]) -> Layout:
+        ids, test_ids = list(self.train[self.id_column]), list(self.test[self.id_column])
+        return Layout(competition, (ids, labels, self.groups), test_ids)
+
+
+def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
+    """Return ids, labels and groups of the table `name` and of the test table. Raises UserError for what is not certain."""
+    tables = _read_tables(raw, name, files, settings)
+    columns = tables.labels.columns
+    target = detect_target(tables.train, columns, tables.known_classes, settings.target, settings.metric)
+    has_unnamed_grades = target == "ordinal" and len(columns) == 1 and not tables.class_names
+    if target in ("multi", "regression") or has_unnamed_grades:
+        labels = _read_targets(tables, target)
+        return tables.layout(_target_competition(tables, labels, settings), labels.numbers)
+    values, names, numbers = _read_classes(tables)
+    return tables.layout(_class_competition(tables, values, names, target, settings), numbers)
+
+
+def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
+    train, sample = read_csv(raw / name), _read_if_present(raw / SAMPLE)
+    listed, test_table = _read_if_present(raw / "classes.csv"), _read_if_present(raw / "test.csv")
+    groups = _groups(train, settings.group_column)
+    train = train.drop(columns=settings.group_column, errors="ignore")
+    test = sample if test_table is None else test_table
+    id_column = find_id_column(train, test, settings.id_column, files, name)
+    if test is None:
+        test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
+    sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
+    test_columns = [] if test is sample else test.columns.tolist()
+    labels = find_labels(train, id_column, test_columns, sample_columns, name, settings)
+    unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
+    return LabelledTables(
+        name=name,
+        train=train,
+        test=test,
+        has_empty_cells=sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any()),
+        id_column=id_column,
+        sample_columns=sample_columns,
+        labels=labels,
+        class_names=dict(labels.names if listed is None else zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True)),
+        has_class_table=listed is not None,
+        groups=groups,
+        notes=[
+            *([f"columns {first_few(unused)} of {name} are not used"] if unused else []),
+            *_unlisted(raw, len(train) + len(test)),
+        ],
+    )
+
+
+def _read_if_present(path: Path) -> pd.DataFrame | None:
+    return read_csv(path) if path.exists() else None
+
+
+def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[int]]:
+    """Values and names of the classes, and the class number of each row."""
+    columns, train, name = tables.labels.columns, tables.train, tables.name
+    if len(columns) > 1:
+        return columns, columns, one_hot_labels(train, columns, tables.id_column, name)
+    column = train[columns[0]]
+    bare = train[tables.id_column][column == ""]
+    if len(bare):
+        raise UserError(f"{name}: {len(bare):,} rows have no {columns[0]}, {first_few(bare)}; every row needs one")
+    # With one column per class, the classes must have the order of the submission's columns.
+    listed = tables.sample_columns if len(tables.sample_columns) > 1 else []
+    if not listed and tables.has_class_table:
+        listed = list(tables.class_names)
+    values = listed or in_natural_order(sorted(set(column)))
+    return values, [tables.class_names.get(value, value) for value in values], class_labels(column, values, name)
+
+
+def _class_competition(
+    tables: LabelledTables, values: list[str], names: list[str], target: Target, settings: Settings
+) -> Competition:
+    columns = tables.labels.columns
+    predicts = settings.predicts or ("probabilities" if tables.one_column_per_class else "label")
+    notes = [f"ids are in column {tables.id_column!r}, labels in {first_few(columns)} of {tables.name}"]
+    notes += [f"class names are in column {tables.labels.named_by!r}"] if tables.labels.named_by else []
+    notes += tables.notes
+    if tables.has_class_table and len(columns) == 1:
+        notes.append(f"{len(tables.class_names)} class names come from classes.csv")
+    return Competition(
+        name=settings.name,
+        slug=settings.slug,
+        classes=tuple(names),
+        metric=resolve_metric(target, settings.metric, default_metric(target, predicts)),
+        predicts=predicts,
+        id_column=tables.id_column,
+        prediction_columns=tuple(tables.sample_columns or (names if predicts == "probabilities" else [columns[0]])),
+        label_values=tuple(values),
+        notes=tuple(notes),
+        target=target,
+    )
+
+
+def _read_targets(tables: LabelledTables, target: Target) -> Labels:
+    """The labels of a multi-label, ordinal or regression competition."""
+    train, columns, id_column, name = tables.train, tables.labels.columns, tables.id_column, tables.name
+    if target == "multi":
+        if len(columns) > 1:
+            return read_columns(train, columns, id_column, name)
+        return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
+    if len(columns) > 1:
+        raise UserError(
+            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to the one that holds the "
+            "number to predict"
+        )
+    return (read_numbers if target == "regression" else read_grades)(train[columns[0]], id_column, name)
+
+
+def _target_competition(tables: LabelledTables, labels: Labels, settings: Settings) -> Competition:
+    """The description of a multi-label, ordinal or regression competition, with the submission in the sample's form."""
+    predicts: Predicts = "value" if labels.target == "regression" else "label"
+    if labels.target == "multi" and tables.one_column_per_class:
+        metric = resolve_metric("multi", settings.metric, "mean_column_auc")
+        # Columns of 0 and 1 for a metric of decisions, of probabilities for all others.
+        predicts = "label" if METRICS[metric].needs_labels else "probabilities"
+    if settings.predicts and predicts == "value":
+        raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
+    predicts = settings.predicts or predicts
+    has_class_columns = tables.one_column_per_class or predicts == "probabilities"
+    columns = tables.sample_columns or (labels.values if has_class_columns else tables.labels.columns[:1])
+    return Competition(
+        name=settings.name,
+        slug=settings.slug,
+        classes=labels.names,
+        metric=resolve_metric(labels.target, settings.metric, default_metric(labels.target, predicts)),
+        predicts=predicts,
+        id_column=tables.id_column,
+        prediction_columns=tuple(columns),
+        label_values=labels.values,
+        target=labels.target,
+        label_targets=labels.targets,
+        list_separator=labels.separator or " ",
+        allows_empty_lists=labels.has_empty_lists or tables.has_empty_cells,
+        notes=(labels.note, *tables.notes),
+    )
+
+
+def _groups(train: pd.DataFrame, column: str) -> list[str]:
+    if column and column not in train:
+        raise UserError(f"prepare.group_column: train.csv has no column {column!r}, it has {first_few(train.columns)}")
+    return list(train[column]) if column else [""] * len(train)
+
+
+def _unlisted(raw: Path, listed: int) -> list[str]:
+    extra = len(image_paths(raw)) - listed
+    return [f"{extra:,} image files are in no table and are ignored"] if extra > 0 else []

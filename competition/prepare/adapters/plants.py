@@ -1,0 +1,60 @@
+"""Kaggle's Plant Pathology 2020 (plant-pathology-2020-fgvc7): JPEGs, four one-hot columns; submissions of probabilities.
+
+images/{Train,Test}_N.jpg
+train.csv    image_id,healthy,multiple_diseases,rust,scab
+test.csv     image_id
+sample_submission.csv
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.prepare.adapters.files import ImageFiles
+from competition.prepare.adapters.source import fetch_source
+from competition.prepare.adapters.source import sample as sample
+from competition.prepare.adapters.source import solution as solution
+from competition.prepare.adapters.tables import one_hot_labels, read_csv
+from competition.prepare.competition import Competition, Row, Settings, only_predicts
+from competition.prepare.targets import resolve_metric
+
+ID = "image_id"
+NAMES = ("healthy", "multiple_diseases", "rust", "scab")
+WIDTH = 2048  # pixels of the real photos, 2048 x 1365
+
+
+def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """Get the files of the competition from `source` or Kaggle; generate them if `miniature` is above 0."""
+    if settings.miniature:
+        from competition.prepare.adapters import drawn
+
+        drawn.plants(raw, NAMES, settings.miniature, settings.image_size or WIDTH, settings.seed)
+    else:
+        fetch_source(raw, settings, fetch)
+
+
+def describe(raw: Path, settings: Settings) -> Competition:
+    for name in ("train.csv", "sample_submission.csv"):
+        columns = list(read_csv(raw / name))
+        if columns != [ID, *NAMES]:
+            raise UserError(
+                f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; is this another competition?"
+            )
+    only_predicts(settings, "probabilities")
+    return Competition(
+        name=settings.name,
+        slug="" if settings.miniature else settings.slug,
+        classes=NAMES,
+        metric=resolve_metric("single", settings.metric, "mean_column_auc"),
+        predicts="probabilities",
+        id_column=ID,
+        prediction_columns=NAMES,
+        label_values=NAMES,
+    )
+
+
+def rows(raw: Path, settings: Settings) -> Iterator[Row]:
+    files = ImageFiles(raw)
+    train, test = read_csv(raw / "train.csv"), read_csv(raw / "test.csv")
+    yield from files.rows(list(train[ID]), one_hot_labels(train, NAMES, ID, "train.csv"), "train")
+    yield from files.rows(list(test[ID]), [-1] * len(test), "test")

@@ -1,0 +1,50 @@
+"""Sources of raw files: a directory or a zip on this machine, or Kaggle."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.kaggle import archive
+from competition.prepare.competition import Settings
+
+MAX_RATIO = 200  # unpacked to packed bytes; images hardly compress, so real archives are far below
+
+
+def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
+    """Fill the empty folder `raw` from `source`, or by `fetch` of `slug` if there is no source."""
+    if not settings.source:
+        if not settings.slug:
+            raise UserError(
+                f"competition.source and competition.slug are both empty: the {settings.adapter} adapter needs "
+                "a directory or a zip, or the name of a Kaggle competition"
+            )
+        fetch(settings.slug, raw)
+        return
+    source = Path(os.path.expanduser(settings.source))
+    if source.is_dir():
+        shutil.copytree(source, raw, dirs_exist_ok=True, copy_function=_link_or_copy)
+    elif source.suffix.lower() == ".zip" and source.is_file():
+        archive.extract(source, raw, MAX_RATIO)
+    else:
+        raise UserError(f"competition.source: {source} was found, a directory or a .zip file expected")
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Create a hard link, because raw files are only read; copy the file if it is on another disk."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def sample(raw: Path) -> Path:
+    """The sample submission, where Kaggle and the generated competitions have it."""
+    return raw / "sample_submission.csv"
+
+
+def solution(raw: Path) -> Path | None:
+    """The solution, for local grading: of a generated competition, or of the user's own; None if there is none."""
+    path = raw / "private" / "solution.csv"
+    return path if path.exists() else None

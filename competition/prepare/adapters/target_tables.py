@@ -1,0 +1,174 @@
+"""Detects in the table of labels what is predicted - a class, a set of classes, a grade or a number - and reads the labels."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from competition.config.errors import UserError, first_few
+from competition.prepare.adapters.tables import in_natural_order
+from competition.prepare.targets import Target, target_of_metric
+
+SEPARATORS = re.compile(r"[\s,;|]+")
+REPEATED = 0.9  # share of the lists whose labels occur in other lists as well, from which cells are lists of labels
+MOST_GRADES = 100
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of the table.  numbers: (N,) label number of each row.  targets: what each label number stands for."""
+
+    target: Target
+    names: tuple[str, ...]  # of the classes; the label column of a regression
+    values: tuple[str, ...]  # their text in a submission
+    numbers: list[int]
+    targets: tuple[str, ...]  # multi: "0110", one digit per class | regression: a number | else empty
+    separator: str = ""  # between the labels of a list; "" = no lists
+    has_empty_lists: bool = False
+    note: str = ""
+
+
+def detect_target(
+    table: pd.DataFrame, columns: Sequence[str], listed: Sequence[str], wanted: str, metric: str
+) -> Target:
+    """What the label columns hold.  listed: known classes (of classes.csv or of the sample's columns); may be empty.
+
+    wanted: competition.target, which decides if it is not "".  metric: competition.metric, which may imply the target.
+    """
+    implied = target_of_metric(metric)
+    if wanted or implied:
+        return wanted or implied  # type: ignore[return-value]
+    if len(columns) > 1:
+        cells = zeros_and_ones(table, columns)
+        return "multi" if cells is not None and (cells.sum(1) != 1).any() else "single"
+    cells_of_column = table[columns[0]]
+    if _are_lists(cells_of_column, listed):
+        return "multi"
+    return "regression" if not listed and _is_measured(cells_of_column) else "single"
+
+
+def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, table_name: str) -> Labels:
+    """Multi-label: one column of 0 and 1 per class."""
+    cells = zeros_and_ones(table, columns)
+    if cells is None:
+        raise UserError(
+            f"{table_name}: columns {first_few(columns)} do not all hold 0 and 1, which competition.target: multi needs; set "
+            "competition.label_column if the labels are in one column"
+        )
+    several = int((cells.sum(1) > 1).sum())
+    note = (
+        f"ids are in column {id_column!r}, {len(columns)} label columns hold 0 and 1 with several ones in {several:,} rows: "
+        "multi-label"
+    )
+    return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), note=note)
+
+
+def read_lists(
+    column: pd.Series, id_column: str, values: Sequence[str], names: dict[str, str], table_name: str
+) -> Labels:
+    """Multi-label: one column of lists of labels, such as "scab rust".  values: the classes; [] = those that occur."""
+    lists = [[label for label in SEPARATORS.split(cell) if label] for cell in column]
+    listed_classes = {label for labels in lists for label in labels}
+    values = list(values) or in_natural_order(sorted(listed_classes))
+    unknown = sorted(listed_classes - set(values))
+    if unknown:
+        raise UserError(
+            f"{table_name}: {len(unknown)} labels of column {column.name!r} are outside the {len(values)} classes, {first_few(unknown)}"
+        )
+    number = {value: n for n, value in enumerate(values)}
+    cells = np.zeros((len(lists), len(values)), bool)
+    for row, labels in enumerate(lists):
+        cells[row, [number[label] for label in labels]] = True
+    used = [match for cell in column for match in re.findall(r"(?<=\S)[\s,;|]+(?=\S)", cell.strip())]
+    separator = max(sorted(set(used)), key=used.count) if used else " "
+    several, empty = int((cells.sum(1) > 1).sum()), int((~cells.any(1)).sum())
+    note = (
+        f"ids are in column {id_column!r}, column {column.name!r} holds lists of {len(values)} labels, several in {several:,} "
+        f"rows{f' and none in {empty:,}' if empty else ''}: multi-label"
+    )
+    class_names = tuple(names.get(value, value) for value in values)
+    return Labels("multi", class_names, tuple(values), *_label_sets(cells), separator, bool(empty), note)
+
+
+def read_numbers(column: pd.Series, id_column: str, table_name: str) -> Labels:
+    """Regression: one column of numbers."""
+    name = str(column.name)
+    numbers = _numbers(column, "competition.target: regression", table_name)
+    distinct, label_numbers = np.unique(numbers, return_inverse=True)
+    note = f"ids are in column {id_column!r}, column {name!r} holds numbers from {distinct[0]:g} to {distinct[-1]:g}: regression"
+    return Labels(
+        "regression", (name,), (name,), label_numbers.tolist(), tuple(repr(float(v)) for v in distinct), note=note
+    )
+
+
+def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
+    """Ordinal: one column of whole numbers. The classes are all grades from the lowest to the highest, also absent ones."""
+    name = str(column.name)
+    numbers = _numbers(column, "competition.target: ordinal", table_name)
+    grades = numbers.astype(int)
+    low, high = int(grades.min()), int(grades.max())
+    if (grades != numbers).any() or not 0 < high - low < MOST_GRADES:
+        raise UserError(
+            f"{table_name}: column {name!r} holds numbers from {numbers.min():g} to {numbers.max():g}; competition.target: "
+            f"ordinal needs 2 to {MOST_GRADES} whole grades, competition.target: regression takes any numbers"
+        )
+    values = tuple(str(grade) for grade in range(low, high + 1))
+    note = f"ids are in column {id_column!r}, column {name!r} holds grades from {low} to {high}: ordinal"
+    return Labels("ordinal", values, values, (grades - low).tolist(), (), note=note)
+
+
+def zeros_and_ones(table: pd.DataFrame, columns: Sequence[str]) -> np.ndarray | None:
+    """(N, C) bool of columns that hold 0 and 1 only (also as 0.0 and 1.0); None for other content."""
+    try:
+        cells = table[list(columns)].astype(float).to_numpy()
+    except ValueError:
+        return None
+    return cells == 1 if np.isin(cells, (0.0, 1.0)).all() else None
+
+
+def _label_sets(cells: np.ndarray) -> tuple[list[int], tuple[str, ...]]:
+    """`numbers` and `targets` of Labels.  cells: (N, C) bool."""
+    sets, numbers = np.unique(cells, axis=0, return_inverse=True)
+    return numbers.reshape(-1).tolist(), tuple("".join(map(str, one.astype(int))) for one in sets)
+
+
+def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
+    """Return True if cells are lists of labels, and not class names that contain blanks.
+
+    Known classes decide. Otherwise nearly all cells of several labels must consist of labels that other cells have too.
+    """
+    cells = sorted(set(column))
+    labels_of = {cell: tuple(label for label in SEPARATORS.split(cell) if label) for cell in cells}
+    if listed:
+        known = set(listed)
+        return any(cell not in known for cell in cells) and all(known.issuperset(one) for one in labels_of.values())
+    several = [cell for cell in cells if len(labels_of[cell]) > 1]
+    cells_with = Counter(label for labels in labels_of.values() for label in set(labels))
+    repeated = [cell for cell in several if all(cells_with[label] > 1 for label in labels_of[cell])]
+    return bool(several) and len(repeated) >= REPEATED * len(several)
+
+
+def _is_measured(column: pd.Series) -> bool:
+    """Return True for numbers that are no class numbers: one is not whole, or most of them occur once."""
+    try:
+        numbers = column.astype(float).to_numpy()
+    except ValueError:
+        return False
+    if not np.isfinite(numbers).all():
+        return False
+    return bool((numbers != np.round(numbers)).any() or len(np.unique(numbers)) > max(20, len(numbers) / 2))
+
+
+def _numbers(column: pd.Series, reason: str, table_name: str) -> np.ndarray:
+    """(N,) float64. Raises UserError for a cell that is not a finite number."""
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    wrong = column[~np.isfinite(numbers)]
+    if len(wrong):
+        raise UserError(
+            f"{table_name}: {len(wrong):,} cells of column {column.name!r} are not numbers, {first_few(wrong.unique())}; {reason} "
+            "needs a number in every row"
+        )
+    return numbers

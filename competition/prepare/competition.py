@@ -1,0 +1,192 @@
+"""The types that adapters share: the user's settings, the description of a competition, and its rows."""
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.ensemble.metrics import METRICS
+from competition.prepare.targets import METRIC_TARGETS, Target, Targets, implied_metric, resolve_metric
+
+Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
+TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")  # of Competition, optional
+Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the user; "" and 0 leave the choice to the adapter."""
+
+    name: str
+    adapter: str
+    slug: str  # name of the competition in its Kaggle URL
+    source: str  # folder adapter: a zip or a directory; "" = download `slug`
+    image_size: int  # pixels: which of several sizes to read or to generate; 0 = the largest
+    validation: Literal["pool", "apart"]  # whether validation rows join the folds or stay out of them
+    id_column: str
+    label_column: str
+    metric: str
+    predicts: Literal["", "label", "probabilities"]
+    miniature: float  # 0 = the real data; s = generated images, s times the real class counts
+    seed: int
+    group_column: str = ""  # folder adapter: column of train.csv whose equal values stay in one fold
+    target: Literal["", "single", "multi", "ordinal", "regression"] = ""
+
+    def of_raw_files(self) -> dict[str, Any]:
+        """Return the settings that the raw files depend on."""
+        unused = {"group_column", *(() if self.target else ("target",))}
+        return {key: value for key, value in asdict(replace(self, metric="")).items() if key not in unused}
+
+    def of_data(self) -> "Settings":
+        """The settings that the prepared data depend on: of the metric, only the target that it implies."""
+        return replace(self, metric="" if self.target else implied_metric(self.metric))
+
+
+@dataclass(frozen=True)
+class Competition:
+    """Description of a competition, detected by the adapter in the raw files."""
+
+    name: str
+    slug: str  # "" = nothing to submit to
+    classes: tuple[str, ...]  # class names, by class number; of a regression, the name of its value alone
+    metric: str  # a key of ensemble.metrics
+    predicts: Predicts
+    id_column: str
+    prediction_columns: tuple[str, ...]  # one for labels (multi-label: or one per class, of 0 and 1) and for a value;
+    # one per class, in class order, for probabilities
+    label_values: tuple[str, ...]  # the text of each class in a submission of labels
+    notes: tuple[str, ...] = ()  # sentences about what was detected rather than configured
+    target: Target = "single"
+    label_targets: tuple[str, ...] = ()  # by label number: multi, "0110", one digit per class | regression, a number
+    list_separator: str = " "  # multi-label: between the labels of a list in a submission
+    allows_empty_lists: bool = True  # multi-label: False = every row of a submission has a label
+
+    def __post_init__(self) -> None:
+        fewest = 1 if self.target == "regression" else 2
+        if len(set(self.classes)) != len(self.classes) or len(self.classes) < fewest:
+            raise UserError(
+                f"{self.name}: {len(self.classes)} classes were found; at least two different classes are required"
+            )
+        if len(self.label_values) != len(self.classes):
+            raise UserError(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
+        columns = 1 if self.predicts == "label" else len(self.classes)
+        is_zero_one = self.target == "multi" and len(self.prediction_columns) == len(self.classes)
+        if len(self.prediction_columns) != columns and not is_zero_one:
+            raise UserError(
+                f"{self.name}: a submission of {self.predicts} has {columns} prediction columns, "
+                f"{len(self.prediction_columns)} were found"
+            )
+
+        if self.id_column in self.prediction_columns:
+            raise UserError(
+                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
+                "rename the class or the id column, or set competition.id_column to another column"
+            )
+
+    @property
+    def targets(self) -> Targets:
+        """What the label numbers of the index stand for."""
+        kind = METRIC_TARGETS[self.target]
+        if kind == "multi":
+            return Targets(kind, np.array([[digit == "1" for digit in one] for one in self.label_targets], bool))
+        return Targets(kind, np.array(self.label_targets, np.float64))
+
+    @property
+    def label_count(self) -> int:
+        """L, the number of label numbers: the classes, or the distinct label sets or values."""
+        return len(self.label_targets) or len(self.classes)
+
+    @property
+    def is_label_list(self) -> bool:
+        """True if a submission has one column with a list of labels."""
+        return self.target == "multi" and self.predicts == "label" and len(self.prediction_columns) == 1
+
+    def label_text(self, label: int) -> str:
+        """A label number as text: the class, the classes of the set, or the number; "unknown" if it is none."""
+        if not 0 <= label < self.label_count:
+            return "unknown"
+        if not self.label_targets:
+            return self.classes[label]
+        value = self.label_targets[label]
+        if self.target == "regression":
+            return f"{float(value):g}"
+        return " ".join(name for name, digit in zip(self.classes, value, strict=True) if digit == "1") or "no label"
+
+    def written(self, targets: np.ndarray) -> list[str] | list[float]:
+        """Class names of (N,) class numbers, lists of names of (N, C) label sets ("" = no label), or values, for tables."""
+        if self.target == "regression":
+            return [float(value) for value in targets]
+        if self.target == "multi":
+            return [self.list_separator.join(np.array(self.classes)[chosen]) for chosen in targets]
+        return [self.classes[number] for number in targets]
+
+    def stated(self) -> dict[str, Any]:
+        """Its fields; those of other targets than single labels are left out where they have their defaults."""
+        defaults = {field.name: field.default for field in fields(self) if field.name in TARGET_FIELDS}
+        return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.json_bytes())
+
+    def json_bytes(self) -> bytes:
+        """Return the content of competition.json: the fields of `stated`."""
+        return (json.dumps(self.stated(), indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> "Competition":
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        unmatched = {field.name for field in fields(cls)} ^ {*values, *TARGET_FIELDS}
+        if unmatched:
+            raise UserError(
+                f"{path}: keys {sorted(unmatched)} are missing or unknown; `make download` rewrites the file"
+            )
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        return cls(**values)
+
+
+def with_metric(competition: Competition, metric: str, predicts: str = "") -> Competition:
+    """The competition scored by competition.metric of the parameters; "" = its own metric.
+
+    Where a multi-label submission has one column per class, its form follows the metric unless competition.predicts
+    (`predicts`) states it: 0 and 1 for a metric of decisions, else probabilities.
+    Raises UserError for a metric of another target.
+    """
+    if not metric:
+        return competition
+    name = resolve_metric(competition.target, metric, metric)
+    if competition.target != "multi" or competition.is_label_list or predicts:
+        return replace(competition, metric=name)
+    return replace(competition, metric=name, predicts="label" if METRICS[name].needs_labels else "probabilities")
+
+
+def needs_a_label(competition: Competition) -> bool:
+    """True if every row of a multi-label submission needs a label, so that the decision rule gives it one."""
+    return competition.is_label_list and not competition.allows_empty_lists
+
+
+def only_predicts(settings: Settings, own: Predicts) -> None:
+    """Raise UserError if the settings ask for a form of submission, or a target, that the competition does not have."""
+    if settings.predicts not in ("", own):
+        raise UserError(
+            f"competition.predicts: {settings.predicts} was asked for, {settings.adapter} takes {own}; leave it empty"
+        )
+    if settings.target not in ("", "single"):
+        raise UserError(
+            f"competition.target: {settings.target} was asked for, {settings.adapter} has one class per image; leave it empty"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One image of the raw files. The id is never used as a path."""
+
+    id: str
+    label: int  # label number (Competition.targets; the class number of a single label), -1 when unknown
+    part: Part
+    shard: str  # file with the image, relative to the raw folder
+    place: int  # number of the record in that file; 0 if the file is the image itself
+    data: bytes  # the encoded image
+    group: str = ""  # rows of one group stay in one fold; "" = no group

@@ -1,0 +1,73 @@
+"""Assignment of training rows to folds: stratified by class, never splitting a group of duplicates."""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from competition.config.errors import UserError
+from competition.prepare.duplicates import merged
+from competition.prepare.targets import SINGLE, Targets
+
+
+def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE) -> np.ndarray:
+    """Return the fold of each row, (N,) int: 0..folds-1 for training rows, -1 for all others.
+
+    Stratified by class, by `Targets.strata` where targets are not classes.
+
+    The result depends on ids, labels, groups and the seed, not on the order of rows or files. A class with fewer groups
+    than folds is spread over as many folds as it has groups (see `support`).
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    train = np.flatnonzero(index["part"] == "train")
+    train = train[np.argsort(index["id"].to_numpy(str)[train], kind="stable")]
+    labels = targets.strata(index["label"].to_numpy()[train], folds)
+    groups = pd.factorize(index["group"].to_numpy()[train])[0]
+    if groups.max(initial=-1) + 1 < folds:
+        raise UserError(
+            f"{groups.max(initial=-1) + 1} different training images cannot make {folds} folds; lower prepare.folds"
+        )
+    if np.bincount(labels).max() < folds:
+        raise UserError(
+            f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()} or less"
+        )
+    fold = np.full(len(index), -1)
+    with warnings.catch_warnings():  # `thin_classes` reports rare classes by name
+        warnings.filterwarnings("ignore", message="The least populated class")
+        splits = StratifiedGroupKFold(folds, shuffle=True, random_state=seed).split(labels, labels, groups)
+        for number, (_, held_out) in enumerate(splits):
+            fold[train[held_out]] = number
+    return fold
+
+
+def merge_equal_names(index: pd.DataFrame, names: Mapping[str, object]) -> np.ndarray:
+    """Return the groups of the index, (N,) int, with all rows of equal name merged.  names: id -> name; ids may be absent."""
+    named = index["id"].map(names)
+    rows = np.flatnonzero(named.notna())
+    _, first_row, which = np.unique(named.to_numpy()[rows].astype(str), return_index=True, return_inverse=True)
+    return merged(index["group"].to_numpy(), rows, rows[first_row[which]])
+
+
+def support(index: pd.DataFrame, classes: int, targets: Targets = SINGLE) -> pd.DataFrame:
+    """Return the number of training rows per class and fold: (C, K), index class, columns fold.
+
+    Multi-label: the rows that have the class. A regression has one row, with all rows of the fold.
+    """
+    train = index[index["part"] == "train"]
+    has_class = targets.class_rows(train["label"].to_numpy(), classes)
+    has_class = np.ones_like(has_class) if targets.kind == "regression" else has_class
+    table = pd.DataFrame(has_class.astype(int), index=train["fold"]).groupby(level=0).sum().T
+    return table.rename_axis(index="class", columns="fold")
+
+
+def share_errors(support: pd.DataFrame) -> np.ndarray:
+    """Return, per fold (K,), the sum over classes of |class share in the fold - overall class share|: 0 is best, 2 worst."""
+    table = support.to_numpy(float)
+    return np.abs(table / table.sum(0) - table.sum(1, keepdims=True) / table.sum()).sum(0)
+
+
+def thin_classes(support: pd.DataFrame) -> list[int]:
+    """Return the classes without a row in some fold; that fold's macro-F1 counts them as 0."""
+    return [int(number) for number in support.index[(support == 0).any(axis=1)]]

@@ -1,0 +1,162 @@
+"""Paths of the results of each stage under work/<competition>, and the values that each result depends on.
+
+Every stage takes both from here, so that no two stages disagree about what is current. A fold model belongs to a run
+(competition.workspace.runs); a study's paths are in competition.workspace.studies.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from competition.config.digests import digest_of
+from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.teachers import ancestors
+from competition.files.manifest import Manifest, atomic_write, is_current, read_manifest
+from competition.workspace.runs import Run
+from competition.workspace.studies import DIGITS, plugins_entry
+
+
+def fold_model_path(run: Run, fold: int) -> Path:
+    """Path of the manifest of one fold model, beside weights.npz, history.csv and oof.npz (identity view)."""
+    return run.folder / f"fold{fold}" / "manifest.json"
+
+
+def model_path(run: Run, fold: ExcludedFolds) -> Path:
+    """Path of the manifest of a fold model, or of a nested teacher: a model trained without two folds."""
+    if isinstance(fold, int):
+        return fold_model_path(run, fold)
+    return run.folder / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
+
+
+def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:
+    """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
+    return model_path(run, fold).parent / "soft" / "manifest.json"
+
+
+def fold_views_path(run: Run, params: Params, fold: int) -> Path:
+    """Path of the manifest of one fold model's predictions under predict.views, beside oof.npz and test.npz."""
+    digest = digest_of(views_dependencies(run, params, fold))
+    return fold_model_path(run, fold).parent / "views" / digest[:DIGITS] / "manifest.json"
+
+
+def export_path(work: Path, name: str) -> Path:
+    """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
+    return work / "export" / name / "manifest.json"
+
+
+def training_parts(member: Member) -> tuple[str, ...]:
+    """Parts of the index whose images a member is trained on."""
+    return ("train", "external") if member.external else ("train",)
+
+
+def fold_model_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
+    """What the weights of a fold model depend on. Not the device: a model counts as the same on any device.
+
+    teacher_weights: of exactly those models whose soft labels this one learns from.
+    """
+    excluded = teacher_models(run.member, run.folds, fold)
+    weights = {
+        teacher: [{str(model): weights_digest(teacher_run, model) for model in excluded} for teacher_run in runs]
+        for teacher, runs in run.teachers.items()
+    }
+    return {**run.depends, "fold": fold, "teacher_weights": weights}
+
+
+def is_trained(run: Run, fold: ExcludedFolds) -> bool:
+    """Return True if this model of the run is complete and intact."""
+    return is_current(model_path(run, fold), fold_model_dependencies(run, fold))
+
+
+def trained_folds(run: Run, folds: int) -> list[int]:
+    return [fold for fold in range(folds) if is_trained(run, fold)]
+
+
+def weights_digest(run: Run, fold: ExcludedFolds) -> str:
+    """Digest of the weights of one model of a run; "" if it is not trained."""
+    manifest = read_manifest(model_path(run, fold))
+    return manifest.files.get("weights.npz", "") if manifest else ""
+
+
+def is_nested(member: Member, fold: ExcludedFolds) -> bool:
+    """Return True if the teachers of this model are trained without one more fold. Never for a nested teacher itself."""
+    return bool(member.teacher) and member.teacher_scheme == "nested" and isinstance(fold, int)
+
+
+def teacher_models(member: Member, folds: int, fold: ExcludedFolds) -> list[ExcludedFolds]:
+    """The excluded folds of each teacher model of a fold model; they always include the student's held-out fold.
+
+    same_fold: one model, trained without the fold that the student excludes.
+    nested: for every other fold, a model trained without that fold as well; it gives soft labels to its rows.
+    """
+    if isinstance(fold, tuple) or not is_nested(member, fold):
+        return [fold]
+    return [(min(fold, second), max(fold, second)) for second in range(folds) if second != fold]
+
+
+def nested_teachers(params: Params, folds: Mapping[str, Sequence[ExcludedFolds]]) -> list[tuple[str, tuple[int, int]]]:
+    """(member, two folds) of the teacher models that nested students learn from, teachers of teachers first.
+
+    folds: student -> folds whose models are trained.
+    """
+    teachers: dict[tuple[str, tuple[int, int]], None] = {}  # in order, each once
+    for name, numbers in folds.items():
+        member = params.members[name]
+        models = [teacher_models(member, params.prepare.folds, fold) for fold in numbers if is_nested(member, fold)]
+        pairs = sorted({pair for group in models for pair in group if isinstance(pair, tuple)})
+        teachers |= dict.fromkeys((teacher, pair) for teacher in ancestors(params, name) for pair in pairs)
+    return list(teachers)
+
+
+def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:
+    """What the predictions of a fold model depend on: its weights by their digest, however they were trained."""
+    return {
+        "data": run.depends["data"],
+        "fit": run.depends["fit"],
+        "views": params.predict.views,
+        "model": weights_digest(run, fold) or "none",
+        "tuned_folds": run.depends["tuned_folds"],
+        **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
+    }
+
+
+def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
+    """The manifest of a fold model's predictions under predict.views; None if they are missing."""
+    manifest, depends = read_manifest(fold_views_path(run, params, fold)), views_dependencies(run, params, fold)
+    return manifest if manifest is not None and manifest.digest == digest_of(depends) else None
+
+
+def soft_labels_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
+    """What the soft labels of one teacher model depend on."""
+    model = weights_digest(run, fold) or "none"
+    return {"data": run.depends["data"], "fit": run.depends["fit"], "model": model}
+
+
+def blend_blocks(params: Params) -> dict[str, Any]:
+    """The parameters that a blend depends on."""
+    blocks = {block: asdict(getattr(params, block)) for block in ("policy", "blend", "decision", "honest")}
+    del blocks["blend"]["name"], blocks["blend"]["members"]  # the members are in its predictions
+    return blocks
+
+
+def newest_blend(work: Path) -> Path | None:
+    """Folder of the blend that `make blend` made or confirmed last; None if there is none."""
+    try:
+        folder = work / "blend" / (work / "blend" / "newest.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return folder if (folder / "manifest.json").is_file() else None
+
+
+def set_newest_blend(folder: Path) -> None:
+    """Let newest_blend return this folder."""
+    path = folder.with_name("newest.txt")
+    if not path.is_file() or path.read_text(encoding="utf-8").strip() != folder.name:
+        with atomic_write(path) as temporary:
+            temporary.write_text(f"{folder.name}\n", encoding="utf-8")
+
+
+def blend_path(work: Path, name: str, depends: Mapping[str, Any]) -> Path:
+    """Path of the manifest of a blend, beside its files. A name comes before the digest: no blend replaces another."""
+    digest = digest_of(depends)[:DIGITS]
+    return work / "blend" / (f"{name}-{digest}" if name else digest) / "manifest.json"

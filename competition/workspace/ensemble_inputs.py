@@ -1,0 +1,243 @@
+"""Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.config.params import Params
+from competition.config.params_file import Override
+from competition.ensemble.chain import align
+from competition.ensemble.external_check import Confidence, confidence
+from competition.ensemble.external_predictions import load_external
+from competition.ensemble.join_check import agreement_notes, guessing_notes
+from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
+from competition.files.manifest import sha256
+from competition.prepare.prepared import Prepared
+from competition.workspace.dependencies import fold_views_path, views_manifest, weights_digest
+from competition.workspace.runs import Run, blended_external, blended_runs
+
+Members = dict[str, ViewPredictions]
+
+
+@dataclass(frozen=True)
+class EnsembleInputs:
+    """ids, labels, folds: (N,) of the training rows that every member predicted.  oof, test: by member, aligned.
+
+    labels: (N,) int, (N, C) bool of a multi-label competition, (N,) float64 of a regression.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    folds: np.ndarray
+    oof: Members
+    test_ids: np.ndarray
+    test: Members
+    predicted_folds: tuple[int, ...]
+    tuned_folds: tuple[int, ...]  # their held-out rows chose hyperparameters of some fold model or of its teachers
+    notes: tuple[str, ...]
+
+
+def prediction_sources(
+    work: Path, params: Params, prepared: Prepared, allow_partial: bool, overrides: Sequence[Override] = ()
+) -> dict[str, dict[str, Any]]:
+    """Member of the blend -> digests of its predictions: run -> fold -> files, or two files for an external member.
+
+    Each fold also has the folds on whose held-out rows the hyperparameters of its model were chosen.
+    Raises UserError for missing folds (unless allow_partial) and for predictions of other data.
+    """
+    sources: dict[str, dict[str, Any]] = {}
+    missing = []
+    for name, runs in blended_runs(work, prepared, params, overrides).items():
+        for run in runs:
+            if run.depends["data"] != prepared.digest:
+                raise UserError(f"{name}: its run {run.label} is of other data; `make train predict` makes another")
+            absent = [fold for fold in range(params.prepare.folds) if views_manifest(run, params, fold) is None]
+            missing += [f"{run.title} fold {fold}" for fold in absent]
+        sources[name] = prediction_digests(runs, params)
+    if missing and not allow_partial:
+        external_names = blended_external(params)
+        without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
+        raise UserError(
+            f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them{without}"
+        )
+    for name in blended_external(params):
+        external = params.foreign[name]
+        if not external.test and len(prepared.part("test")):
+            raise UserError(
+                f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
+                f"{len(prepared.part('test')):,} test images, or one per fold model"
+            )
+        files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
+        for part, file in [(part, path) for part, paths in files.items() for path in paths]:
+            if not file.is_file():
+                raise UserError(
+                    f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
+                )
+        digests = {part: ",".join(map(sha256, files[part])) for part in files}
+        sources[name] = digests | {"folds": external.folds}
+    return {name: digests for name, digests in sources.items() if digests}
+
+
+def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
+    """Run -> fold -> digests of its files and its tuned folds; runs and folds without predictions are left out."""
+    digests: dict[str, Any] = {}
+    for run in runs:
+        manifests = {fold: views_manifest(run, params, fold) for fold in range(params.prepare.folds)}
+        folds = {
+            str(fold): {**manifest.files, "tuned_folds": manifest.depends["tuned_folds"]}
+            for fold, manifest in manifests.items()
+            if manifest
+        }
+        if folds:
+            digests[run.digest] = folds
+    return digests
+
+
+def load_predictions(
+    work: Path,
+    params: Params,
+    prepared: Prepared,
+    sources: Mapping[str, Mapping[str, Any]],
+    overrides: Sequence[Override] = (),
+) -> EnsembleInputs:
+    """Load the predictions listed in `sources` (see prediction_sources) for the folds that every run predicted."""
+    runs_by_member = {
+        name: [run for run in runs if run.digest in sources.get(name, {})]
+        for name, runs in blended_runs(work, prepared, params, overrides).items()
+        if name in sources
+    }
+    folds_by_run: dict[str, list[int]] = {}
+    for name, runs in runs_by_member.items():
+        folds_by_run |= {run.digest: sorted(map(int, sources[name][run.digest])) for run in runs}
+    shared = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
+    if len(shared) < 2:
+        raise UserError(
+            f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more"
+        )
+    train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
+    train = train[train["fold"].isin(shared)]
+    ids, labels = train["id"].to_numpy(str), prepared.targets(train["label"].to_numpy())
+
+    def load(run: Run, folds: Iterable[int], part: str) -> list[ViewPredictions]:
+        paths = [fold_views_path(run, params, fold).with_name(f"{part}.npz") for fold in folds]
+        return [ViewPredictions.load(path, mapped=True) for path in paths]
+
+    def load_oof(run: Run) -> ViewPredictions:
+        return concatenate_folds(load(run, shared, "oof")).at(ids)
+
+    def load_test(run: Run) -> list[ViewPredictions]:
+        return load(run, folds_by_run[run.digest], "test")
+
+    # Each member is put in order at once, so that only one member is in memory twice.
+    oof = {name: mean_over_runs([load_oof(run) for run in runs]) for name, runs in runs_by_member.items()}
+    test = {
+        name: mean_over_runs([mean_over_folds(load_test(r)) for r in runs]) for name, runs in runs_by_member.items()
+    }
+    external_names = [name for name in blended_external(params) if name in sources]
+    is_single = prepared.competition.targets.kind == "single"
+    own: list[Confidence] = []
+    # External predictions are compared with the confidence of our own fold models.
+    if external_names and len(test_ids) and is_single:
+        for runs in runs_by_member.values():
+            tests = load_test(runs[0])
+            own.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))
+    notes: list[str] = []
+    competition, ours = prepared.competition, folds_digest(prepared) if external_names else ""
+    for name in external_names:
+        files = params.foreign[name]
+        external = load_external(
+            Path(files.oof),
+            [Path(file) for file in files.test],
+            competition.classes,
+            ids,
+            test_ids,
+            ours,
+            files.folds,
+            labels,
+            own,
+            competition.targets.kind,
+        )
+        oof[name], test[name] = external.oof, external.test
+        notes += [f"{name}: {note}" for note in external.notes]
+    _require_equal_views(oof, test)
+    for name in external_names if is_single else ():
+        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels)]
+        notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
+    folds, tuned = train["fold"].to_numpy(), _tuned_folds(sources, runs_by_member)
+    aligned, aligned_test = align(oof, ids), align(test, test_ids)
+    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared), tuned, tuple(notes))
+
+
+def _require_equal_views(oof: Members, test: Members) -> None:
+    for name in oof:
+        if oof[name].views != test[name].views:
+            raise UserError(
+                f"member {name} has views {list(oof[name].views)} out of fold and {list(test[name].views)} on test "
+                "rows; expected the same, `make predict FORCE=1` makes them"
+            )
+
+
+def _tuned_folds(sources: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> tuple[int, ...]:
+    """Folds whose held-out rows chose hyperparameters of some fold model of these members, or of its teachers."""
+    models = [model for name in names for by_fold in sources[name].values() for model in by_fold.values()]
+    return tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
+
+
+def mean_over_runs(runs: Sequence[ViewPredictions]) -> ViewPredictions:
+    """Average the predictions of a member's runs, joined by id; those of a single run are returned as they are."""
+    return mean_over_folds(runs) if len(runs) > 1 else runs[0]
+
+
+def view_seconds(
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override] = ()
+) -> dict[str, dict[str, float]]:
+    """Member -> view -> seconds for 1,000 images by one fold model: the median of the timed fold models, for all seeds."""
+    medians = {}
+    for name, runs in blended_runs(work, prepared, params, overrides).items():
+        manifests = [views_manifest(run, params, fold) for run in runs for fold in range(params.prepare.folds)]
+        timings = [m.result["seconds_per_1000"] for m in manifests if m and "seconds_per_1000" in m.result]
+        if timings:
+            medians[name] = {view: len(runs) * median(t[view] for t in timings if view in t) for view in timings[0]}
+    return medians
+
+
+def model_digests(
+    work: Path,
+    params: Params,
+    prepared: Prepared,
+    sources: Mapping[str, Mapping[str, Any]],
+    overrides: Sequence[Override] = (),
+) -> dict[str, str]:
+    """Member -> digest of its fold models, or of its files if external; an equal digest means "not trained again"."""
+    runs_by_member = blended_runs(work, prepared, params, overrides)
+    digests = {}
+    for name, source in sources.items():
+        if name in runs_by_member:
+            weights = [models_digest(run, source[run.digest]) for run in runs_by_member[name] if run.digest in source]
+            digests[name] = weights[0] if len(weights) == 1 else digest_of(weights)
+        else:
+            digests[name] = digest_of(source)
+    return digests
+
+
+def models_digest(run: Run, folds: Iterable[Any]) -> str:
+    """Digest of the weights of a run's fold models."""
+    return digest_of({str(fold): weights_digest(run, int(fold)) for fold in folds})
+
+
+def run_labels(sources: Mapping[str, Mapping[str, Any]], params: Params) -> tuple[str, ...]:
+    """Names (member@digits) of the runs whose predictions are listed in `sources`."""
+    trained_here = [name for name in sources if name not in params.foreign]
+    return tuple(f"{name.partition('@')[0]}@{digest[:8]}" for name in trained_here for digest in sources[name])
+
+
+def folds_digest(prepared: Prepared) -> str:
+    """Digest of id -> fold. External out-of-fold predictions must be made with the same folds."""
+    train = prepared.part("train")
+    return digest_of(sorted(zip(train["id"], train["fold"].astype(int).tolist())))

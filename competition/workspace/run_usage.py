@@ -1,0 +1,80 @@
+"""What uses a run: the current parameters, recipes, and the submissions in the ledger."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from competition.config.params import Params
+from competition.config.params_file import Override
+from competition.files.manifest import read_manifest, read_record
+from competition.prepare.prepared import Prepared
+from competition.submission import ledger
+from competition.workspace.dependencies import fold_model_path
+from competition.workspace.ensemble_inputs import models_digest
+from competition.workspace.runs import Run, blended_runs, runs_of
+
+
+def runs_in_use(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override] = ()) -> dict[str, Run]:
+    """Digest -> run of the members of these parameters, of their blend, and of all teachers."""
+    runs = [run for name in params.members for run in runs_of(work, prepared, params, name, overrides)]
+    runs += [run for members in blended_runs(work, prepared, params, overrides).values() for run in members]
+    return {run.digest: run for run in with_teachers(runs)}
+
+
+def with_teachers(runs: Sequence[Run]) -> list[Run]:
+    """The runs and, after them, their direct and indirect teachers."""
+    teachers = [teacher for run in runs for group in run.teachers.values() for teacher in group]
+    return [*runs, *with_teachers(teachers)] if teachers else list(runs)
+
+
+def submissions_by_run(
+    work: Path, submissions: Path, competition: str, runs: Sequence[Run], folds: int
+) -> dict[str, list[ledger.Row]]:
+    """Digest of a run -> the ledger's rows of the submissions that mix it.
+
+    Entries of earlier versions do not name their runs; theirs are found by the weights that the stored blend records.
+    """
+    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), competition)
+    models = {row.entry.file: _models_of_blend(work / "blends" / Path(row.entry.file).stem) for row in rows}
+    used: dict[str, list[ledger.Row]] = {}
+    for run in runs:
+        digest = models_digest(run, range(folds))
+        named = [row for row in rows if any(_names(label, run) for label in row.entry.runs)]
+        unnamed_rows = [row for row in rows if not row.entry.runs and models[row.entry.file].get(run.name) == digest]
+        used[run.digest] = named + unnamed_rows
+    return used
+
+
+def honest_scores(work: Path, metric: str) -> dict[str, Mapping[str, float]]:
+    """Digest of a run -> score and standard error on rows that chose nothing, from the newest blend with only this run of
+    the member under this metric.
+    """
+    scores: dict[str, Mapping[str, float]] = {}
+    for path in sorted((work / "blend").glob("*/manifest.json"), key=lambda path: path.stat().st_mtime):
+        manifest = read_manifest(path)
+        if manifest is None or manifest.result.get("metric") != metric:
+            continue
+        for name, runs in manifest.depends.get("predictions", {}).items():
+            if len(runs) == 1 and name in manifest.result.get("members", {}):
+                scores[next(iter(runs))] = manifest.result["members"][name]
+    return scores
+
+
+def seconds_of_training(run: Run, folds: int) -> float:
+    manifests = [read_manifest(fold_model_path(run, fold)) for fold in range(folds)]
+    return sum(float(manifest.result.get("seconds", 0)) for manifest in manifests if manifest)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _names(label: str, run: Run) -> bool:
+    """Return True if member@digits is this run."""
+    name, _, digits = label.partition("@")
+    return name == run.name and bool(digits) and run.digest.startswith(digits)
+
+
+def _models_of_blend(folder: Path) -> dict[str, Any]:
+    return (read_record(folder / "scores.json", dict[str, Any]) or {}).get("models", {})

@@ -1,0 +1,198 @@
+"""Runs: the trained versions of a member. A run is stored under the digest of everything that its fold models depend on
+except the fold, so that other parameters, data or code start another run and never replace this one.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from competition.config.digests import digest_of, to_plain
+from competition.config.errors import UserError
+from competition.config.params import Member, Params
+from competition.config.params_file import Override
+from competition.config.plugins import plugin_digest
+from competition.files.manifest import read_manifest, write_json
+from competition.prepare.prepared import Prepared
+from competition.workspace.code_digest import code_digest
+from competition.workspace.studies import DIGITS, member_with_tuned_values, study_subject
+
+RUN_FILE = "run.json"
+RUN_FOLDER = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+OF_A_FOLD = ("fold", "teacher_weights")  # keys of a fold model's dependencies that its run does not have
+
+
+@dataclass(frozen=True)
+class Run:
+    """One trained version of a member, trained or to be trained."""
+
+    name: str  # of the member
+    member: Member  # with tuned values and the seed of this run
+    folds: int
+    depends: Mapping[str, Any]  # what its fold models depend on, except the fold
+    digest: str  # of `depends`
+    folder: Path  # work/<competition>/members/<member>/<first digits of the digest>
+    teachers: Mapping[str, tuple["Run", ...]]  # teacher -> its runs
+    title: str  # for messages: the member, with the seed if there are several
+
+    @property
+    def label(self) -> str:
+        """Name in blend.members, RUN= and messages, e.g. cnn@1a2b3c4d."""
+        return f"{self.name}@{self.digest[:8]}"
+
+
+def run_with(
+    work: Path,
+    prepared: Prepared,
+    params: Params,
+    name: str,
+    member: Member,
+    overrides: Sequence[Override] = (),
+    seed: int = 0,
+) -> Run:
+    """The run of `member`, whose tuned values are applied already, with the current data and code.
+
+    seed: added to train.seed; 0 = the first of the member's seeds.
+    """
+    several = member.seeds > 1
+    train = replace(member.train, seed=member.train.seed + seed)
+    member = replace(member, train=train, seeds=1)
+    teachers = {teacher: tuple(runs_of(work, prepared, params, teacher, overrides)) for teacher in member.teacher}
+    folds = {fold for runs in teachers.values() for run in runs for fold in run.depends["tuned_folds"]}
+    depends = {
+        **study_subject(prepared.digest, params, member),
+        "teachers": {teacher: [run.digest for run in runs] for teacher, runs in teachers.items()},
+        "tuned_folds": sorted({*member.tuned_folds, *folds}),
+        "code": code_digest(),
+    }
+    if member.train.patience:  # the metric chooses the epoch
+        depends["metric"] = prepared.competition.metric
+        depends["metric_code"] = plugin_digest("METRICS", [prepared.competition.metric])
+    digest = digest_of(depends)
+    folder = run_folder(work, name, digest)
+    title = f"{name} seed {train.seed}" if several else name
+    return Run(name, member, params.prepare.folds, depends, digest, folder, teachers, title)
+
+
+def runs_of(work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()) -> list[Run]:
+    """The runs of a member with the current parameters, one for each of its seeds."""
+    member, _ = member_with_tuned_values(work, prepared, params, name, overrides)
+    return [run_with(work, prepared, params, name, member, overrides, seed) for seed in range(member.seeds)]
+
+
+def run_folder(work: Path, name: str, digest: str) -> Path:
+    return work / "members" / name / digest[:DIGITS]
+
+
+def blended_runs(
+    work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override] = ()
+) -> dict[str, list[Run]]:
+    """Member of the blend -> its runs. A member cnn has one run for each seed; cnn@1a2b3c4d is a stored run.
+
+    Members with external predictions are not included, nor is a stored run that is the run of a member in the blend.
+    """
+    names = params.blend.members or tuple(params.members)
+    runs = {name: runs_of(work, prepared, params, name, overrides) for name in names if name in params.members}
+    current = {run.digest for members in runs.values() for run in members}
+    stored = {name: find_run(work, name) for name in names if "@" in name}
+    runs |= {name: [run] for name, run in stored.items() if run.digest not in current}
+    return {name: runs[name] for name in names if name in runs}
+
+
+def blended_external(params: Params) -> list[str]:
+    """Names of the members with external predictions that take part in the blend."""
+    return [name for name in params.foreign if not params.blend.members or name in params.blend.members]
+
+
+def write_run_file(run: Run, difference: Sequence[str]) -> None:
+    """Describe the run in its folder, once.  difference: from the parameter file, "key: value there -> value here"."""
+    path = run.folder / RUN_FILE
+    if not path.is_file():
+        write_json(path, run_content(run.name, run.digest, run.depends, run.folds, difference))
+
+
+def stored_runs(work: Path, name: str = "") -> list[Run]:
+    """All runs on disk, or those of one member, the oldest first.
+
+    A run whose run.json is missing, because its fold models came from a bucket or a kernel, is described again.
+    """
+    contents = []
+    for folder in (work / "members").glob(f"{name or '*'}/*"):
+        if RUN_FOLDER.fullmatch(folder.name) and folder.is_dir() and (content := _read(folder)) is not None:
+            contents.append((content.get("created", ""), folder, content))
+    return [_stored(work, folder, content) for _, folder, content in sorted(contents, key=lambda one: one[:2])]
+
+
+def find_run(work: Path, label: str) -> Run:
+    """The stored run called MEMBER@DIGITS. Raises UserError if there is none, or several."""
+    name, _, digits = label.partition("@")
+    runs = [run for run in stored_runs(work, name) if digits and run.digest.startswith(digits)]
+    if len(runs) != 1:
+        existing = ", ".join(run.label for run in stored_runs(work)) or "none"
+        raise UserError(
+            f"{label}: {len(runs)} runs were found, expected one; a run is named MEMBER@DIGITS, e.g. cnn@1a2b3c4d; "
+            f"stored runs: {existing}"
+        )
+    return runs[0]
+
+
+def created(run: Run) -> str:
+    """When the run was begun: UTC, ISO 8601; "" if that is unknown."""
+    content = _read(run.folder)
+    return str(content.get("created", "")) if content else ""
+
+
+def run_content(
+    name: str, digest: str, depends: Mapping[str, Any], folds: int, difference: Sequence[str]
+) -> dict[str, Any]:
+    """Content of run.json.  folds: number of folds; 0 = unknown."""
+    return {
+        "member": name,
+        "digest": digest,
+        "parameters": depends["member"],
+        "folds": folds,
+        "difference": list(difference),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "depends": to_plain(depends),
+    }
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    """Content of run.json; from the manifest of a fold model if the file is missing or damaged; None without either."""
+    try:
+        content: dict[str, Any] = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        if digest_of(content["depends"]) == content["digest"] and content["digest"].startswith(folder.name):
+            return content
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    for path in sorted([*folder.glob("fold*/manifest.json"), *folder.glob("without/*/manifest.json")]):
+        if manifest := read_manifest(path):
+            depends = {key: value for key, value in manifest.depends.items() if key not in OF_A_FOLD}
+            if digest_of(depends).startswith(folder.name) and "member" in depends:
+                content = run_content(folder.parent.name, digest_of(depends), depends, 0, ())
+                return {**content, "created": ""}
+    return None
+
+
+def _stored(work: Path, folder: Path, content: Mapping[str, Any]) -> Run:
+    try:
+        member = TypeAdapter(Member).validate_python(content["depends"]["member"])
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(
+            f"{folder}: its parameters are of another version ({'.'.join(map(str, problem['loc']))}: {problem['msg']}); "
+            "`make prune` removes it"
+        ) from None
+    depends, name = content["depends"], folder.parent.name
+    teachers: dict[str, tuple[Run, ...]] = {}
+    for teacher, digests in depends.get("teachers", {}).items():
+        folders = [run_folder(work, teacher, digest) for digest in digests]
+        contents = [(each, _read(each)) for each in folders]
+        teachers[teacher] = tuple(_stored(work, each, read) for each, read in contents if read is not None)
+    label = f"{name}@{content['digest'][:8]}"
+    return Run(name, member, int(content["folds"]), depends, content["digest"], folder, teachers, label)

@@ -1,0 +1,47 @@
+"""Results of `make noise`: the spread of a member's score over training seeds."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from competition.config.digests import digest_of
+from competition.config.params import Member, Params
+from competition.config.params_file import Override
+from competition.config.yaml_text import read_yaml
+from competition.prepare.prepared import Prepared
+from competition.workspace.code_digest import code_digest
+from competition.workspace.studies import DIGITS, member_with_tuned_values, study_subject
+
+
+def seed_study_path(work: Path, name: str, digest: str) -> Path:
+    """Path of the result of `make noise` for a member.  digest: of seed_study_digest."""
+    return work / "noise" / name / f"{digest[:DIGITS]}.json"
+
+
+def seed_study_digest(prepared: Prepared, params: Params, member: Member) -> str:
+    """Digest of what a seed study is valid for: the data, the metric, the code, and the member without its seed."""
+    member = replace(member, train=replace(member.train, seed=0))
+    subject = study_subject(prepared.digest, params, member)
+    return digest_of({**subject, "metric": prepared.competition.metric, "code": code_digest()})
+
+
+def seed_spreads(
+    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override]
+) -> tuple[dict[str, float], list[str]]:
+    """Member -> standard deviation of its score over training seeds, if it has a current seed study; and notes.
+
+    The spread of a member that is averaged over n seeds is smaller by the square root of n.
+    """
+    spreads, notes = {}, []
+    for name in params.members:
+        if not any((work / "noise" / name).glob("*.json")):
+            continue
+        member, _ = member_with_tuned_values(work, prepared, params, name, overrides)
+        path = seed_study_path(work, name, seed_study_digest(prepared, params, member))
+        if path.is_file():
+            spreads[name] = float(read_yaml(path)["spread"]) / member.seeds**0.5
+        else:
+            notes.append(
+                f"{name}: its seed study is of other parameters or data; `make noise MEMBER={name}` repeats it"
+            )
+    return spreads, notes

@@ -1,0 +1,233 @@
+"""Studies of hyperparameters: where each is stored, what it depends on, and the tuned values that a member is trained with.
+
+The result of a study is stored under the digest of what it depends on, so that other data, members or settings never
+replace it. Its values are used as long as the data, the member and the member's own values are those it was made for.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from competition.config.digests import digest_of, to_plain
+from competition.config.params import Dimension, Member, Params, stated_keys
+from competition.config.params_file import Override
+from competition.config.plugins import plugin_digest, plugin_digests
+from competition.config.search_space import AUGMENT, own_values, with_values
+from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
+from competition.prepare.prepared import Prepared
+from competition.tuning.choice import format_value
+from competition.tuning.overrides import overridden_keys
+from competition.workspace.code_digest import code_digest
+
+STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
+WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
+DIGITS = 12  # hexadecimal digits of a digest in the name of a folder
+
+
+def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
+    """The data and the member of a fold model or of a study.  data: digest."""
+    return {
+        "data": data,
+        "fit": params.prepare.fit,
+        "member": stated_keys(replace(member, seeds=1)),
+        "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
+        **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
+    }
+
+
+def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """{"plugins": name -> digest} of the user's code that a result depends on; {} if it depends on none.
+
+    names: kind (MODELS, VIEWS, ...) -> names that the result uses, the project's own among them.
+    """
+    digests = plugin_digests(**names)
+    return {"plugins": digests} if digests else {}
+
+
+def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[str, Any]:
+    """What the result of a member's study depends on."""
+    tune = params.tune
+    return {
+        **study_subject(prepared.digest, params, params.members[name]),
+        **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
+        **_searched_files(tune.search),
+        "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
+        "metric": prepared.competition.metric,
+        "metric_code": plugin_digest("METRICS", [prepared.competition.metric]),
+        "code": code_digest(),
+    }
+
+
+def _searched_files(search: Mapping[str, Dimension]) -> dict[str, Any]:
+    """Digests of the weights files and of the user's code that a trial may use; {} if none is searched."""
+    weights = [str(choice) for choice in search["weights"].choices] if "weights" in search else []
+    models = [str(choice) for choice in search["architecture"].choices] if "architecture" in search else []
+    strengths = [key.removeprefix(AUGMENT) for key in search if key.startswith(AUGMENT)]
+    code = plugins_entry(MODELS=models, AUGMENTATIONS=strengths)
+    files = {"searched_weights": {choice: path_digest(Path(choice)) for choice in weights}} if weights else {}
+    return {**files, **({"searched_plugins": code["plugins"]} if code else {})}
+
+
+def is_tuned(params: Params, name: str) -> bool:
+    """Return True if `make tune` searches values for this member. A student uses those of its recipe."""
+    tune = params.tune
+    return bool(tune.trials and tune.folds) and not params.members[name].teacher and name in (tune.members or [name])
+
+
+def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:
+    """Path of best.json of a member's study, beside manifest.json and study.log.  depends: of tuning_dependencies."""
+    return work / "tune" / name / digest_of(depends)[:DIGITS] / "best.json"
+
+
+def study_name(name: str, depends: dict[str, Any]) -> str:
+    """Name of a member's study in its storage. More trials or time continue the same study."""
+    same = {key: value for key, value in depends.items() if key not in STOPPING_RULES}
+    return f"{name}-{digest_of(same)[:16]}"
+
+
+def continued_journal(result: Path, name: str, depends: dict[str, Any]) -> Path | None:
+    """The journal of the largest finished study that differs in nothing but when it stops; None if there is none.
+
+    result: path of best.json of the new study.
+    """
+    journals: dict[int, Path] = {}
+    for manifest_path in sorted(result.parent.parent.glob("*/manifest.json")):
+        manifest, journal = read_manifest(manifest_path), manifest_path.with_name("study.log")
+        if (
+            manifest is not None
+            and journal.is_file()
+            and study_name(name, manifest.depends) == study_name(name, depends)
+        ):
+            journals[int(manifest.result.get("trials", 0))] = journal
+    return journals[max(journals)] if journals else None
+
+
+def finished_studies(work: Path, name: str) -> list[Path]:
+    """Paths of best.json of a member's complete and intact studies, the newest last."""
+    studies = []
+    for path in (work / "tune" / name).glob("*/manifest.json"):
+        manifest = read_manifest(path)
+        if manifest is not None and files_intact(path, manifest) and path.with_name("best.json").is_file():
+            studies.append((str(manifest.result.get("finished", "")), path.parent.name, path.with_name("best.json")))
+    return [result for _, _, result in sorted(studies)]
+
+
+def used_study(
+    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()
+) -> Path | None:
+    """Path of best.json of the study whose values are used: that of the block `tune`, else the newest of this data and member."""
+    current = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
+    studies = [s for s in finished_studies(work, name) if not _differences(s, prepared, params, name, overrides)]
+    return current if current in studies else studies[-1] if studies else None
+
+
+def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> Path | None:
+    """A finished study whose result the parameter file already states; None if there is none. It is not repeated."""
+    study = used_study(work, prepared, params, name)
+    if study is None:
+        return None
+    best = read_result(study)
+    own = own_values(params.members[name], params.tune.search)
+    if own.keys() != best["own_values"].keys() or own == best["own_values"]:
+        return None
+    settings = {"search", "folds", "trained_on", "sampler", "pruner", "objectives", "seed", "trials"}
+    depends = to_plain(tuning_dependencies(prepared, params, name))
+    manifest = read_manifest(study.with_name("manifest.json"))
+    recorded = manifest.depends if manifest is not None else {}
+    return study if all(depends[key] == recorded.get(key) for key in settings) else None
+
+
+def study_differences(
+    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()
+) -> list[str]:
+    """Changes of the data and the member since the newest study, if no study is used; [] = one is used, or there is none."""
+    studies = finished_studies(work, name)
+    if not studies or used_study(work, prepared, params, name, overrides) is not None:
+        return []
+    return _differences(studies[-1], prepared, params, name, overrides)
+
+
+def member_with_tuned_values(
+    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override]
+) -> tuple[Member, dict[str, str]]:
+    """The member as it is trained, and key -> "value (origin)" for every tuned key."""
+    member, study = params.members[name], used_study(work, prepared, params, name, overrides)
+    if study is None:
+        return member, {}
+    best = read_result(study)
+    own, values = best["own_values"], best["values"]
+    stated = own_values(member, own)
+    overridden = overridden_keys(name, own, overrides)
+    adopted = any(stated[key] != own[key] for key in own if key not in overridden)
+    used = {key: stated[key] if adopted else value for key, value in values.items() if key not in overridden}
+    origins = {}
+    for key, value in stated.items():
+        if key in overridden:
+            origins[key] = f"{format_value(value)} (SET)"
+        elif key in used:
+            source = "tuned, the member's own value" if used[key] == own[key] else "tuned"
+            origins[key] = f"{format_value(used[key])} ({source})"
+    if used:
+        folds = tuple(sorted({*member.tuned_folds, *best["folds"]}))
+        member = replace(with_values(member, used), tuned_folds=folds)
+    return member, origins
+
+
+def folds_used_in_tuning(params: Params) -> list[int]:
+    """Folds whose labels take part in the choice of hyperparameters, by scoring a trial or by training it."""
+    within_folds = params.tune.trained_on == "tune_folds"
+    return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
+
+
+def tuning_trials(work: Path) -> int:
+    """Number of finished trials in all studies. Trials of a continued study count once."""
+    largest: dict[str, int] = {}
+    for path in work.glob("tune/*/*/manifest.json"):
+        if manifest := read_manifest(path):
+            study = digest_of({"member": path.parts[-3], **manifest.depends, "trials": 0})
+            largest[study] = max(largest.get(study, 0), int(manifest.result.get("trials", 0)))
+    return sum(largest.values())
+
+
+def _differences(
+    result: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override]
+) -> list[str]:
+    """Changes of the data and the member since a study was finished; [] = its values can be used.
+
+    Ignored are the code, the metric and the settings of the study. The member's own values of the searched keys must be
+    those of the study's first trial, or a result of it that was adopted; overridden ones (SET) may differ.
+    """
+    manifest: Manifest | None = read_manifest(result.with_name("manifest.json"))
+    if manifest is None:
+        return [f"{result}: missing"]
+    best = read_result(result)
+    own = best["own_values"]
+    overridden = overridden_keys(name, own, overrides)
+    member = params.members[name]
+    stated = own_values(member, own)
+    results = [own, *({**own, **values} for values in (best["values"], *(point["values"] for point in best["front"])))]
+    is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
+    ignored = set(own) if is_known else overridden
+    after = study_subject(prepared.digest, params, member)
+    before = {key: manifest.depends.get(key) for key in after}
+    return changed_keys(_without(before, ignored), _without(after, ignored))
+
+
+def _without(subject: dict[str, Any], ignored: Iterable[str]) -> dict[str, Any]:
+    """The subject without the member's tuned folds and its values of the ignored searched keys."""
+    keys = {*ignored, "tuned_folds"}
+    member = {key: value for key, value in to_plain(subject["member"] or {}).items() if key not in keys}
+    train = dict(member.get("train", {}))
+    strengths = {key: value for key, value in train.get("augment", {}).items() if f"augment.{key}" not in keys}
+    member["train"] = {key: value for key, value in {**train, "augment": strengths}.items() if key not in keys}
+    return {**subject, "member": member} if "weights" not in keys else {**subject, "member": member, "weights": ""}
+
+
+def read_result(result: Path) -> dict[str, Any]:
+    """Content of best.json. Earlier versions did not write own_values and front; the manifest has the member's values."""
+    content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    manifest = read_manifest(result.with_name("manifest.json"))
+    train = manifest.depends["member"]["train"] if manifest is not None else {}
+    return {"front": [], "own_values": {key: train.get(key) for key in content["values"]}, **content}

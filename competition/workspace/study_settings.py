@@ -1,0 +1,125 @@
+"""The settings of a member's study, and the values it starts with from earlier studies, relatives and files."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.config.params import Dimension, Params
+from competition.config.search_space import Values, grid, own_values
+from competition.config.yaml_text import read_yaml
+from competition.prepare.prepared import Prepared
+from competition.tuning.study import StudySettings
+from competition.workspace.studies import (
+    finished_studies,
+    folds_used_in_tuning,
+    study_name,
+    tuning_dependencies,
+    tuning_result_path,
+)
+
+MOST_EARLIER = 3  # values taken from earlier studies, and as many from relatives
+EARLIER, FAMILY = "earlier", "family"
+
+
+def study_settings(work: Path, prepared: Prepared, params: Params, name: str, workers: int = 1) -> StudySettings:
+    """The study that the block `tune` describes for a member.  workers: processes that share the time limit."""
+    tune, member = params.tune, params.members[name]
+    depends, starts = tuning_dependencies(prepared, params, name), warm_starts(work, prepared, params, name)
+    return StudySettings(
+        name=study_name(name, depends),
+        search=tune.search,
+        trials=tune.trials,
+        seed=tune.seed,
+        sampler=tune.sampler,
+        pruner=tune.pruner,
+        own_values=own_values(member, tune.search),
+        warm_start=[values for values, _ in starts],
+        folds=sorted({*folds_used_in_tuning(params), *(fold for _, folds in starts for fold in folds)}),
+        grid=grid(tune.search) if tune.sampler == "grid" else (),
+        two_objectives=tune.objectives == "score_and_time",
+        hours=tune.hours,
+        patience=tune.patience,
+        workers=workers,
+        heartbeat=tune.heartbeat,
+        retries=tune.retries,
+    )
+
+
+def scored_folds(params: Params) -> list[int]:
+    """Folds whose held-out scores rank the trials: all of tune.folds but the last, which confirms the best."""
+    folds = list(dict.fromkeys(params.tune.folds))
+    return folds[:-1] or folds
+
+
+def confirmed_folds(params: Params) -> list[int]:
+    """Folds on which the best trial is compared with the member's own values, with other seeds."""
+    return list(dict.fromkeys(params.tune.folds))[-1:]
+
+
+def warm_starts(work: Path, prepared: Prepared, params: Params, name: str) -> list[tuple[Values, list[int]]]:
+    """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
+
+    Values outside the search space are left out; a parameter that a source does not state is drawn by the sampler.
+    """
+    values_with_folds: list[tuple[Values, list[int]]] = []
+    for source in params.tune.warm_start:
+        if source == EARLIER:
+            values_with_folds += _of_studies(work, prepared, params, [name], name)
+        elif source == FAMILY:
+            values_with_folds += _of_studies(work, prepared, params, relatives(params, name), name)
+        else:
+            values_with_folds += read_warm_start(Path(source))
+    search, starts = params.tune.search, list[tuple[Values, list[int]]]()
+    for values, folds in values_with_folds:
+        inside = {key: value for key, value in values.items() if key in search and _contains(search[key], value)}
+        if inside and inside not in [start for start, _ in starts]:
+            starts.append((inside, folds))
+    return starts
+
+
+def relatives(params: Params, name: str) -> list[str]:
+    """Other members whose architecture has the same name up to its first digit: EfficientNetB6 and EfficientNetB4."""
+
+    def family(member: str) -> str:
+        return re.split(r"\d", params.members[member].architecture)[0]
+
+    return [other for other in params.members if other != name and family(other) == family(name)]
+
+
+def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
+    """Values from a YAML or JSON file: {values: {...} or a list of them, folds: [...]}, as best.json of a study has.
+
+    Raises UserError if the file does not say which folds chose the values: their rows are in no honest score.
+    """
+    if not path.is_file():
+        raise UserError(f"tune.warm_start: {path} is not there; expected {EARLIER}, {FAMILY} or a YAML or JSON file")
+    content = read_yaml(path)
+    values, folds = content.get("values"), content.get("folds")
+    points = [point for point in (values if isinstance(values, list) else [values]) if isinstance(point, dict)]
+    if not points or not isinstance(folds, list):
+        raise UserError(
+            f"tune.warm_start: {path} was found without values or folds; expected `values:` with parameters and `folds:` with "
+            "the folds whose labels chose them, [] if no row of this competition did"
+        )
+    return [(dict(point), [int(fold) for fold in folds]) for point in points]
+
+
+def _of_studies(
+    work: Path, prepared: Prepared, params: Params, names: list[str], name: str
+) -> list[tuple[Values, list[int]]]:
+    """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
+    own = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
+    results = [result for each in names for result in finished_studies(work, each) if result != own]
+    contents = [json.loads(result.read_text(encoding="utf-8")) for result in reversed(results)]
+    return [
+        (best["values"], best["folds"]) for best in contents if best.get("data") == prepared.digest and "values" in best
+    ][:MOST_EARLIER]
+
+
+def _contains(dimension: Dimension, value: Any) -> bool:
+    if dimension.choices:
+        return value in dimension.choices
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (dimension.low or 0.0) <= value <= (dimension.high or 0.0)

@@ -1,0 +1,135 @@
+"""Write the parameters of a stored run, or of one trial of a study, into the parameter file; comments and formatting stay."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from competition.config.digests import to_plain
+from competition.config.edit_yaml import rendered, set_value
+from competition.config.errors import UserError
+from competition.config.params import Member, Params, stated_keys
+from competition.config.params_file import load_params
+from competition.config.search_space import with_values
+from competition.config.yaml_text import read_text, read_yaml
+from competition.files.manifest import changed_keys, write_text
+from competition.workspace.runs import find_run, runs_of
+from competition.workspace.studies import used_study
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Parameters to be written: of a run, or of a trial."""
+
+    name: str  # of the member
+    member: Member
+    fit: Literal["squash", "crop"]
+    label: str  # for messages
+    digest: str = ""  # of the run; "" for a trial
+
+
+def run(job: Job) -> None:
+    """members/<member>/<run>/run.json, or tune/<member>/<digest>/best.json -> the parameter file"""
+    path = job.options.params
+    params = load_params(path)
+    if job.options.trial:
+        adopted = adopted_trial(job, params, job.options.trial)
+    elif job.options.run:
+        run = find_run(job.work, job.options.run)
+        adopted = Adopted(run.name, run.member, run.depends["fit"], run.label, run.digest)
+    else:
+        raise UserError(
+            "RUN= was not given; expected a run listed by `make runs`, for example: make adopt RUN=cnn@1a2b3c4d, or a trial of "
+            "a study: make adopt TRIAL=cnn:7"
+        )
+    changes = changes_for(adopted, params)
+    text = read_text(path)
+    if any(keys[0] == "members" for keys in changes):
+        check_stated(path, adopted.name)
+    for keys, value in changes.items():
+        text = set_value(text, keys, value)
+    expected = expected_params(adopted, params)
+    temporary_path = path.with_name(f".adopt-{path.name}")  # beside the file: `extends` is relative
+    try:
+        temporary_path.write_text(text, encoding="utf-8")
+        differing = changed_keys(to_plain(expected), to_plain(load_params(temporary_path)))
+    finally:
+        temporary_path.unlink(missing_ok=True)
+    if differing:
+        lines = "; ".join(f"{'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items())
+        raise UserError(f"{path.name} cannot be edited safely ({differing[0]}); write these values yourself: {lines}")
+    if changes:
+        write_text(path, text)
+    job.echo(*(f"adopt: {'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items()))
+    job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
+    if adopted.digest:
+        report_remaining(job, adopted, expected)
+
+
+def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
+    """The member with the values of one trial: the best one, or a point of the Pareto front.  label: MEMBER:NUMBER.
+
+    Its tuned folds are those of the study: their rows stay excluded from the honest scores.
+    """
+    name, _, number = label.partition(":")
+    study = used_study(job.work, job.prepared, job.params, name, job.overrides) if name in params.members else None
+    if study is None:
+        raise UserError(
+            f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"
+        )
+    best = json.loads(study.read_text(encoding="utf-8"))
+    points = {str(point["trial"]): point["values"] for point in best["front"]}
+    points[str(best["trial"])] = best["values"]
+    if number not in points:
+        raise UserError(
+            f"TRIAL={label}: trial {number or '?'} is not among the results of {display_path(study)}; expected one of "
+            f"{', '.join(f'{name}:{each}' for each in points)}"
+        )
+    member = with_values(params.members[name], points[number])
+    member = replace(member, tuned_folds=tuple(sorted({*member.tuned_folds, *best["folds"]})))
+    return Adopted(name, member, params.prepare.fit, f"trial {label}")
+
+
+def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], Any]:
+    """Keys of the parameter file -> value of the run, where the two differ."""
+    name, fit = adopted.name, adopted.fit
+    changes: dict[tuple[str, ...], Any] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
+    if name not in params.members:
+        stated = to_plain(stated_keys(adopted.member))
+        common = to_plain(params.train)
+        own = {key: value for key, value in stated.pop("train").items() if value != common[key]}
+        return {**changes, ("members", name): {**stated, **({"train": own} if own else {})}}
+    before, after = to_plain(params.members[name]), to_plain(replace(adopted.member, seeds=params.members[name].seeds))
+    for key in after:
+        if key == "train":
+            differing = {k: value for k, value in after[key].items() if value != before[key][k]}
+            changes |= {("members", name, "train", k): value for k, value in differing.items()}
+        elif after[key] != before[key]:
+            changes["members", name, key] = after[key]
+    return changes
+
+
+def expected_params(adopted: Adopted, params: Params) -> Params:
+    seeds = params.members[adopted.name].seeds if adopted.name in params.members else 1
+    members = {**params.members, adopted.name: replace(adopted.member, seeds=seeds)}
+    return replace(params, members=members, prepare=replace(params.prepare, fit=adopted.fit))
+
+
+def check_stated(path: Path, name: str) -> None:
+    """Raise UserError if the file does not state the members itself: an edit of its base would change other files."""
+    tree = read_yaml(path)
+    if not isinstance(tree.get("members"), dict):
+        base = tree.get("extends", "another file")
+        raise UserError(f"{path.name} takes its members from {base}; use PARAMS={base} to write members.{name} there")
+
+
+def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
+    """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
+    prepared = job.prepared
+    runs = runs_of(job.work, prepared, params, adopted.name)
+    if adopted.digest in {each.digest for each in runs}:
+        return
+    changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)
+    job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes[:3])}")

@@ -1,0 +1,58 @@
+"""Images per second of each part of training, alone and together: which part is the slowest, and what helps."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from competition.config.params import Member
+from competition.files.manifest import write_json
+from competition.images.pixels import is_streamed
+from competition.workspace.dependencies import training_parts
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job, image_cache
+from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.trainer import open_trainer, read_images, start_device, timed
+
+MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
+
+
+def run(job: Job) -> None:
+    """data/ -> bench.json; no fold model is changed"""
+    _, results = job.prepared, {}  # an error before anything is started
+    for name in selected_members(job):
+        member = job.tuned_member(name)
+        job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
+        results[name] = bench_member(job, name, member)
+    write_json(job.path("bench.json"), results)
+    job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")
+
+
+def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
+    """Images per second of each part, each printed as soon as it is measured."""
+    device = start_device(job)
+    from competition.training.bench import time_parts
+
+    speeds: dict[str, float] = {}
+
+    def record(part: str, images: int, seconds: float, description: str) -> None:
+        speeds[part] = images / seconds
+        job.echo(f"bench {name}: {images / seconds:>10,.0f} images/s  {description}")
+
+    no_cache = replace(image_cache(job), ram=0, disk=0)
+    uncached = read_images(job, member, training_parts(member), name, no_cache).pixels
+    trainer = open_trainer(job, member, name, device=device)
+    pixels, count = trainer.images.pixels, len(trainer.images.ids)
+    rows = np.arange(min(MAX_DECODED, count))
+    record("decoded", len(rows), timed(lambda: uncached[rows]), "read from the record files and decoded")
+    shuffled = np.random.default_rng(0).permutation(count)[: 4 * MAX_DECODED]
+    streamed = is_streamed(pixels)
+    source = "decoded again: they fit no cache" if streamed else "from the decoded cache, in random order"
+    record("read", len(shuffled), timed(lambda: pixels[shuffled]), source)
+    measured, batch = time_parts(trainer, selected_folds(job)[0]), trainer.engine.batch
+    record("augmented", batch, measured.batch, "read, augmented and batched: the speed of the input pipeline")
+    step_only = f"trained on data already in memory, on {device.replicas} x {device.kind}"
+    record("step", batch, measured.waiting.in_memory, step_only)
+    record("trained", batch, measured.waiting.step, "trained with the input pipeline, both together")
+    job.echo(f"bench {name}: {measured.waiting.describe(member.train, streamed)}")
+    return {"images_per_second": speeds, "batch": batch, "waiting": measured.waiting.share}

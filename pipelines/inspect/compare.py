@@ -1,0 +1,96 @@
+"""Compare two blends on the same rows: paired honest difference with its interval, and the changed rows."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from competition.config.errors import UserError
+from competition.ensemble.chain import Chain
+from competition.ensemble.compare import compare, seed_noise_of_difference
+from competition.ensemble.metrics import metric_named
+from competition.files.manifest import atomic_write
+from competition.report.spreadsheets import for_spreadsheet
+from competition.report.stored_blends import has_outputs, shared_rows, stored_output
+from competition.report.terminal import gain, seeds_line
+from competition.workspace.seed_studies import seed_spreads
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+
+
+def run(job: Job) -> None:
+    """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
+    prepared, (a, b) = job.prepared, two_blends(job)
+    classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
+    rows = shared_rows([a, b], prepared)
+    before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
+    honest = job.params.honest
+    comparison = compare(rows.ids, rows.labels, before, after, metric, len(classes), honest.resamples, honest.seed)
+    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
+    old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
+    retrained = retrained_members(a, b)
+    seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
+    difference = replace(comparison.difference, seeds=seed_noise)
+    job.echo(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
+    job.echo(
+        f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}",
+        *seeds_line(spreads, sorted({*old_weights, *new_weights})),
+        *(f"  {note}" for note in (*rows.notes(), *notes)),
+    )
+    if retrained:
+        job.echo(f"  members with different fold models: {', '.join(retrained)}")
+    label_of = dict(zip(rows.ids, rows.labels))
+    changes = [
+        (row_id, *(text(label, classes) for label in labels), *(np.array_equal(one, labels[0]) for one in labels[1:]))
+        for row_id, labels in ((row_id, (label_of[row_id], old, new)) for row_id, old, new in comparison.changed)
+    ]
+    table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
+    with atomic_write(job.path("compare.csv")) as temporary:
+        for_spreadsheet(table).to_csv(temporary, index=False, lineterminator="\n")
+    if metric.target == "regression":
+        job.echo("  a regression has no right and wrong rows: none is listed")
+        return
+    corrected = int((~table["was_right"] & table["is_right"]).sum())
+    corrupted = int((table["was_right"] & ~table["is_right"]).sum())
+    job.echo(
+        f"  {len(table):,} rows changed: {corrected} corrected, {corrupted} corrupted: {display_path(job.path('compare.csv'))}"
+    )
+
+
+def text(label: Any, classes: Sequence[str]) -> str:
+    """A class number, or the (C,) bool labels of a multi-label row, as text."""
+    if np.ndim(label):
+        return " ".join(name for name, chosen in zip(classes, label) if chosen)
+    return classes[label]
+
+
+def retrained_members(a: Path, b: Path) -> list[str]:
+    """Members of both blends with different fold models, so that the effect of their seeds does not cancel."""
+    texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
+    models_a, models_b = (json.loads(text).get("models", {}) for text in texts)
+    return sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
+
+
+def two_blends(job: Job) -> tuple[Path, Path]:
+    """The folders of the blends A and B, each given by the first digits of its submission."""
+    folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
+    folders = [folder for folder in folders if has_outputs(folder)]
+    existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
+    names = {"A": job.options.a, "B": job.options.b}
+    missing = [f"{letter}=" for letter, name in names.items() if not name]
+    if missing:
+        raise UserError(
+            f"{' and '.join(missing)} not given; expected make compare A=... B=... with the first digits of two blends; "
+            f"existing blends: {existing}"
+        )
+    pair = []
+    for letter, name in names.items():
+        matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
+        if len(matches) != 1:
+            raise UserError(f"{letter}={name} matches {len(matches)} blends, expected one; existing blends: {existing}")
+        pair.append(matches[0])
+    return pair[0], pair[1]

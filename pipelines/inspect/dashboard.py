@@ -1,0 +1,64 @@
+"""Show the studies in the browser: live tables and charts by optuna-dashboard, on this machine only."""
+
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import make_server
+
+from competition.config.errors import UserError
+from competition.tuning.storage import open_journal, open_storage
+from competition.workspace.studies import tuning_dependencies, tuning_result_path
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+from pipelines.terminal.selection import selected_members
+
+PORT = 8080
+
+
+def run(job: Job) -> None:
+    """tune.storage, or the journal of the newest study under tune/ -> a page on 127.0.0.1 until Ctrl-C"""
+    try:
+        from optuna_dashboard import wsgi
+    except ImportError:
+        raise UserError(
+            "optuna-dashboard is not installed; `make dashboard` installs it, or .venv/bin/pip install optuna-dashboard"
+        ) from None
+    storage, source = storage_of(job)
+    host, port = address(job.options.address)
+    try:
+        server = make_server(host, port, wsgi(storage))
+    except OSError as error:
+        raise UserError(
+            f"{host}:{port} cannot be used ({error.strerror}); name another port: ADDRESS=127.0.0.1:0"
+        ) from None
+    with server:
+        job.echo(f"dashboard: {source} on http://{host}:{server.server_port}; Ctrl-C ends it")
+        server.serve_forever()
+
+
+def storage_of(job: Job) -> tuple[Any, str]:
+    """The storage of the studies, and its name for the terminal."""
+    if job.params.tune.storage:
+        return open_storage(job.params.tune.storage, Path()), "tune.storage"
+    prepared = job.prepared
+    names = selected_members(job)
+    current_journals = [
+        tuning_result_path(job.work, name, tuning_dependencies(prepared, job.params, name)).with_name("study.log")
+        for name in names
+    ]
+    journals = [path for path in current_journals if path.is_file()]
+    journals = journals or [path for name in names for path in job.path("tune", name).glob("*/study.log")]
+    if not journals:
+        raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")
+    newest = max(journals, key=lambda path: path.stat().st_mtime)
+    return open_journal(newest), display_path(newest)
+
+
+def address(text: str) -> tuple[str, int]:
+    """(host, port) of ADDRESS; only addresses of this machine, because the dashboard asks for no password."""
+    host, _, port = text.rpartition(":")
+    if host not in ("127.0.0.1", "localhost", "::1") or not port.isdecimal():
+        raise UserError(
+            f"ADDRESS={text}: the dashboard has no password and can delete studies, so it listens on 127.0.0.1 only; from another "
+            f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
+        )
+    return ("127.0.0.1" if host == "localhost" else host), int(port)

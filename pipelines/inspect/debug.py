@@ -1,0 +1,92 @@
+"""DEBUG=1: train one fold eagerly on few rows with numeric checks, and draw its first batch and its worst predictions."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from competition.workspace.dependencies import training_parts
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job
+from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.trainer import open_trainer, start_device, target_caption
+
+if TYPE_CHECKING:
+    from competition.training.device import Device
+
+MAX_EPOCHS = 3  # enough to see whether it learns
+SHEET_IMAGES = 48
+
+
+def run(job: Job) -> None:
+    """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
+    job.require(job.path("data", "manifest.json"), "download")
+    device = start_device(job)
+    run_eagerly()
+    folds = selected_folds(job) if job.options.fold else [0]
+    for name in selected_members(job):
+        for fold in folds:
+            debug_fold(job, name, fold, device)
+
+
+def run_eagerly() -> None:
+    """Compile no step on either backend, so that a debugger can enter every line; raise an error at the first NaN."""
+    import keras
+    import tensorflow as tf
+
+    tf.data.experimental.enable_debug_mode()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.config.update("jax_disable_jit", True)
+        jax.config.update("jax_debug_nans", True)
+    else:
+        tf.config.run_functions_eagerly(True)
+        tf.debugging.enable_check_numerics()
+
+
+def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """(N,) how well rows are predicted: probability of the label, of the worst label, or minus the absolute error."""
+    if targets.ndim == 2:
+        return np.where(targets, probs, 1 - probs).min(1)
+    if targets.dtype.kind == "f":
+        return -np.abs(probs[:, 0] - targets)
+    return probs[np.arange(len(targets)), targets]
+
+
+def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
+    from competition.images.labelled_images import sample_rows
+    from competition.report.sheets import contact_sheet
+
+    prepared, rows = job.prepared, job.options.debug_rows
+    member = job.tuned_member(name)
+    classes, metric = prepared.competition.classes, prepared.competition.metric
+    batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
+    train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
+    member = replace(member, train=train)
+    trainer = open_trainer(job, member, name, device=device, select=lambda images: sample_rows(images, rows, 0))
+    images = trainer.images
+    job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
+    pixels, targets, _ = trainer.first_batch(fold, train)
+    captions = [target_caption(target, classes) for target in targets]
+    batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
+    contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
+    job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
+    with Bar(None, name) as bar:
+        trained = trainer.train(fold, train, None, lambda step, steps, text: bar.update_to(step, steps), lambda: False)
+    for epoch in trained.history:
+        job.echo(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}")
+    held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
+    probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
+    labels = images.labels[held_out_rows]
+    fit = closeness(prepared.targets(labels), probs)
+    worst = np.argsort(fit, kind="stable")[:SHEET_IMAGES]
+    captions = [
+        f"{images.ids[held_out_rows[n]]}\nlabel {prepared.competition.label_text(labels[n])} {fit[n]:.2f}\n"
+        f"predicted {target_caption(probs[n], classes)}"
+        for n in worst
+    ]
+    worst_sheet = job.path("debug", f"{name}-fold{fold}-worst.png")
+    contact_sheet(images.pixels[held_out_rows[worst]], captions, worst_sheet)
+    job.echo(f"debug: the worst predicted held-out images: {display_path(worst_sheet)}")

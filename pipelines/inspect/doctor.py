@@ -1,0 +1,207 @@
+"""Check this machine and its results and print a fix for each error; or explain a pasted error message."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from competition.config.errors import UserError
+from competition.files.manifest import files_intact, read_manifest
+from competition.kaggle import credentials, download
+from competition.kaggle.client import Client, Patience, competition_slug
+from competition.kaggle.errors import RETRYABLE, KaggleError
+from competition.kaggle.explain import explain
+from competition.kaggle.redaction import redact
+from competition.kernels import api as kernels
+from competition.storage import locations
+from competition.workspace.dependencies import trained_folds
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+from pipelines.terminal.versions import is_installed, versions
+
+DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
+LIST_DEVICES = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+if sys.argv[1] == "tensorflow":
+    import tensorflow as tf
+    print(json.dumps([device.device_type for device in tf.config.list_physical_devices()]))
+else:
+    import jax
+    print(json.dumps([device.platform.upper() for device in jax.devices()]))
+"""
+
+
+DEVICE_PROCESSES: dict[str, "subprocess.Popen[str]"] = {}  # package -> the process that lists its devices
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    fix: str = ""  # "" = no error
+    unsure: bool = False  # the check was not possible, which is not an error of this machine
+
+
+def run(job: Job) -> None:
+    """This machine, work/, Kaggle -> lines on the screen; exit code 1 after an error"""
+    if job.options.explain:
+        job.echo(*explanation_lines(job.options.explain))
+        return
+    start_devices()
+    errors = 0
+    for check in CHECKS:
+        for finding in check(job):
+            mark = "WRONG" if finding.fix else "note " if finding.unsure else "ok   "
+            job.echo(f"{mark} {check.__name__}: {finding.what}")
+            if finding.fix:
+                errors += 1
+                job.echo(f"      {finding.fix}")
+    if errors:
+        raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
+
+
+def explanation_lines(text: str) -> list[str]:
+    """Cause and remedy of an error of TensorFlow, JAX or Kaggle. Raises UserError if the text has no known one."""
+    explanation = explain(text)
+    if explanation is None:
+        raise UserError(
+            "no known error of TensorFlow, JAX or Kaggle is in this text; paste its last lines completely. A sentence that "
+            "starts with `goldfold:` says itself what to do"
+        )
+    return [f"found: {redact(explanation.error)}", f"why:   {explanation.cause}", f"fix:   {explanation.fix}"]
+
+
+def start_devices() -> None:
+    """Start TensorFlow and JAX now, in processes of their own: they take seconds, in which the other checks run."""
+    for package in ("tensorflow", "jax"):
+        if importlib.util.find_spec(package) is not None:
+            DEVICE_PROCESSES[package] = subprocess.Popen(
+                [sys.executable, "-c", LIST_DEVICES, package], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+
+
+def python(job: Job) -> Iterator[Finding]:
+    installed = versions()
+    fix = "" if sys.version_info >= (3, 11) else "goldfold needs Python 3.11 to 3.13: make PYTHON=python3.12"
+    yield Finding(", ".join(f"{name} {number}" for name, number in installed.items()), fix)
+    tensorflows = [name for name in ("tensorflow-cpu", "tensorflow", "tensorflow-tpu") if is_installed(name)]
+    if len(tensorflows) > 1:
+        what = f"{' and '.join(tensorflows)} share one folder"
+        yield Finding(what, f"remove all but one: pip uninstall {' '.join(tensorflows)}")
+
+
+def devices(job: Job) -> Iterator[Finding]:
+    machine = locations.machine(os.environ, os.path.exists)
+    yield Finding(f"kind of machine: {machine}")
+    device_kinds = {}
+    for package, process in DEVICE_PROCESSES.items():
+        output, error_text = process.communicate()
+        if process.returncode:
+            text = " ".join(redact(error_text).split())
+            explanation = explain(text)
+            fix = explanation.fix if explanation else "reinstall it"
+            yield Finding(f"{package} does not start: {text[-200:]}", fix)
+            continue
+        device_kinds[package] = json.loads(output.splitlines()[-1])
+        kinds = sorted(set(device_kinds[package]))
+        yield Finding(f"{package} sees " + ", ".join(f"{device_kinds[package].count(kind)} x {kind}" for kind in kinds))
+    if "tpu" in machine and not any("TPU" in kinds_seen for kinds_seen in device_kinds.values()):
+        yield Finding(
+            "this machine has a TPU, but neither TensorFlow nor JAX sees it; Kaggle's and Colab's images contain TensorFlow for CPUs",
+            "pip install 'jax[tpu]' (device.backend: auto then takes JAX), or tensorflow-tpu==2.19.1 alone",
+        )
+    elif "tpu" in machine and "TPU" not in device_kinds.get("tensorflow", []):
+        yield Finding("TensorFlow is the build for CPUs: it reads the data, JAX trains on the TPU")
+
+
+def kaggle(job: Job) -> Iterator[Finding]:
+    """Check the credential, access to the competition and the weekly quota. A local competition needs none of them."""
+    slug, settings = job.params.competition.slug, job.params.kaggle
+    needed = bool(slug) and not job.params.competition.miniature
+    try:
+        credential = credentials.find_credential(os.environ)
+    except UserError as user_error:
+        yield Finding("no credential", str(user_error)) if needed else Finding("no credential, and none is needed")
+        return
+    yield Finding(str(credential))
+    for warning in credential.warnings:
+        yield Finding("the credential", warning)
+    client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
+    if needed:
+        try:
+            state = download.require_access(client, competition_slug(slug))
+        except UserError as user_error:
+            yield Finding(f"the competition {slug}", str(user_error))
+            if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *RETRYABLE}:
+                return  # the next request would fail in the same way
+        else:
+            yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
+            if state.closed:
+                yield Finding(
+                    f"{slug} takes no submissions (any more); training and honest scores still work", unsure=True
+                )
+            elif state.kernels_only and settings.submit == "file":
+                yield Finding(
+                    f"{slug} takes submissions from notebooks only, kaggle.submit is file",
+                    "set kaggle.submit to notebook, then `make kernel submit`",
+                )
+    try:
+        quota = kernels.quota(client)
+    except UserError as user_error:
+        yield Finding(f"could not read the weekly quota: {user_error}", unsure=True)
+        return
+    yield Finding(
+        f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
+        f"{quota.gpu_allowed:.1f} h of GPU are used, renewed {quota.refresh[:16]}"
+    )
+
+
+def disk(job: Job) -> Iterator[Finding]:
+    free = shutil.disk_usage(job.work).free / 1e9
+    small = job.params.competition.adapter == "digits" or job.params.competition.miniature > 0
+    need = 1.0 if small else DISK_GIGABYTES
+    fix = f"about {need:.0f} GB are needed: free some space, or link work/ to a larger disk" if free < need else ""
+    yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
+
+
+def data(job: Job) -> Iterator[Finding]:
+    for name, manifest in (("raw files", job.path("raw.json")), ("index and folds", job.path("data", "manifest.json"))):
+        result = read_manifest(manifest)
+        if result is None:
+            yield Finding(f"{name}: none yet; `make download` downloads them")
+            return
+        intact = files_intact(manifest, result)
+        fix = "" if intact else "make download FORCE=1"
+        yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
+    prepared = job.prepared
+    counts = prepared.part("train")["fold"].value_counts().sort_index()
+    yield Finding(
+        f"{len(prepared.part('train')):,} training and {len(prepared.part('test')):,} test images, "
+        f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
+    )
+    for name in job.params.members:
+        for run in job.runs_of(name):
+            trained = trained_folds(run, job.params.prepare.folds)
+            yield Finding(
+                f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"
+            )
+
+
+def storage(job: Job) -> Iterator[Finding]:
+    """Check that storage.bucket is readable, if there is one."""
+    bucket, settings = job.params.storage.bucket, job.params.storage
+    if not bucket:
+        yield Finding("the local disk")
+        return
+    try:
+        listing = locations.try_place(bucket, os.environ, settings.seconds)
+        yield Finding(f"{bucket}: {listing.files} entries, answers in {listing.seconds:.1f} s")
+    except UserError as user_error:
+        yield Finding(bucket, str(user_error))
+
+
+CHECKS = (python, disk, kaggle, data, storage, devices)  # devices last: they were started first and take seconds

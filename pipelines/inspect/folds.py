@@ -1,0 +1,19 @@
+"""Export the folds and the ids of the test images as CSV, for models that are trained outside this project."""
+
+from pathlib import Path
+
+from competition.files.manifest import atomic_write
+from competition.prepare.fold_table import fold_table, unlabelled_table
+from competition.workspace.ensemble_inputs import folds_digest
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+
+
+def run(job: Job) -> None:
+    """data/ -> folds.csv: id, label, fold, group, file; test_ids.csv: id, file"""
+    prepared, raw = job.prepared, Path(display_path(job.path("raw")))
+    for name, table in (("folds.csv", fold_table(prepared, raw)), ("test_ids.csv", unlabelled_table(prepared, raw))):
+        with atomic_write(job.path(name)) as temporary:
+            table.to_csv(temporary, index=False, lineterminator="\n")
+        job.echo(f"folds: {len(table):,} rows in {display_path(job.path(name))}")
+    job.echo(f"folds: predictions.folds of a member trained on these folds: {folds_digest(prepared)}")

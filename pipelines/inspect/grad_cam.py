@@ -1,0 +1,89 @@
+"""Grad-CAM of the most confident errors and of right rows, by the fold models that predicted them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.ensemble.chain import Chain
+from competition.files.manifest import Manifest, atomic_write, read_manifest
+from competition.report.classes import honest_rows
+from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
+from competition.report.pictures import cached_pixels
+from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
+from competition.workspace.runs import Run
+from pipelines.terminal.backend import start_backend
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Computed, Job, image_cache
+from pipelines.terminal.selection import selected_members
+
+
+def run(job: Job) -> None:
+    """blend/<newest>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
+    prepared, folder = job.prepared, newest_blend(job.work)
+    blend = read_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or blend is None or blend.depends.get("data") != prepared.digest:
+        raise UserError(
+            "no blend of the current data was found: this stage needs the results of `make predict`; run it first"
+        )
+    if prepared.competition.targets.kind != "single":
+        raise UserError(
+            f"grad-cam shows what speaks for a class and needs one class per image; the target of {prepared.competition.name} "
+            f"is {prepared.competition.target}"
+        )
+    one = explained_run(job, Chain.load(folder / "chain.json").blend.weights)
+    depends = {"blend": blend.digest, "run": one.digest}
+    rows = honest_rows(folder, prepared)
+    manifest = job.cached("grad-cam", job.path(MANIFEST), depends, lambda: create(job, one, rows, blend))
+    job.echo(
+        f"grad-cam: {manifest.result['wrong']} wrong and {manifest.result['right']} right rows by {manifest.result['run']}: "
+        f"{display_path(job.path(FILE))}; `make report` shows them"
+    )
+
+
+def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
+    """The first run of the chosen member, or of the one with the largest weight in the blend."""
+    names = selected_members(job)
+    name = max(names, key=lambda member: weights.get(member, 0.0))
+    one = job.runs_of(name)[0]
+    missing = [fold for fold in range(job.params.prepare.folds) if not is_trained(one, fold)]
+    if missing:
+        raise UserError(
+            f"{one.title}: folds {', '.join(map(str, missing))} are not trained; run `make train MEMBER={name}`"
+        )
+    return one
+
+
+def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) -> Computed:
+    """Compute and write the maps. Returns the files and the manifest's result."""
+    prepared = job.prepared
+    ids, labels, predicted, scores = rows
+    train = prepared.part("train").set_index("id")
+    pixels = cached_pixels(prepared, [one.member.image_size], job.params.prepare.fit, image_cache(job).folder)
+    if pixels is None:
+        raise UserError(
+            f"the decoded training images of {one.member.image_size} pixels are not on disk; `make train MEMBER={one.name} FORCE=1` "
+            "writes them (cache.disk_gigabytes)"
+        )
+    start_backend(job)
+    from competition.training.checkpoint import load_arrays
+    from competition.training.grad_cam import GradCam
+
+    chosen = chosen_rows(labels, predicted, scores)
+    # A wrong row has two maps: of the predicted class and of its own.
+    wrong = chosen[labels[chosen] != predicted[chosen]]
+    numbers = np.concatenate([chosen, wrong])
+    classes = np.concatenate([predicted[chosen], labels[wrong]])
+    position = train.index.get_indexer(ids[numbers])
+    folds = train["fold"].to_numpy(int)[position]
+    grad_cam, maps = GradCam(one.member, len(prepared.competition.classes)), {}
+    for fold in np.unique(folds):
+        grad_cam.load_weights(load_arrays(fold_model_path(one, int(fold)).with_name("weights.npz")))
+        in_fold = np.flatnonzero(folds == fold)
+        for n, one_map in zip(in_fold, grad_cam.maps(pixels[position[in_fold]], classes[in_fold]), strict=True):
+            maps[int(n)] = one_map
+    stacked = np.stack([maps[n] for n in range(len(numbers))]).astype(np.float16)
+    with atomic_write(job.path(FILE)) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, ids=ids[numbers], classes=classes, maps=stacked)
+    counts = {"wrong": len(wrong), "right": len(chosen) - len(wrong)}
+    return [job.path(FILE)], {"run": one.label, **counts, "submission": blend.result["submission"]}

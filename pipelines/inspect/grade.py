@@ -1,0 +1,48 @@
+"""Score the newest submission against the private solution of a local competition, and count this use of it."""
+
+from competition.config.errors import UserError
+from competition.ensemble.leaderboard import from_standard_error, interval
+from competition.prepare.adapters import adapter_named
+from competition.submission import grading, ledger
+from pipelines.terminal.output import plural
+from pipelines.terminal.runner import Job
+from pipelines.terminal.selection import newest_submission, require_test_images
+
+
+def run(job: Job) -> None:
+    """submissions/<digest>.csv, raw/private/solution.csv -> public and private score; ledger.jsonl"""
+    prepared = job.prepared
+    require_test_images(job)
+    solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
+    if solution is None or not solution.exists():
+        advice = (
+            "`make submit` scores the submission on Kaggle" if prepared.competition.slug else grading.WITHOUT_SOLUTION
+        )
+        raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
+    ledger_file = job.submissions / "ledger.jsonl"
+    entry = newest_submission(job)
+    file, looks = job.submissions / entry.file, job.path("looks.json")
+    grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
+    public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
+    job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
+    if entry.honest_score is not None and entry.standard_error:
+        kind = "optimistic" if entry.optimistic else "honest"
+        job.echo(
+            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; {comparison(entry, grade)}"
+        )
+    job.echo(
+        f"grade: the solution was opened {plural(grade.looks, 'time')}; choosing by it repeatedly makes it optimistic"
+    )
+
+
+def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
+    """The private score against the interval that chance explains on as many rows."""
+    score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
+    points = entry.expected or (from_standard_error(score, error, entry.oof_rows),)
+    low, high = interval(points, grade.private_rows)
+    if low <= grade.private <= high:
+        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows"
+    advice = (
+        "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
+    )
+    return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows; {advice}"

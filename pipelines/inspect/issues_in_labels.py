@@ -1,0 +1,78 @@
+"""Labels that are probably wrong according to honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
+
+import contextlib
+
+import numpy as np
+import pandas as pd
+
+from competition.config.errors import UserError
+from competition.ensemble.predictions import load_scores
+from competition.files.manifest import atomic_write
+from competition.prepare import label_issues, records
+from competition.prepare.decoding import BadImage, decode
+from competition.report.sheets import TILE, contact_sheet
+from competition.report.spreadsheets import for_spreadsheet
+from competition.workspace.dependencies import newest_blend
+from pipelines.terminal.backend import start_tensorflow
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+
+SHEET_IMAGES = 48
+
+
+def run(job: Job) -> None:
+    """blend/<newest>/honest_oof.npz -> label_issues.csv, label_issues.png"""
+    folder = newest_blend(job.work)
+    if folder is None:
+        raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
+    prepared = job.prepared
+    if prepared.competition.targets.kind != "single":
+        raise UserError(
+            f"issues-in-labels compares classes with each other and needs one class per image; the target of "
+            f"{prepared.competition.name} is {prepared.competition.target}"
+        )
+    classes = np.array(prepared.competition.classes)
+    # Cross-fitted: a row's label took part in no model and no choice that its probabilities come from.
+    ids, scores = load_scores(folder / "honest_oof.npz")
+    labels_by_id = prepared.part("train").set_index("id")["label"]
+    is_prepared = np.isin(ids, labels_by_id.index.to_numpy(str))
+    if not is_prepared.any() or scores.shape[1] != len(classes):
+        raise UserError(
+            f"the blend is of other data: {is_prepared.sum():,} of its {len(ids):,} rows are in the prepared data, and it has "
+            f"{scores.shape[1]} classes, expected {len(classes)}; `make train predict` makes a new one"
+        )
+    if not is_prepared.all():
+        job.echo(
+            f"issues-in-labels: {(~is_prepared).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
+            "them; `make train predict` makes a new blend"
+        )
+    ids, scores = ids[is_prepared], scores[is_prepared]
+    labels = labels_by_id.loc[ids].to_numpy()
+    issues = label_issues.find_label_issues(ids, labels, scores)
+    issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
+    with atomic_write(job.path("label_issues.csv")) as temporary:
+        for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
+    job.echo(
+        f"issues-in-labels: {len(issues):,} of {len(labels):,} labels are doubtful, the worst first: "
+        f"{display_path(job.path('label_issues.csv'))}"
+    )
+    if len(issues):
+        draw_sheet(job, issues.head(SHEET_IMAGES))
+
+
+def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
+    """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
+    start_tensorflow(job)
+    ids, images = set(issues["id"]), dict[str, np.ndarray]()
+    for name, _, data in records.read([str(path) for path in job.prepared.records("train")]):
+        if name in ids:
+            with contextlib.suppress(BadImage):
+                images[name] = decode(data, TILE, "squash")
+    captions = {
+        row.id: f"{row.id}\nlabel {row.label} {row.label_probability:.2f}\nor {row.suggested} {row.suggested_probability:.2f}"
+        for row in issues.itertuples()
+    }
+    readable = [name for name in issues["id"] if name in images]
+    sheet = job.path("label_issues.png")
+    contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
+    job.echo(f"issues-in-labels: {display_path(sheet)}")

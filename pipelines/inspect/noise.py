@@ -1,0 +1,81 @@
+"""Train one member with several seeds and nothing else changed: a smaller change of its score may be chance."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from competition.config.digests import to_plain
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.ensemble.compare import seed_noise
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.predictions import ViewPredictions, concatenate_folds
+from competition.files.manifest import write_json
+from competition.workspace.dependencies import fold_model_path, trained_folds
+from competition.workspace.runs import run_with
+from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.selection import selected_members
+from pipelines.terminal.trainer import open_trainer
+
+
+def run(job: Job) -> None:
+    """data/ -> noise/<member>/<digest>.json; out-of-fold predictions of each seed under noise/<member>/<run>/"""
+    if not job.options.member or job.options.seeds < 2:
+        raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
+    (name,) = selected_members(job)
+    prepared = job.prepared
+    member = job.tuned_member(name)
+    if member.teacher:
+        raise UserError(
+            f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
+        )
+    seeds = range(member.train.seed, member.train.seed + job.options.seeds)
+    runs = [predictions_of_seed(job, name, member, seed) for seed in seeds]
+    ids, metric = runs[0].ids, metric_named(prepared.competition.metric)
+    labels = prepared.targets(prepared.part("train").set_index("id")["label"].loc[ids].to_numpy())
+    probs = [predictions.at(ids).view("identity") for predictions in runs]
+    outputs = [metric.output_of(p) for p in probs]
+    noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
+    digest = seed_study_digest(prepared, job.params, member)
+    path = seed_study_path(job.work, name, digest)
+    write_json(path, {"of": digest, **to_plain(noise)})
+    scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
+    job.echo(
+        f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
+        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}",
+        f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "
+        f"and compare use this spread: {display_path(path)}",
+    )
+
+
+def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:
+    """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
+    member = replace(member, train=replace(member.train, seed=seed), seeds=1)
+    run = run_with(job.work, job.prepared, job.params, name, member, job.overrides)
+    folds = range(job.params.prepare.folds)
+    if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
+        job.echo(f"noise {name} seed {seed}: current, run {run.label}")
+        paths = [fold_model_path(run, fold).with_name("oof.npz") for fold in folds]
+        return concatenate_folds([ViewPredictions.load(path) for path in paths])
+    folder = job.path("noise", name, run.folder.name)
+    make = partial(train_seed, job, member, folder, f"noise {name} seed {seed}")
+    job.cached(f"noise {name} seed {seed}", folder / "manifest.json", run.depends, make)
+    return ViewPredictions.load(folder / "oof.npz")
+
+
+def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
+    """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
+    trainer = open_trainer(job, member, title)
+    fold_predictions = []
+    with Bar(job.params.prepare.folds, title) as bar:
+        for fold in range(job.params.prepare.folds):
+            trainer.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
+            fold_predictions.append(trainer.held_out(fold))
+            bar.update()
+    concatenate_folds(fold_predictions).save(folder / "oof.npz")
+    return [folder / "oof.npz"], {}

@@ -1,0 +1,66 @@
+"""List the runs that no submission and no parameter file uses, with their size; remove them with FORCE=1."""
+
+import shutil
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.config.params import Params
+from competition.config.params_file import load_params
+from competition.ensemble.settings import validate_params
+from competition.prepare.prepared import load_prepared
+from competition.workspace.run_usage import runs_in_use, size_of, submissions_by_run, with_teachers
+from competition.workspace.runs import RUN_FOLDER, stored_runs
+from pipelines.terminal.output import display_path, plural
+from pipelines.terminal.runner import Job
+from pipelines.terminal.versions import ROOT
+
+
+def run(job: Job) -> None:
+    """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
+    unused = unused_folders(job)
+    total, folders = sum(unused.values()), plural(len(unused), "folder")
+    job.echo(*(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB" for folder, size in unused.items()))
+    if not unused:
+        job.echo("prune: every run is used by the parameters, a recipe or a submission of the ledger")
+    elif job.options.force:
+        for folder in unused:
+            shutil.rmtree(folder)
+        job.echo(f"prune: removed {folders}, {total / 1e6:.1f} MB")
+    else:
+        job.echo(
+            f"prune: {folders}, {total / 1e6:.1f} MB, used by no submission of the ledger, no recipe and not by the current "
+            "parameters; `make prune FORCE=1` removes what is listed"
+        )
+
+
+def unused_folders(job: Job) -> dict[Path, int]:
+    """Folder -> bytes: runs that nothing uses, and fold models of an earlier layout that no run could be found for."""
+    prepared = job.prepared
+    used = runs_in_use(job.work, prepared, job.params, job.overrides)
+    for params in parameter_files(job):
+        of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)
+        used |= runs_in_use(job.work, of_file, params)
+    runs, folds = stored_runs(job.work), job.params.prepare.folds
+    submitted = submissions_by_run(job.work, job.submissions, job.params.competition.name, runs, folds)
+    digests_in_use = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
+    folders_in_use = {run.folder for run in runs if run.digest in digests_in_use}
+    folders = [folder for folder in sorted(job.path("members").glob("*/*")) if folder.is_dir()]
+    run_folders = {run.folder for run in runs}
+    return {
+        folder: size_of(folder)
+        for folder in folders
+        if folder not in folders_in_use and (folder in run_folders or not RUN_FOLDER.fullmatch(folder.name))
+    }
+
+
+def parameter_files(job: Job) -> list[Params]:
+    """Parameters of the project's files and of the current one without SET, as far as they are of this competition."""
+    named_params = []
+    for path in [job.options.params, ROOT / "params.yaml", *sorted((ROOT / "recipes").glob("*.yaml"))]:
+        try:
+            params = validate_params(load_params(path))
+        except UserError as error:
+            raise UserError(f"{error}; nothing was removed, because a run that this file uses might be") from None
+        if params.competition.name == job.params.competition.name:
+            named_params.append(params)
+    return named_params

@@ -1,0 +1,268 @@
+"""Write one HTML page with all results of this competition, from the files of the other stages."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.ensemble.chain import Chain
+from competition.ensemble.metrics import metric_named
+from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
+from competition.images.cache import Pixels
+from competition.prepare.caveats import load_caveats
+from competition.prepare.prepared import Prepared
+from competition.report import (
+    caveats,
+    classes,
+    costs,
+    data,
+    grad_cam,
+    leaderboard,
+    members,
+    next_steps,
+    samples,
+    scores,
+    targets,
+    tpu,
+    tuning,
+)
+from competition.report import runs as runs_report
+from competition.report.page import Figure, Head, Section, Table, render
+from competition.report.pictures import cached_pixels
+from competition.report.repeated_choices import choices_lines
+from competition.submission import ledger
+from competition.submission.compare import compare_submissions
+from competition.workspace.dependencies import blend_blocks, newest_blend
+from competition.workspace.ensemble_inputs import prediction_digests
+from competition.workspace.runs import Run, blended_runs
+from competition.workspace.seed_studies import seed_spreads
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job, image_cache
+from pipelines.terminal.versions import git_commit, versions
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the page is made from.  folder, blend: of the newest blend; None without one."""
+
+    folder: Path | None
+    blend: Manifest | None
+    rows: next_steps.HonestRows | None  # of `rows_of_blend`
+    runs: Mapping[str, Run]  # by title, those of the current parameters
+    models_of: Mapping[str, Sequence[members.FoldModel]]  # by title, the finished fold models
+    spreads: Mapping[str, float]
+    notes: Sequence[str]
+    submitted: Sequence[ledger.Row]
+    pixels: Pixels | None
+
+    @property
+    def ledger_row(self) -> ledger.Row | None:
+        """The blend's line of the ledger."""
+        blend = self.blend
+        return next((row for row in self.submitted if blend and row.entry.digest == blend.result["submission"]), None)
+
+
+def run(job: Job) -> None:
+    """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
+    results = load_results(job)
+    head = head_of(job, results)
+    page = job.path("report.html")
+    write_text(page, render(head, sections_of(job, results)))
+    job.echo(*(f"report: {warning}" for warning in head.warnings))
+    job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+
+
+def load_results(job: Job) -> Results:
+    prepared, folder = job.prepared, newest_blend(job.work)
+    blend = read_manifest(folder / "manifest.json") if folder is not None else None
+    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
+    runs = {run.title: run for name in job.params.members for run in job.runs_of(name)}
+    sizes = [member.image_size for member in job.params.members.values()]
+    return Results(
+        folder,
+        blend,
+        rows_of_blend(prepared, folder, blend),
+        runs,
+        {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
+        spreads,
+        notes,
+        ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name),
+        cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+    )
+
+
+def sections_of(job: Job, results: Results) -> list[Section]:
+    """All sections that have something to show, in the order of the page."""
+    prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
+    params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
+    has_test = len(prepared.part("test")) > 0
+    looks = ledger.looks_at_solution(job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json"))
+    sections = [
+        *score_sections(results),
+        next_steps.next_steps_section(steps_of(job, results)),
+        members.members_section(runs, results.models_of, params, prepared, results.spreads),
+        tuning.tuning_section(job.work, prepared, params, job.overrides),
+        *error_sections(prepared, results),
+        *optional_sections(job, results),
+        samples.samples_section(prepared, pixels, runs),
+        data.data_section(prepared),
+        caveats_section(prepared, blend),
+        runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
+        leaderboard.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
+        leaderboard.ledger_section(submitted, public_share, looks),
+        costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
+        provenance_section(job, blend),
+    ]
+    return [section for section in sections if section is not None]
+
+
+def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
+    prepared, models_of = job.prepared, results.models_of
+    return [
+        *label_steps(job, results.rows),
+        *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
+        *next_steps.open_steps(
+            job.params, job.work, prepared, models_of, results.submitted, results.spreads, job.overrides
+        ),
+    ]
+
+
+def optional_sections(job: Job, results: Results) -> list[Section | None]:
+    """Sections of stages that not everybody runs; each function returns None if its files are missing.
+
+    A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
+    """
+    return [
+        grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
+        scores.ways_section(job.path("table.json"), metric_named(job.prepared.competition.metric)),
+        classes.label_issues_section(job.path("label_issues.csv")),
+        tpu.tpu_section(job.work),
+    ]
+
+
+def rows_of_blend(prepared: Prepared, folder: Path | None, blend: Manifest | None) -> next_steps.HonestRows | None:
+    """The scored rows of the blend; None without a blend of the current data."""
+    if blend is None or folder is None or blend.depends.get("data") != prepared.digest:
+        return None
+    return classes.honest_rows(folder, prepared)
+
+
+def label_steps(job: Job, rows: next_steps.HonestRows | None) -> list[next_steps.Step]:
+    competition = job.prepared.competition
+    if rows is None or competition.targets.kind != "single":
+        return []
+    metric, larger = metric_named(competition.metric), next_steps.larger_images(job.params, job.prepared)
+    return next_steps.label_steps(rows, metric, competition.classes, job.path("label_issues.csv"), larger)
+
+
+def changed_share(job: Job, a: str, b: str) -> float | None:
+    """The share of rows in which two submission files differ; None if one is missing."""
+    with contextlib.suppress(UserError, OSError):
+        return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
+    return None
+
+
+def head_of(job: Job, results: Results) -> Head:
+    prepared, blend = job.prepared, results.blend
+    competition, counts = prepared.competition, [f"{len(prepared.part(part)):,} {part}" for part in ("train", "test")]
+    classes = "regression" if competition.target == "regression" else f"{len(competition.classes)} classes"
+    parts = [competition.metric, f"{', '.join(counts)} rows", classes]
+    parts += [competition.target] if competition.target in ("multi", "ordinal") else []
+    parts.append(f"{job.params.prepare.folds} folds")
+    figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
+    if blend is not None:
+        figures = caveats.without_interval(scores.figures(blend.result, results.ledger_row), blend.result)
+        has_test = len(prepared.part("test")) > 0
+        parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
+    warnings = [*stale_warnings(job, blend), *results.notes]
+    time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.")
+
+
+def score_sections(results: Results) -> list[Section | None]:
+    """Sections on scores, views and the contribution of each member; none without a blend."""
+    if results.blend is None or results.folder is None:
+        return []
+    chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
+    diversity = scores.worth_section(result["diversity"]) if "diversity" in result else None
+    return [scores.blend_section(result, chain, results.ledger_row), scores.views_section(result, chain), diversity]
+
+
+def error_sections(prepared: Prepared, results: Results) -> list[Section | None]:
+    """Sections on classes, calibration and most confident errors."""
+    if results.rows is None:
+        return []
+    rows, (_, labels, decided, probs) = results.rows, results.rows
+    kind = prepared.competition.targets.kind
+    if kind == "multi":
+        return [targets.labels_section(labels, decided, probs, prepared.competition.classes)]
+    if kind == "regression":
+        return [targets.values_section(labels, probs)]
+    return [
+        classes.classes_section(rows, prepared, results.pixels),
+        classes.calibration_section(labels, probs),
+        classes.errors_section(rows, prepared, results.pixels, bool(results.runs)),
+    ]
+
+
+def caveats_section(prepared: Prepared, blend: Manifest | None) -> Section:
+    """Section on series and shift, with their effect on the blend if it is of the current data."""
+    result = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
+    return caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), result)
+
+
+def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
+    """Warnings about data, predictions and parameters that have changed since the blend."""
+    prepared = job.prepared
+    if blend is None:
+        return []
+    if blend.depends.get("data") != prepared.digest:
+        return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
+    warnings = []
+    runs_by_member = blended_runs(job.work, prepared, job.params, job.overrides)
+    for name, predictions in blend.depends.get("predictions", {}).items():
+        if name in runs_by_member and prediction_digests(runs_by_member[name], job.params) != predictions:
+            warnings.append(
+                f"The blend has other fold models or predictions of {name} than those of the current parameters; "
+                "`make predict` includes them."
+            )
+    blocks = blend_blocks(job.params)
+    changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)
+    if (metric := blend.result.get("metric")) != prepared.competition.metric:
+        changed.append(f"competition.metric: {metric} -> {prepared.competition.metric}")
+    if changed:
+        warnings.append(
+            f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
+        )
+    return warnings
+
+
+def provenance_section(job: Job, blend: Manifest | None) -> Section:
+    """Section with command lines, parameters and versions that reproduce the results."""
+    prepared = job.prepared
+    params_file, set_text = display_path(job.options.params), f' SET="{job.options.sets}"' if job.options.sets else ""
+    params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
+    facts = [
+        ["this page", f"make report{params_text}{set_text}"],
+        ["all of it", f"make download train predict{params_text}{set_text}"],
+        ["parameters", f"{params_file}, digest {digest_of(job.params)}"],
+        ["data", f"digest of the index {prepared.digest[:64]}"],
+        ["code", git_commit() or "not in a repository"],
+    ]
+    if blend is not None:
+        if len(prepared.part("test")):
+            facts.append(["submission", f"{blend.result['file']}, sha256 {blend.result['submission']}"])
+        facts.append(["blend", f"digest {blend.digest}"])
+        lines = choices_lines(job.work, job.submissions, job.params, prepared, blend.result["submission"])
+        facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
+    installed, at_blend = versions(), blend.made_with if blend is not None else {}
+    rows: list[list[Any]] = [
+        [name, installed.get(name, "–"), at_blend.get(name, "–")] for name in {**installed, **at_blend}
+    ]
+    tables = [Table(["what", "how"], facts, 2), Table(["package", "here", "when the blend was made"], rows, 3)]
+    return Section("made", "Made from", "params, manifests", tables)

@@ -1,0 +1,36 @@
+"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size."""
+
+from collections.abc import Sequence
+
+from competition.report.console_table import table_lines
+from competition.report.runs import COLUMNS, NOTE, run_rows
+from competition.workspace.runs import stored_runs
+from pipelines.terminal.runner import Job
+
+FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
+
+
+def run(job: Job) -> None:
+    """members/*/*/, blend/, submissions/ledger.jsonl -> a table on the screen"""
+    prepared = job.prepared
+    runs = sorted(stored_runs(job.work, job.options.member), key=lambda one: one.name)
+    if not runs:
+        job.echo("runs: none yet; `make train` makes one for each member")
+        return
+    rows = [marked(row) for row in run_rows(job.work, job.submissions, prepared, job.params, job.overrides, runs)]
+    job.echo(*table_lines(COLUMNS, rows, indent=0))
+    job.echo(
+        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
+        "`make adopt RUN=...` writes a run's parameters into the file."
+    )
+    if any(INCOMPLETE in row[FOLDS] for row in rows):
+        job.echo(
+            "runs: incomplete = fold models are missing; `make train` trains those of the runs with *, `make prune FORCE=1` removes "
+            "the other runs that no submission uses"
+        )
+
+
+def marked(row: Sequence[str]) -> list[str]:
+    """A row of the table; a run without all its fold models, such as one whose training failed, is marked."""
+    done, _, folds = row[FOLDS].partition("/")
+    return [*row[:FOLDS], row[FOLDS] if done == folds else f"{row[FOLDS]} {INCOMPLETE}", *row[FOLDS + 1 :]]

@@ -1,0 +1,50 @@
+"""Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
+
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.nested import scored_rows
+from competition.ensemble.settings import chain_settings
+from competition.ensemble.tables import blend_table, policy_table
+from competition.files.manifest import write_json
+from competition.prepare.competition import needs_a_label
+from competition.report.terminal import markdown, seeds_line
+from competition.workspace.ensemble_inputs import load_predictions, prediction_sources, view_seconds
+from competition.workspace.seed_studies import seed_spreads
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+
+METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
+
+
+def run(job: Job) -> None:
+    """predictions of the blend's runs -> table.json; prints two Markdown tables"""
+    params, prepared = job.params, job.prepared
+    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
+    inputs = load_predictions(job.work, params, prepared, sources, job.overrides)
+    competition = prepared.competition
+    settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
+    metric = metric_named(settings.metric)
+    job.echo(
+        f"table: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "
+        f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
+    )
+    spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
+    job.echo(*(f"table: {note}" for note in notes))
+    seconds = view_seconds(job.work, params, prepared, job.overrides) if params.policy.seconds_limit else None
+    tuned = inputs.tuned_folds
+    scored, optimistic = scored_rows(inputs.folds, tuned)
+    if optimistic:
+        job.echo("table: OPTIMISTIC: every fold chose hyperparameters, so all rows are scored\n")
+    elif tuned:
+        job.echo(
+            f"table: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
+        )
+    blends = blend_table(inputs.oof, inputs.labels, inputs.folds, settings, honest, METHODS, seconds, spreads, tuned)
+    job.echo(*markdown(blends, metric, ("equal", "best")))
+    job.echo(*seeds_line(spreads, list(inputs.oof)))
+    policies = policy_table(
+        inputs.oof, inputs.labels, inputs.folds, settings, honest, seconds=seconds, tuned_folds=tuned
+    )
+    job.echo("\nTTA policies, with equal weights of the members:\n")
+    job.echo(*markdown(policies, metric, ("identity",)))
+    write_json(job.path("table.json"), {"blends": blends, "policies": policies})
+    job.echo(f"\ntable: {display_path(job.path('table.json'))}")

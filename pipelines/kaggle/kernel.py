@@ -1,0 +1,235 @@
+"""Train and predict missing fold models on a Kaggle machine and import the results as if they were computed here.
+
+If the competition takes submissions from notebooks only (kaggle.submit: notebook), the kernel also blends and writes the
+submission to its output.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.config.teachers import in_training_order
+from competition.files.manifest import atomic_write, read_record
+from competition.kaggle import submit
+from competition.kaggle.client import Client, competition_slug
+from competition.kaggle.errors import KaggleError
+from competition.kernels import api as kernels
+from competition.kernels import import_results, packing, request
+from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
+from competition.preflight.results import objections, request_of
+from competition.preflight.topology import ALIASES, topology_named
+from competition.prepare.adapters import adapter_named
+from competition.prepare.index import choices, save
+from competition.workspace.dependencies import nested_teachers
+from competition.workspace.studies import is_tuned, member_with_tuned_values
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job, kaggle_client, lock
+from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.versions import ROOT
+
+HOUR = 3600
+INDEX = ("kernel", "index", "index.csv")
+OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entry
+Folds = dict[str, list[int]]  # member -> folds whose models are missing
+Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_values
+
+
+def run(job: Job) -> None:
+    """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
+    prepared = job.prepared
+    names = in_training_order(job.params)
+    tuned = {n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides) for n in names}
+    runs = {name: job.runs_of(name) for name in tuned}
+    missing = missing_folds(job, runs)
+    state = job.path("kernel", "run.json")
+    if not missing and not state.exists() and not needs_submission(job, runs):
+        job.echo("kernel: current; all selected fold models exist")
+        return
+    state.parent.mkdir(parents=True, exist_ok=True)
+    with lock(state.with_name("kernel.lock"), "kernel"):
+        client = kaggle_client(job)
+        if state.exists() and not job.options.force and not job.options.again:
+            push = resume(job, client, state)
+        else:
+            push = start(job, client, tuned, runs, missing, state)
+        target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
+        try:
+            import_results.import_output(target, client, push)
+        except import_results.KernelFailed:
+            state.unlink()  # the run cannot continue; the same command starts a new one
+            raise
+        state.unlink()
+
+
+def resume(job: Job, client: Client, state: Path) -> PushIntent:
+    """Return the run that was pushed before. If the push was never confirmed, look for it on Kaggle."""
+    push = read_push_intent(state)
+    if not push.version:
+        push = find_lost_push(client, push, state, job.params.kaggle.listing_lag)
+    job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
+    return push
+
+
+def missing_folds(job: Job, runs: request.Runs) -> Folds:
+    """Member -> selected folds whose models are missing or stale."""
+    names, folds = selected_members(job), selected_folds(job)
+    stale = {
+        name: folds if job.options.force else request.stale_folds(runs[name], folds) for name in runs if name in names
+    }
+    return {name: folds for name, folds in stale.items() if folds}
+
+
+def needs_submission(job: Job, runs: request.Runs) -> bool:
+    """Return True if a notebook has to make the submission and none has made the current one."""
+    if job.params.kaggle.submit == "file":
+        return False
+    submission = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
+    if submission is None or job.options.force or job.options.again:
+        return True
+    return submission.request_digest != request.submission_request_digest(runs, job.params)
+
+
+def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: Folds, state: Path) -> PushIntent:
+    """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
+    prepared, members = job.prepared, {name: member for name, (member, _) in tuned.items()}
+    to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
+    check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
+    job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
+    settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
+    slug = settings.slug or kernels.default_slug(job.params.competition.name)
+    submits = can_blend(job, runs, missing)
+    plan = plan_for(job, missing, to_tune, submits)
+    index = write_index(job)
+    inputs = request.local_inputs(job.params, members)
+    inputs |= request.units_to_resume(job.work, job.params, runs, missing)
+    if submits:
+        inputs |= request.units_to_blend(job.work, job.params, runs, missing, inputs)
+    files = packing.files(ROOT, job.params, members)
+    if len(zlib.compress(index.read_bytes())) <= job.options.inline:
+        files[request.path_in_kernel(job.work, index)] = index.read_bytes()
+    else:
+        inputs[request.path_in_kernel(job.work, index.parent)] = (index.parent, [index])
+    script = packing.pack(files, plan)
+    attached = competition_slug(prepared.competition.slug) if prepared.competition.slug else ""
+    kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
+    folder = job.path("kernel", "notebook")
+    kernels.write_folder(kernel, script, folder, as_notebook=True)
+    job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
+    show_quota(job, client)
+    if inputs:
+        name = f"{owner}/{slug}-carried"
+        packs = packing.carry(inputs, job.path("kernel", "carried"))
+        megabytes = sum(pack.stat().st_size for pack in packs) / 1e6
+        job.echo(
+            f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({megabytes:,.1f} MB)"
+        )
+        kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
+        kernel = replace(kernel, datasets=(*kernel.datasets, name))
+    previous_version, script_digest = newest_version(client, owner, slug), hashlib.sha256(script.encode()).hexdigest()
+    time_text = datetime.now(UTC).isoformat(timespec="seconds")
+    intent = PushIntent(
+        plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text
+    )
+    push = push_once(client, kernel, script, submits, intent, state, job.params.kaggle.listing_lag)
+    job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")
+    return push
+
+
+def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
+    """Return True if the kernel can blend: every fold model exists here or will be trained there."""
+    if job.params.kaggle.submit == "file":
+        return False
+    # Raises UserError for parameters that a notebook cannot use, before the push.
+    request.submission_request_digest(runs, job.params)
+    folds = range(job.params.prepare.folds)
+    stale = {name: request.stale_folds(runs[name], folds) for name in runs}
+    missing_models = [f"{name} fold {f}" for name in stale for f in stale[name] if f not in missing.get(name, ())]
+    if missing_models:
+        job.echo(f"kernel: no submission will be made: {', '.join(missing_models[:5])} would still be missing")
+    return not missing_models
+
+
+def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
+    """Raise UserError if a preflight result says that a step would not run on the kernel's TPU; FORCE=1 only warns."""
+    params, machine = job.params, job.params.kernel.machine
+    if packing.accelerator(machine) != "tpu" or machine.lower() not in ALIASES:
+        return
+    topology, unchecked, objections_found = topology_named(machine), [], []
+    for name, member in members.items():
+        preflight_request = request_of(member, params, topology, params.device.backend, classes)
+        objection_list = objections(preflight_request, job.path("preflight", "answers"))
+        unchecked += [name] if objection_list is None else []
+        objections_found += [f"{name} {sentence}" for sentence in objection_list or ()]
+    if unchecked:
+        job.echo(
+            f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run there"
+        )
+    job.echo(*(f"kernel: WARNING {sentence}" for sentence in objections_found))
+    if objections_found and not job.options.force:
+        raise UserError(
+            f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "
+            f"{objections_found[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes anyway"
+        )
+
+
+def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
+    settings, work = job.params.kernel, request.path_in_kernel(job.work, job.work)
+    # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
+    sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
+    if job.params.competition.slug and not job.params.competition.miniature:
+        sets.append(f"competition.source={{input:{marker_file(job)}}}")
+    like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
+    # A member that is tuned there gets a run that this machine does not know yet.
+    models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
+    pairs = nested_teachers(job.params, missing)
+    teachers = [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs]
+    outputs = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return packing.Plan(
+        run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
+        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, output if submits else ""),
+        collect=(*models, *teachers, f"{work}/tune/*/*"),
+        leave=outputs if submits else {},
+        needs=packing.requirements(pyproject, [job.params.members[name] for name in missing]),
+        accelerator=packing.accelerator(settings.machine),
+        devices=settings.devices,
+        seconds=round(settings.hours * HOUR),
+        grace=round(settings.reserve * HOUR),
+    )
+
+
+def write_index(job: Job) -> Path:
+    """Write groups and folds for the kernel, whose package versions might compute different ones."""
+    path = job.path(*INDEX)
+    with atomic_write(path) as temporary:
+        save(choices(job.prepared.index), temporary)
+    return path
+
+
+def marker_file(job: Job) -> str:
+    """Name of a top-level raw file, by which the kernel finds the folder where Kaggle mounts them."""
+    raw = job.path("raw")
+    return adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
+
+
+def show_quota(job: Job, client: Client) -> None:
+    """Print the hours left this week. Raises UserError before the push if there are none."""
+    try:
+        quota = kernels.quota(client)
+    except KaggleError as error:
+        job.echo(f"kernel: could not read the quota ({error})")
+        return
+    tpu, gpu = quota.tpu_allowed - quota.tpu_used, quota.gpu_allowed - quota.gpu_used
+    job.echo(f"kernel: {tpu:.1f} h of TPU and {gpu:.1f} h of GPU are left this week (renewed {quota.refresh[:16]})")
+    hours_left = {"tpu": tpu, "gpu": gpu}.get(packing.accelerator(job.params.kernel.machine))
+    if hours_left is not None and hours_left <= 0:
+        raise UserError(
+            f"no hours on {job.params.kernel.machine} are left this week; they are renewed {quota.refresh[:16]} UTC"
+        )

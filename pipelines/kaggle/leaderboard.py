@@ -1,0 +1,25 @@
+"""Show the top of the public leaderboard and the rank of this team."""
+
+from competition.kaggle import leaderboard
+from competition.kaggle.client import competition_slug
+from pipelines.terminal.output import printable
+from pipelines.terminal.runner import Job, kaggle_client
+
+
+def run(job: Job) -> None:
+    """Kaggle's leaderboard -> the first TOP rows on the screen"""
+    url = job.params.competition.slug
+    if not url:
+        job.echo(
+            f"leaderboard: {job.params.competition.name} is not on Kaggle (competition.slug is empty); `make submissions` "
+            "lists its blends with their honest scores"
+        )
+        return
+    slug = competition_slug(url)
+    board = leaderboard.read(kaggle_client(job), slug, job.options.top)
+    for rank, row in enumerate(board.rows, 1):
+        marker = "  <- this team" if board.team and row.team == board.team else ""
+        job.echo(f"{rank:>5}  {row.score:<10}  {row.date[:10]}  {printable(row.team)}{marker}")
+    if not board.rows:
+        job.echo(f"leaderboard: no team has a score on {slug} yet")
+    job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")

@@ -1,0 +1,237 @@
+"""Convert images to TFRecord shards named as in Kaggle's competitions, in several sizes at once."""
+
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError, first_few
+from competition.config.params import ConvertParams
+from competition.convert import files, plan, work_list
+from competition.convert.local import convert_shards
+from competition.convert.shard import (
+    MANIFESTS,
+    Outcome,
+    Recipe,
+    Shard,
+    codecs,
+    finished_shard,
+    mean_encoded_bytes,
+    shard_digest,
+)
+from competition.convert.sources import Source, read_source
+from competition.files.manifest import Manifest
+from competition.images.loader import cores
+from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
+from competition.prepare.competition import Competition
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job, lock
+from pipelines.terminal.versions import ROOT, versions
+
+SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
+MANIFEST = "manifest.json"
+OWN_FOLDERS = (f"{MANIFESTS}/", f"{work_list.FOLDER}/", f"{files.PARTIAL}/")
+OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lock")
+
+
+def run(job: Job) -> None:
+    """convert.source -> convert.target: tfrecords-jpeg-HxW/{train,val,test}/NN-HxW-COUNT.tfrec, tables, manifest.json"""
+    started = time.monotonic()
+    params = job.params.convert
+    recipe = recipe_of(job, params)
+    source = read_source(recipe.source, job.adapter_settings())
+    check_labels(source.competition)
+    shards = plan_shards(source, recipe, params)
+    report_plan(job, source, shards, recipe)
+    with exclusive(recipe.target):
+        check_target(recipe.target)
+        outcomes = convert(job, shards, recipe, params)
+        publish_result(source, shards, recipe, outcomes)
+    report_result(job, recipe, outcomes, time.monotonic() - started)
+
+
+def recipe_of(job: Job, params: ConvertParams) -> Recipe:
+    source = job.options.source or params.source
+    if not source:
+        job.require(job.path("raw.json"), "download")
+        source = str(job.path("raw"))
+    if source.lower().endswith(".zip"):
+        raise UserError(
+            f"convert.source: {source} is a zip, a folder was expected; unpack it, or set competition.source to it, run "
+            "make download and leave convert.source empty"
+        )
+    if not files.is_remote(source) and not Path(source).is_dir():
+        raise UserError(f"convert.source: {source} is not a folder; name a local folder or gs://NAME/FOLDER")
+    target = job.options.target or params.target or str(job.path("converted"))
+    for name, path in (("source", source), ("target", target)):
+        if files.is_remote(path) and not path.startswith("gs://"):
+            raise UserError(f"convert.{name}: {path} was found, a local folder or gs://NAME/FOLDER was expected")
+    source, target = (
+        path.rstrip("/") if files.is_remote(path) else str(Path(path).resolve()) for path in (source, target)
+    )
+    if source == target:
+        raise UserError(f"convert.target: {target} is also the source; name another folder")
+    return Recipe(
+        source=source,
+        target=target,
+        sizes=tuple(sorted(set(params.sizes))),
+        kind=params.kind,
+        quality=params.quality if params.kind == "jpeg" else 0,
+        fit=params.fit,
+        bad_images=params.bad_images,
+        codecs=codecs() if params.engine == "local" else beam_codecs(params),
+    )
+
+
+def check_labels(competition: Competition) -> None:
+    """Raise UserError if an image has several labels or a number: a record of Kaggle's schema holds one class."""
+    if competition.targets.kind != "single":
+        raise UserError(
+            f"make convert writes one class number per image; the target of {competition.name} is {competition.target}: "
+            "train from the images and the CSV (competition.adapter: folder)"
+        )
+
+
+def plan_shards(source: Source, recipe: Recipe, params: ConvertParams) -> list[Shard]:
+    every_row = [row for rows in source.rows.values() for row in rows]
+    image_bytes = mean_encoded_bytes(plan.sample(every_row, SAMPLE_ROWS), recipe)
+    shards: list[Shard] = []
+    for part, rows in source.rows.items():
+        count = plan.shard_count(len(rows), image_bytes, params.shard_megabytes * 1_000_000)
+        count = min(len(rows), max(count, params.least_shards))
+        shards += plan.make_shards(part, rows, count, params.stratify)
+    return shards
+
+
+@contextmanager
+def exclusive(target: str) -> Iterator[None]:
+    """Allow one conversion at a time into a local target, and remove what killed ones left in it."""
+    if files.is_remote(target):
+        yield
+        return
+    Path(target).mkdir(parents=True, exist_ok=True)
+    with lock(Path(target) / ".convert.lock"):
+        files.clear_partial(target)
+        yield
+        files.clear_partial(target)
+
+
+def check_target(target: str) -> None:
+    """Raise UserError if the target holds files of anything but an earlier conversion."""
+    present = files.names(target)
+    is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{work_list.FOLDER}/")) for name in present)
+    others = [name for name in present if not name.startswith(OWN)]
+    if others and not is_own:
+        raise UserError(f"convert.target: {target} already holds {first_few(others, 3)}; name an empty folder")
+
+
+def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> list[Outcome]:
+    """Convert all shards that are not finished and return the outcomes, in the order of the shards."""
+    manifest = files.read_json(f"{recipe.target}/{MANIFEST}")
+    if manifest and manifest.get("digest") != digest_of(depends(shards, recipe)):
+        files.remove(f"{recipe.target}/{MANIFEST}")
+    if job.options.force:
+        for shard in shards:
+            if files.exists(f"{recipe.target}/{shard.manifest}"):
+                files.remove(f"{recipe.target}/{shard.manifest}")
+    if params.engine == "beam":
+        run_beam(shards, recipe, params)
+        finished = [finished_shard(shard, recipe) for shard in shards]
+        missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
+        if missing:
+            raise UserError(
+                f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
+            )
+        return [outcome for outcome in finished if outcome is not None]
+    with Bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
+        converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
+        outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
+    return [outcomes[shard.part, shard.name] for shard in shards]
+
+
+def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
+    work_list.save_work(shards, recipe)
+    ran = in_beam(params, recipe.target, *params.beam_options)
+    if ran.returncode != 0:
+        lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
+        causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
+        cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
+        raise UserError(f"Apache Beam failed: {cause} (convert.beam_options: {' '.join(params.beam_options)})")
+
+
+def in_beam(params: ConvertParams, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run convert_beam.py in the environment of Apache Beam."""
+    python = ROOT / os.path.expanduser(params.beam_python)
+    if not python.exists():
+        raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
+    command = [str(python), "-m", "pipelines.terminal.convert_beam", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def beam_codecs(params: ConvertParams) -> str:
+    ran = in_beam(params, "codecs")
+    if ran.returncode != 0:
+        last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UserError(f"convert.beam_python: it cannot load goldfold: {last}; `make beam` installs what it needs")
+    return ran.stdout.strip()
+
+
+def depends(shards: Sequence[Shard], recipe: Recipe) -> dict[str, object]:
+    return {"recipe": recipe.digest_fields(), "shards": {s.manifest: shard_digest(s, recipe) for s in shards}}
+
+
+def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outcomes: Sequence[Outcome]) -> None:
+    """Write the tables, remove what belongs to no shard, and write the manifest last."""
+    target = recipe.target
+    written = {name: digest for outcome in outcomes for name, digest in outcome.files.items()}
+    tables = {**source.tables, DESCRIPTION: source.competition.json_bytes()}
+    for name, content in tables.items():
+        files.write_bytes(target, f"{target}/{name}", content)
+        written[name] = str(files.digest(f"{target}/{name}"))
+    current_files = {*written, *(shard.manifest for shard in shards)}
+    for name in files.names(target):
+        if name not in current_files and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
+            files.remove(f"{target}/{name}")
+    needed = depends(shards, recipe)
+    parts = dict.fromkeys(outcome.part for outcome in outcomes)
+    result = {
+        "images": {part: sum(outcome.written for outcome in outcomes if outcome.part == part) for part in parts},
+        "dropped": [row_id for outcome in outcomes for row_id in outcome.dropped],
+        "replaced": [row_id for outcome in outcomes for row_id in outcome.replaced],
+    }
+    manifest = Manifest(digest_of(needed), needed, written, result, versions())
+    files.write_json(target, f"{target}/{MANIFEST}", asdict(manifest))
+    work_list.remove_work(target)
+
+
+def report_plan(job: Job, source: Source, shards: Sequence[Shard], recipe: Recipe) -> None:
+    job.echo(*(f"convert: {note}" for note in source.competition.notes))
+    number = Counter(shard.part for shard in shards)
+    parts = ", ".join(f"{len(rows):,} {part} images in {number[part]} shards" for part, rows in source.rows.items())
+    sizes = ", ".join(map(str, recipe.sizes))
+    job.echo(f"convert: {parts}; {len(source.competition.classes)} classes; {sizes} pixels")
+
+
+def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds: float) -> None:
+    dropped, replaced = (sum(len(getattr(o, name)) for o in outcomes) for name in ("dropped", "replaced"))
+    if dropped:
+        job.echo(f"convert: {dropped:,} labelled images cannot be read and were dropped (their ids: manifest.json)")
+    if replaced:
+        job.echo(f"convert: WARNING {replaced:,} test images cannot be read and are grey (their ids: manifest.json)")
+    target = recipe.target if files.is_remote(recipe.target) else display_path(Path(recipe.target))
+    reused = sum(outcome.reused for outcome in outcomes)
+    if reused == len(outcomes):
+        job.echo(f"convert: current, {len(outcomes)} shards in {target}")
+        return
+    images = sum(outcome.written for outcome in outcomes if not outcome.reused)
+    finished = f", {reused} were finished before" if reused else ""
+    job.echo(
+        f"convert: {len(outcomes) - reused} shards written and read back{finished}; {images:,} images at {len(recipe.sizes)} "
+        f"sizes in {seconds:.0f} s, {target}"
+    )

@@ -1,0 +1,228 @@
+"""Estimate hours, sessions and cost, from steps measured on this machine or from the preflight for a TPU."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.cluster.schedule import START_SECONDS, Task
+from competition.cluster.simulation import Failures, Simulation, equal_machines, lower_bound
+from competition.config.errors import UserError
+from competition.config.params import Member
+from competition.config.yaml_text import read_yaml
+from competition.files.manifest import write_json
+from competition.preflight.planning import (
+    HOUR,
+    Cost,
+    Load,
+    Sizes,
+    Speed,
+    bills,
+    cost_of,
+    duration,
+    load_of,
+    sessions_for,
+    sizes_of,
+    speed_by_preflight,
+    training_seconds,
+)
+from competition.preflight.topology import topology_named
+from pipelines.terminal.backend import start_backend
+from pipelines.terminal.output import display_path, plural
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job
+from pipelines.terminal.selection import selected_members
+from pipelines.terminal.trainer import timed
+
+PRICES = Path(__file__).with_name("prices.yaml")
+STEPS_MEASURED = 12  # per epoch, at most
+SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=; benchmarks/cluster_simulation.py shows other rates
+SPOT_SIMULATIONS = 20
+REPLACE_SECONDS = 300.0  # until another spot machine is there
+
+
+def run(job: Job) -> None:
+    """params.yaml, preflight/<topology>.json -> work/<competition>/plan.json, and a summary on the screen"""
+    prices, sizes = read_yaml(PRICES), sizes_of(job.path("data"), job.params)
+    folds = job.params.prepare.folds
+    job.echo(f"plan: {sizes.train:,} images in {folds} folds, {sizes.test:,} to predict, {sizes.classes} classes")
+    plan = plan_topology(job, sizes, prices) if job.options.topology else plan_this_machine(job, sizes)
+    write_json(job.path("plan.json"), {"sizes": sizes, **plan})
+    job.echo(f"plan: full results in {display_path(job.path('plan.json'))}")
+
+
+def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
+    started = time.monotonic()
+    start_backend(job)
+    from competition.training.device import open_device
+
+    device, costs, works = open_device(job.params.device), {}, {}
+    starting = time.monotonic() - started
+    for name in selected_members(job):
+        member = job.tuned_member(name)
+        with Bar(None, f"plan {name}: measuring some steps"):
+            speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
+        load = load_of(member, job.params, name, sizes, device.replicas)
+        costs[name], works[name] = cost_of(load, speed), (load, speed)
+    job.echo(*member_lines(costs))
+    total = sum(cost.seconds for cost in costs.values()) + starting  # `make train predict` starts TensorFlow once
+    job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
+    result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
+    return result | plan_machines(job, works, starting)
+
+
+def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
+    """Measure training and prediction with the real trainer on random images.
+
+    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
+    """
+    from competition.images.batches import steps_per_epoch
+    from competition.images.labelled_images import Images
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import Trainer
+
+    started = time.monotonic()
+    batch, size = member.train.batch, member.image_size
+    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
+    numbers = np.arange(rows)
+    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
+    images = Images(
+        numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
+    )
+    plain_member = replace(member, weights="none", teacher=(), external=())
+    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
+
+    def train(epochs: int) -> float:
+        schedule = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
+        return timed(lambda: trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False))
+
+    def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
+        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
+
+    train(1)
+    startup = time.monotonic() - started
+    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
+    held_out_seconds = predict(("identity",), held_out_rows)
+    steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
+    step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
+    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
+    ready = startup - steps * step_seconds - held_out_seconds
+    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
+
+
+def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
+    topology = topology_named(job.options.topology)
+    preflight = preflight_members(job, topology.name)
+    utilisation, views = prices["utilisation"], len(job.params.predict.views)
+    plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
+    works: dict[str, tuple[Load, Speed]] = {}
+    for name in selected_members(job):
+        steps = preflight.get(name, {})
+        missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
+        if missing:
+            raise UserError(
+                f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
+                f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
+            )
+        load = load_of(job.tuned_member(name), job.params, name, sizes, topology.devices)
+        for case, costs in plans.items():
+            speed = speed_by_preflight(steps["train"], steps["predict"], views, utilisation[case])
+            costs[name] = cost_of(load, speed)
+            if case == "likely":
+                works[name] = load, speed
+    job.echo(*member_lines(plans["likely"]))
+    seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
+    job.echo(
+        f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
+        f"{duration(seconds['low'])}: nobody has measured how much of its peak this TPU reaches with these members)"
+    )
+    result: dict[str, Any] = {"topology": topology.name, "members": plans["likely"]}
+    result |= {"seconds": seconds["likely"], "between": seconds}
+    if topology.name == prices["kaggle"]["topology"]:
+        result["kaggle"] = plan_kaggle_sessions(job, seconds["likely"], prices["kaggle"])
+    result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
+    for bill in result["cloud"]:
+        price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
+        job.echo(f"plan: {bill.dollars:,.2f} dollars in {bill.region} ({price})")
+    return result | plan_machines(job, works, START_SECONDS, prices["cloud"])
+
+
+def plan_machines(
+    job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float, cloud: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """With MACHINES=: the time of training on as many machines like this one, with and without failures.
+
+    starting: seconds until TensorFlow is there, which every process on a machine needs.  cloud: prices by topology.
+    """
+    machines = job.options.machines
+    if not machines:
+        return {}
+    tasks = [
+        Task(f"{name} {number}", name, training_seconds(load, speed))
+        for name, (load, speed) in works.items()
+        for number in range(max(round(load.runs), 1))
+    ]
+    start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
+    cluster = equal_machines(machines, works, start)
+    estimate, bound = Simulation(cluster, tasks).run(), lower_bound(tasks, machines)
+    alone = Simulation(equal_machines(1, works, start), tasks).run().seconds
+    number = plural(machines, "machine")
+    kind = f"with {job.options.topology}" if job.options.topology else "like this one"
+    job.echo(
+        f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
+        f"faster than {duration(bound)}; {duration(estimate.wasted_seconds)} of machine time start processes"
+    )
+    epochs = max(member.train.epochs for member in job.params.members.values())
+    interval = max(task.seconds for task in tasks) / epochs
+    losing = Failures(SPOT_FAILURES, REPLACE_SECONDS, interval, 0.0)
+    spot = [Simulation(cluster, tasks, losing, seed).run() for seed in range(SPOT_SIMULATIONS)]
+    seconds = sum(outcome.seconds for outcome in spot) / len(spot)
+    job.echo(
+        f"plan: {duration(seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
+        f"checkpoint after each epoch (mean of {SPOT_SIMULATIONS} simulations)"
+    )
+    spot_machine_seconds = sum(outcome.machine_seconds for outcome in spot) / len(spot)
+    hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot_machine_seconds / HOUR}
+    cheapest = []  # the bills are sorted
+    for kind, needed in hours.items():
+        cheapest += [bill for bill in bills(needed, job.options.topology, cloud or {}) if bill.kind == kind][:1]
+    for bill in cheapest:
+        job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
+    times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
+    return {"machines": {**times, "hours": hours, "cloud": cheapest}}
+
+
+def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
+    estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
+    job.echo(
+        f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
+        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {plural(estimate.weeks, 'week')} "
+        f"(limits of {kaggle['as_of']})"
+    )
+    return estimate
+
+
+def preflight_members(job: Job, topology: str) -> dict[str, Any]:
+    file = job.path("preflight", f"{topology}.json")
+    if not file.exists():
+        raise UserError(
+            f"{display_path(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
+        )
+    return dict(json.loads(file.read_text(encoding="utf-8"))["members"])
+
+
+def member_lines(costs: dict[str, Cost]) -> list[str]:
+    return [
+        f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
+        f"one compilation for all folds saves {duration(cost.saved)}"
+        + (
+            f"; {cost.trials} trials included, pruning is expected to save {duration(cost.pruned)}"
+            if cost.trials
+            else ""
+        )
+        for name, cost in costs.items()
+    ]

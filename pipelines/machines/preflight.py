@@ -1,0 +1,157 @@
+"""Check that the members run on a TPU: compile their steps for it without one; print memory, speed and remedies."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.config.params_file import locate
+from competition.config.yaml_text import line_of, read_text
+from competition.files.manifest import write_json
+from competition.preflight import results as preflight_results
+from competition.preflight.answers import installed, require_compiler, run_preflight
+from competition.preflight.batch_search import GRAIN, largest_batch
+from competition.preflight.planning import sizes_of
+from competition.preflight.request import PreflightRequest, PreflightResult
+from competition.preflight.results import STEPS, VERDICTS
+from competition.preflight.topology import GIB, Topology, topology_named
+from competition.report.console_table import table_lines
+from competition.training.device import TPU_FILES, TPU_SIGNS
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job
+from pipelines.terminal.selection import selected_members
+from pipelines.terminal.versions import is_installed
+
+
+def run(job: Job) -> None:
+    """params.yaml -> work/<competition>/preflight/<topology>.json, and a table on the screen"""
+    options = job.options
+    if options.if_tpu and (not has_tpu() or is_installed("tensorflow-tpu")):
+        return  # TensorFlow's TPU wheel cannot lower on a CPU; its first step fails with the same message
+    topology, backend = topology_named(options.topology), backend_of(job)
+    require_compiler(options.mode, backend)
+    steps = [options.step] if options.step else list(STEPS)
+    results: dict[str, dict[str, PreflightResult]] = {}
+    for name in selected_members(job):
+        request = request_of(job, name, topology, backend)
+        results[name] = preflight_member(job, name, request, steps)
+        verdicts = ", ".join(f"{step} {VERDICTS[result.verdict]}" for step, result in results[name].items())
+        job.echo(f"preflight {name}: {verdicts}")
+        if options.search and results[name].get("train"):
+            results[name]["train_largest"] = largest_training_batch(job, name, request, results[name]["train"])
+    changes = [change for name in results for change in remedies(job, name, results[name], topology)]
+    file = job.path("preflight", "ops.json" if options.mode == "ops" else f"{topology.name}.json")
+    facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
+    write_json(file, {**facts, "members": results, "changes": changes})
+    job.echo(*table(results, topology, backend, options.mode), *changes)
+    job.echo(f"preflight: full results in {display_path(file)}")
+    failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
+    if failed:
+        total = sum(map(len, results.values()))
+        raise UserError(
+            f"{failed} of {total} steps would not run on {topology.name}; the lines above say what to change"
+        )
+
+
+def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
+    member = job.tuned_member(name)
+    classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
+    return preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
+
+
+def preflight_member(
+    job: Job, name: str, request: PreflightRequest, steps: Sequence[str]
+) -> dict[str, PreflightResult]:
+    with Bar(None, f"preflight {name}") as bar:
+
+        def show_step(activity: str, seconds: int) -> None:
+            bar.set_text(f"{activity}, {seconds} s")
+            bar.refresh()
+
+        return run_preflight(
+            request, steps, job.path("preflight", "answers"), show_step, job.options.limit, job.options.force
+        )
+
+
+def largest_training_batch(
+    job: Job, name: str, base_request: PreflightRequest, first: PreflightResult
+) -> PreflightResult:
+    """Return the training step at the largest batch that fits; `first` if none fits or memory is not the problem."""
+
+    def compile_at(batch: int) -> PreflightResult:
+        if batch == first.batch and first.mode == "compile":
+            return first
+        request = replace(base_request, shapes=replace(base_request.shapes, batch=batch), mode="compile")
+        return preflight_member(job, name, request, ["train"])["train"]
+
+    return largest_batch(compile_at, base_request.shapes.replicas, first.batch, job.options.most) or first
+
+
+def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology: Topology) -> list[str]:
+    """For every step that would not run: the problem, the remedy and the line of the parameter file to change."""
+    lines = []
+    for step in STEPS:
+        result = results.get(step)
+        if result is None or result.good:
+            continue
+        keys: Sequence[Any] = ("members", name, "architecture")
+        problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
+        if result.verdict == "too_big":
+            keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
+            share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
+            problem = f"needs {share} the available memory; " + advice(result, results.get("train_largest"), topology)
+        elif result.verdict == "unsupported" and result.view:
+            keys = ("predict", "views", job.params.predict.views.index(result.view))
+        elif result.verdict == "crashed":
+            problem = result.message
+        lines.append(f"{name} {step}: {problem}: {result.remedy} ({locate(job.options.params, keys)})")
+    return lines
+
+
+def advice(result: PreflightResult, largest: PreflightResult | None, topology: Topology) -> str:
+    if largest is not None and largest.good:
+        return f"a batch of {largest.batch} is the largest that fits"
+    estimate = int(result.batch * result.limit / result.memory) if result.memory else 0
+    multiple = topology.devices * GRAIN if estimate >= topology.devices * GRAIN else topology.devices
+    estimate = estimate // multiple * multiple
+    if not estimate:
+        return "possibly not even one image fits"
+    return f"about {estimate} images would fit (SEARCH=1 finds the exact number)"
+
+
+def batch_key(params: Path, name: str) -> Sequence[str]:
+    """Key of this member's training batch: its own, or that of all members."""
+    member_key = ("members", name, "train", "batch")
+    return member_key if line_of(read_text(params), member_key)[0] == len(member_key) else ("train", "batch")
+
+
+def table(results: dict[str, dict[str, PreflightResult]], topology: Topology, backend: str, mode: str) -> list[str]:
+    if mode == "ops":
+        head = f"preflight, operations only, {backend}"
+        rows = [
+            [*preflight_results.cells(*row)[:2], VERDICTS[row[2].verdict], f"{row[2].lower_seconds:.0f} s"]
+            for row in flat(results)
+        ]
+        return [head, *table_lines(["member", "step", "verdict", "lowered in"], rows)]
+    head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {backend}"
+    rows = [preflight_results.cells(*row) for row in flat(results)]
+    return [head, *table_lines(preflight_results.COLUMNS, rows), f"({preflight_results.NOTE})"]
+
+
+def flat(results: dict[str, dict[str, PreflightResult]]) -> list[tuple[str, str, PreflightResult]]:
+    return [(name, step, result) for name, steps in results.items() for step, result in steps.items()]
+
+
+def backend_of(job: Job) -> str:
+    """The requested backend; for "auto" JAX, since current TPU images support TPUs only with JAX."""
+    backend = job.options.backend or job.params.device.backend
+    if backend != "auto":
+        return str(backend)
+    return "jax" if job.options.mode != "ops" or installed("jax") else "tensorflow"
+
+
+def has_tpu() -> bool:
+    return any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)

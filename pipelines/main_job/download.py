@@ -1,0 +1,102 @@
+"""Download the raw files of the competition, verify each and record their digests."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.config.faults import point
+from competition.kaggle import download, partial
+from competition.prepare.adapters import adapter_named
+from competition.prepare.competition import Settings
+from competition.storage import locations as storage
+from competition.workspace.dependencies import plugins_entry
+from pipelines.terminal.backend import start_tensorflow
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import ByteSteps
+from pipelines.terminal.runner import Computed, Job, kaggle_client
+
+
+def run(job: Job) -> None:
+    """params -> raw/, raw.json; with --only: some files -> raw.only/"""
+    if job.options.only:
+        download_some(job, job.options.only)
+        return
+    settings = job.adapter_settings()
+    depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
+    depends |= plugins_entry(ADAPTERS=(settings.adapter,))
+    job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
+
+
+def download_all(job: Job, settings: Settings) -> Computed:
+    raw, archive = job.path("raw"), job.path("raw.archive")
+
+    def fetch(slug: str, folder: Path) -> None:
+        """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""
+        client, kaggle = kaggle_client(job), job.params.kaggle
+        with ByteSteps() as steps:
+            unlisted = kaggle.unlisted == "unpack"
+            download.fetch(client, slug, folder, archive, kaggle.unpack_ratio, steps.update, unlisted)
+
+    if settings.miniature or not (settings.slug or settings.source):
+        start_tensorflow(job)  # the digits and miniatures are generated from record files
+    if attached := attached_input(job, settings):
+        settings = replace(settings, source=attached)
+    # All unfinished work is in this folder. The caller holds a lock, so existing content is from a killed run.
+    unfinished = job.path(".raw.unfinished")
+    for stale in (*job.work.glob(".raw.*"), *job.work.glob("..raw.*")):  # earlier versions used random names
+        shutil.rmtree(stale, ignore_errors=True)
+    (unfinished / "raw").mkdir(parents=True)
+    try:
+        adapter_named(settings.adapter).download(unfinished / "raw", settings, fetch)
+        shutil.rmtree(raw, ignore_errors=True)
+        point("download.before_rename", raw)
+        (unfinished / "raw").rename(raw)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(archive, ignore_errors=True)
+    files = sorted(path for path in raw.rglob("*") if path.is_file())
+    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    job.echo(f"download: {len(files):,} files, {megabytes:,.1f} MB in {display_path(raw)}")
+    return files, {"files": len(files), "megabytes": round(megabytes, 1)}
+
+
+def download_some(job: Job, pattern: str) -> None:
+    """Download the files that match `pattern`, for inspection. They stay out of raw/, which later stages need complete."""
+    slug, folder, settings = job.params.competition.slug, job.path("raw.only"), job.params.kaggle
+    if not slug or job.params.competition.miniature:
+        raise UserError(
+            f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
+            "(competition.slug is empty, or it is a miniature): leave ONLY out"
+        )
+    with ByteSteps() as steps:
+        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, settings.unpack_ratio, steps.update)
+    job.echo(
+        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; the index, "
+        "the folds and training need all files: `make download` without ONLY"
+    )
+
+
+def attached_input(job: Job, settings: Settings) -> str:
+    """Folder of the competition that is attached to this Kaggle notebook; "" = none, or not in a Kaggle notebook."""
+    if settings.source or settings.miniature or not settings.slug:
+        return ""
+    if not storage.machine(os.environ, os.path.exists).startswith("kaggle"):
+        return ""
+    folders = storage.find_inputs("sample_submission.csv")
+    if folders:
+        job.echo(f"download: {folders[0]} is attached to this notebook; no download needed")
+    return folders[0] if folders else ""
+
+
+def source_digest(source: str) -> str:
+    """Digest of names, sizes and modification times: detects changes of a local source without reading it."""
+    if not source:
+        return ""
+    path = Path(os.path.expanduser(source))
+    if not path.exists():
+        raise UserError(f"competition.source: {source} was not found; expected a zip file or a directory")
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return digest_of([[p.as_posix(), p.stat().st_size, p.stat().st_mtime_ns] for p in files])

@@ -1,0 +1,117 @@
+"""Predict out-of-fold and test rows under every view by every fold model, once; the stages after it only use NumPy."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.files.manifest import changed_keys, is_current, read_manifest
+from competition.workspace.code_digest import code_digest
+from competition.workspace.dependencies import (
+    fold_model_dependencies,
+    fold_model_path,
+    fold_views_path,
+    is_trained,
+    views_dependencies,
+)
+from competition.workspace.runs import Run, blended_runs, stored_runs
+from pipelines.terminal import hosts
+from pipelines.terminal.cluster import predict_on_cluster
+from pipelines.terminal.fold_prediction import measure_views, predict_fold
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job
+from pipelines.terminal.trainer import kept_engine, open_trainer, read_images, start_device
+
+
+def run(job: Job) -> None:
+    """members/<member>/<run>/fold<k>/weights.npz -> members/<member>/<run>/fold<k>/views/<digest>/: oof.npz, test.npz"""
+    prepared = job.prepared
+    if hosts.are_expected():
+        start_device(job)  # the hosts decide together what is missing
+    runs_by_name = blended_runs(job.work, prepared, job.params, job.overrides)
+    pending = ((run, stale_folds(job, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs)
+    if job.options.cluster:
+        predict_on_cluster(job, [(run, stale) for run, stale in pending if stale])
+        return
+    for run, stale in pending:
+        if stale:
+            predict_folds(job, run, stale)
+
+
+def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
+    """Fold -> what its predictions depend on, for the fold models of a run whose predictions are missing.
+
+    is_named: the run is named in blend.members; nothing can train its missing fold models.
+    """
+    folds = trained_folds(job, run, is_named)
+    depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
+    paths = {fold: fold_views_path(run, job.params, fold) for fold in folds}
+    missing = [fold for fold in folds if job.options.force or not is_current(paths[fold], depends[fold])]
+    stale = {fold: depends[fold] for fold in hosts.decided(missing)}
+    if len(folds) > len(stale):
+        job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
+    if stale and (run.depends["data"] != job.prepared.digest or run.depends["code"] != code_digest()):
+        other = "data" if run.depends["data"] != job.prepared.digest else "code"
+        raise UserError(
+            f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
+            f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
+        )
+    return stale
+
+
+def trained_folds(job: Job, run: Run, is_named: bool) -> list[int]:
+    """Folds whose model is current.
+
+    Raises UserError with the command that trains the others, unless --allow-partial is set.
+    """
+    folds = range(job.params.prepare.folds)
+    current = [fold for fold in folds if is_trained(run, fold)]
+    missing = [fold for fold in folds if fold not in current]
+    if missing and not job.options.allow_partial:
+        reasons = ", ".join(f"fold {fold} ({reason_of(run, fold)})" for fold in missing)
+        if is_named:
+            raise UserError(f"run {run.label} lacks {reasons}; `make predict ALLOW_PARTIAL=1` predicts without it")
+        fold_option = f" FOLD={missing[0]}" if len(missing) == 1 else ""
+        raise UserError(
+            f"member {run.title} lacks {reasons}{earlier_run(job, run)}; `make train MEMBER={run.name}{fold_option}` trains "
+            "it, `make predict ALLOW_PARTIAL=1` predicts without it"
+        )
+    return current
+
+
+def reason_of(run: Run, fold: int) -> str:
+    """Why a fold model is not current."""
+    manifest = read_manifest(fold_model_path(run, fold))
+    if manifest is None:
+        return "not trained"
+    return "; ".join(changed_keys(manifest.depends, fold_model_dependencies(run, fold))[:3]) or "its files were damaged"
+
+
+def earlier_run(job: Job, run: Run) -> str:
+    """What differs from the member's newest other run, if there is one, as part of a sentence."""
+    others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
+    if run.folder.exists() or not others:
+        return ""
+    changes = changed_keys(others[-1].depends, run.depends)
+    return f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
+
+
+def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
+    """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
+    device, views, name = start_device(job), job.params.predict.views, run.title
+    job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
+    trainer = open_trainer(job, run.member, name, device=device, parts=("train",), engine=kept_engine(job, run))
+    test = read_images(job, run.member, ("test",), name)
+    transforms = measure_views(trainer, views)
+    costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
+    with Bar(len(stale), f"predict {name}") as bar:
+        for fold, depends in stale.items():
+            manifest, weights = fold_views_path(run, job.params, fold), fold_model_path(run, fold).parent
+            make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, transforms)
+            costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
+            bar.update()
+    slowest = max(costs, key=costs.__getitem__)
+    job.echo(
+        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under all {len(costs)} views, "
+        f"{costs[slowest]:.3g} s under {slowest}, the slowest"
+    )

@@ -1,0 +1,260 @@
+"""Index the images, group duplicates and series, assign folds and write one set of records per fold."""
+
+import shutil
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.config.errors import UserError, first_few
+from competition.ensemble.metrics import TargetKind
+from competition.ensemble.rare_classes import small_class_warning
+from competition.files.manifest import Manifest, atomic_write, damaged_files, is_current, sha256, write_json
+from competition.prepare import caveats, duplicates, embedding, folds, index, leaks, records, series, shift
+from competition.prepare import decoding as images
+from competition.prepare.adapters import adapter_named
+from competition.prepare.adapters.folder import external_rows
+from competition.prepare.competition import Competition, Row, Settings, with_metric
+from competition.prepare.targets import check_training
+from competition.report.caveats import series_line, shift_line
+from competition.report.sheets import TILE, contact_sheet
+from competition.workspace.dependencies import plugins_entry
+from pipelines.terminal.backend import start_tensorflow
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Computed, Job
+
+
+def run(job: Job) -> None:
+    """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
+    raw, params = job.require(job.path("raw.json"), "download"), job.params.prepare
+    if (params.group_by == "column") != bool(params.group_column):
+        raise UserError(
+            f"prepare.group_by is {params.group_by} and prepare.group_column is {params.group_column!r}: "
+            "set both (group_by=column and the name of a column) or neither"
+        )
+    # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
+    settings = job.adapter_settings().of_data()
+    depends = {
+        "raw": raw.files,
+        "prepare": params,
+        "competition": settings,
+        **({"like": sha256(Path(job.options.like))} if job.options.like else {}),
+        **plugins_entry(ADAPTERS=(settings.adapter,)),
+    }
+    manifest = job.path("data", "manifest.json")
+    if job.options.force or not is_current(manifest, depends):
+        require_intact(job.path("raw.json"), raw)
+    job.cached("prepare", manifest, depends, lambda: prepare(job, settings))
+
+
+def require_intact(path: Path, raw: Manifest) -> None:
+    """Raise UserError if a raw file differs from what was downloaded: one flipped byte of a JPEG decodes silently."""
+    damaged = list(damaged_files(path, raw))
+    if damaged:
+        raise UserError(
+            f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
+            f"{first_few(damaged, 3)}; `make download` fetches them again"
+        )
+
+
+def prepare(job: Job, settings: Settings) -> Computed:
+    start_tensorflow(job)
+    data, params = job.path("data"), job.params.prepare
+    competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
+    job.echo(*(f"prepare: {note}" for note in competition.notes))
+    with_metric(competition, job.params.competition.metric)  # a wrong metric is reported before the images are read
+    for name, member in job.params.members.items():  # training checks it again
+        check_training(competition.targets.kind, name, member.train)
+    table, tables, descriptors = build_index(job, settings, competition)
+    difference, tables["shift.csv"] = compare_parts(table, tables["series.csv"], descriptors)
+    support = folds.support(table, len(competition.classes), competition.targets)
+    tables["support.csv"] = support.reset_index()
+    for name, content in tables.items():
+        with atomic_write(data / name) as temporary:
+            content.to_csv(temporary, index=False, lineterminator="\n")
+    write_json(data / "shift.json", difference or {})
+    index.save(table, data / "index.csv")
+    competition.save(data / "competition.json")
+    shutil.copyfile(adapter_named(settings.adapter).sample(job.path("raw")), data / "sample_submission.csv")
+    shutil.rmtree(data / "records", ignore_errors=True)
+    sheets = {"series.png": caveats.series_tiles(tables["series.csv"], table)}
+    if difference and difference.differs:
+        sheets["shift.png"] = caveats.shift_tiles(tables["shift.csv"])
+    image_bytes: dict[str, bytes] = {}
+    with Bar(len(table), "writing records") as bar:
+        sheet_ids = {name for tiles in sheets.values() for name in tiles}
+        rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
+        size = params.shard_megabytes * 1_000_000
+        names = records.write(rows, table, str(data / "records"), shard_bytes=size, progress=bar.update_to)
+    sheet_files = draw_sheets(data, sheets, image_bytes, params.fit)
+    report_shape(job, table, support, competition)
+    for line in (*series_line(table, tables["series.csv"], params.group_by), *shift_line(difference)):
+        job.echo(f"prepare: {line}")
+    other_files = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *sheet_files)
+    files = [data / name for name in (*tables, *other_files)]
+    result = {
+        "rows": {part: int(count) for part, count in table["part"].value_counts(sort=False).items()},
+        "found": {name: len(content) for name, content in tables.items()},
+        "share_error": folds.share_errors(support).max(),
+    }
+    return [*files, *(data / "records" / name for name in names)], result
+
+
+def collect_bytes(rows: Iterable[Row], ids: Container[str], image_bytes: dict[str, bytes]) -> Iterator[Row]:
+    """Yield the rows unchanged; store the encoded images of `ids` in `image_bytes`."""
+    for row in rows:
+        if row.id in ids:
+            image_bytes[row.id] = row.data
+        yield row
+
+
+def draw_sheets(
+    data: Path, sheets: Mapping[str, Mapping[str, str]], image_bytes: Mapping[str, bytes], fit: images.Fit
+) -> list[str]:
+    """Draw each contact sheet that has tiles and remove earlier ones. Returns the file names."""
+    for name in ("series.png", "shift.png"):
+        (data / name).unlink(missing_ok=True)
+    for name, tiles in sheets.items():
+        if tiles:
+            pictures = [images.decode(image_bytes[row_id], TILE, fit) for row_id in tiles]
+            contact_sheet(pictures, list(tiles.values()), data / name)
+    return [name for name, tiles in sheets.items() if tiles]
+
+
+def compare_parts(
+    table: pd.DataFrame, series_table: pd.DataFrame, descriptors: pd.DataFrame
+) -> tuple[shift.Shift | None, pd.DataFrame]:
+    """Compare training rows with test rows, and keep duplicates and series on one side of each split."""
+    groups = folds.merge_equal_names(table, dict(zip(series_table["id"], series_table["series"])))
+    return shift.compare(table, descriptors_of(descriptors, table), groups)
+
+
+def descriptors_of(descriptors: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
+    """Descriptors of the rows of `table`, of shape (N, F), float32."""
+    return descriptors.loc[table["id"]].to_numpy()
+
+
+def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator[Row]:
+    """Yield the rows of the competition, then those of the external folders."""
+    yield from adapter_named(settings.adapter).rows(job.path("raw"), settings)
+    for name, folder in job.params.prepare.external.items():
+        rows, _ = external_rows(external_folder(name, folder), competition)
+        yield from (replace(row, id=f"external/{name}/{row.shard}") for row in rows)
+
+
+def external_folder(name: str, folder: str) -> Path:
+    if not Path(folder).is_dir():
+        raise UserError(
+            f"prepare.external.{name}: {folder} is not a folder; expected a folder with one subfolder per class"
+        )
+    return Path(folder)
+
+
+def build_index(
+    job: Job, settings: Settings, competition: Competition
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
+    """Return the index with groups and folds, the tables to write by file name, and image descriptors by id."""
+    params = job.params.prepare
+    column_values: dict[str, str] = {}  # id -> value of prepare.group_column
+
+    def with_column_values(rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            if row.group:
+                column_values[row.id] = row.group
+            yield row
+
+    for name, folder in params.external.items():
+        _, skipped_folders = external_rows(external_folder(name, folder), competition)
+        if skipped_folders:
+            job.echo(
+                f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
+            )
+    rows = with_column_values(all_rows(job, settings, competition))
+    with Bar(None, "reading images") as bar:
+        table, thumbs = index.build(rows, competition.label_count, bar.update_to)
+    descriptors = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
+    if job.options.like:
+        job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")
+        table = index.like(table, Path(job.options.like))
+        return table, {"series.csv": series.find_series(table, descriptors_of(descriptors, table))}, descriptors
+    pairs = duplicates.duplicate_pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
+    table["group"] = duplicates.group_duplicates(pairs, len(table))
+    ids = table["id"].to_numpy()
+    tables = {
+        "duplicates.csv": pairs.assign(a=ids[pairs["a"]], b=ids[pairs["b"]]),
+        "conflicts.csv": duplicates.conflicts(table),
+        "leaks.csv": leaks.find_leaks(table),
+    }
+    inflation = leaks.inflation(table, tables["leaks.csv"], competition.label_count)
+    table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
+    table = duplicates.without_conflicts(table, params.label_conflicts)
+    table, unreadable = index.without_bad_images(table, params.bad_images)
+    tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
+    tables["series.csv"] = series_table = series.find_series(table, descriptors_of(descriptors, table))
+    if params.group_by == "column" and not column_values:
+        raise UserError(
+            f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
+            f"group_column, this is {settings.adapter}; set prepare.group_by=embedding or hash"
+        )
+    if params.group_by != "hash":
+        names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
+        table["group"] = folds.merge_equal_names(table, names)
+    table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets)
+    report_findings(job, tables, inflation, competition.targets.kind)
+    return table, tables, descriptors
+
+
+def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competition: Competition) -> None:
+    counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
+    kind = competition.targets.kind
+    classes = "numbers to predict" if kind == "regression" else f"{len(competition.classes)} classes"
+    metric = with_metric(competition, job.params.competition.metric).metric
+    job.echo(f"prepare: {counts}, {classes}; metric {metric}")
+    labels = competition.targets.of(table.loc[table["fold"] >= 0, "label"].to_numpy())
+    if kind == "regression":
+        means = ", ".join(f"{labels[table.loc[table['fold'] >= 0, 'fold'] == fold].mean():.4g}" for fold in support)
+        job.echo(f"prepare: {support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}")
+        return
+    error = folds.share_errors(support).max()
+    job.echo(
+        f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
+    )
+    if thin := folds.thin_classes(support):
+        job.echo(
+            f"prepare: {len(thin)} classes are missing from some fold, e.g. {competition.classes[thin[0]]}: their score is a guess"
+        )
+    job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
+
+
+def report_findings(
+    job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind = "single"
+) -> None:
+    pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
+    if len(pairs):
+        exact = int(pairs["exact"].sum())
+        job.echo(
+            f"prepare: {len(pairs):,} pairs of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv"
+        )
+    if len(conflicts):
+        policy = job.params.prepare.label_conflicts
+        job.echo(
+            f"prepare: {conflicts['group'].nunique():,} photos have two labels (label_conflicts: {policy}): data/conflicts.csv"
+        )
+    if inflation.touched:
+        job.echo(f"prepare: LEAK {inflation.sentence(kind)}: data/leaks.csv")
+    if removed := len(tables["external_removed.csv"]):
+        job.echo(
+            f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv"
+        )
+    test = unreadable["part"] == "test"
+    if test.any():
+        job.echo(
+            f"prepare: WARNING {int(test.sum()):,} test images cannot be read and will get the mean prediction: data/unreadable.csv"
+        )
+    if (~test).any():
+        job.echo(
+            f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv"
+        )

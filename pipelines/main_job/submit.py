@@ -1,0 +1,158 @@
+"""Check the newest submission against the sample, submit it once and wait for its score."""
+
+from functools import partial
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.files.locks import Held, exclusive
+from competition.files.manifest import atomic_write, read_record
+from competition.kaggle import download, submit
+from competition.kaggle.client import Client, competition_slug
+from competition.prepare.adapters import adapter_named
+from competition.submission import delivery, format, ledger
+from competition.submission.grading import WITHOUT_SOLUTION
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job, kaggle_client
+from pipelines.terminal.selection import newest_submission, require_test_images
+
+LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
+
+
+def run(job: Job) -> None:
+    """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
+    prepared = job.prepared
+    require_test_images(job)
+    entry = newest_submission(job)
+    file = job.submissions / entry.file
+    checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
+    job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
+    if checked.digest != entry.digest:
+        raise UserError(
+            f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
+        )
+    job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
+    job.echo(f"submit: {expected_score(entry)}")
+    if not prepared.competition.slug:
+        solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
+        has_solution = solution is not None and solution.exists()
+        way = "`make grade` scores it against its private solution" if has_solution else WITHOUT_SOLUTION
+        job.echo(f"submit: this competition is not on Kaggle (competition.slug is empty), nothing was sent; {way}")
+        return
+    slug = competition_slug(prepared.competition.slug)
+    if job.params.kaggle.submit == "notebook":
+        output = output_of_kernel(job, entry)
+        upload = submit.by_kernel(output)
+    else:
+        output, upload = None, submit.by_file(file_to_upload(job, entry, checked.content), display_path(file))
+    job.echo(f"kaggle competitions submit {slug} {upload.command} -m '{submit.tag(entry.digest)}'")
+    try:
+        with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
+            send_and_follow(job, slug, entry, upload, output)
+    except Held as held:
+        raise UserError(
+            f"another `make submit` of {entry.competition} is running: {held}; nothing was sent, wait for it or stop it"
+        ) from None
+
+
+def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
+    """Return the kernel output that holds this submission. Raises UserError if there is none or it holds another one."""
+    output = read_record(job.path("kernel", "submission.json"), submit.KernelSubmission)
+    if output is None:
+        raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
+    if output.digest != entry.digest:
+        raise UserError(
+            f"kaggle.submit is notebook, and version {output.version} of {output.kernel} made {output.digest[:12]}, not "
+            f"{entry.digest[:12]}; FILE={output.digest[:12]} submits that one; `make kernel` makes another after a change"
+        )
+    return output
+
+
+def expected_score(entry: ledger.Entry) -> str:
+    partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
+    if entry.honest_score is None:
+        return f"no honest score is known{partial}"
+    se_text = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
+    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{se_text}{partial}"
+
+
+def send_and_follow(
+    job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
+) -> None:
+    """Send the file unless it was sent before and wait for its score. The caller keeps other processes from it."""
+    entries, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
+    last_event = ledger.already_sent(entries, entry.digest)
+    if last_event is not None and last_event.what in ("scored", "failed") and not again:
+        print_result(job, last_event)
+        return
+    client, settings = kaggle_client(job), job.params.kaggle
+    unresolved = last_event is not None and last_event.what == "sending"
+
+    record_event = partial(ledger.append_event, job.submissions / "ledger.jsonl", entry.digest)
+    with Bar(None, "waiting for the score") as bar:
+        pause, show = settings.score_pause, lambda seconds: bar.update_to(int(seconds))
+        score_wait = delivery.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
+        if last_event is not None and last_event.what == "submitted" and not again:
+            job.echo(f"submit: sent before as {last_event.ref}; looking for its score")
+            submission = delivery.follow(client, slug, int(last_event.ref), score_wait)
+            if submission.status != "PENDING":
+                what = delivery.outcome(submission)
+                record_event(what, last_event.ref, submission.public, submission.private, submission.error)
+        else:
+            if again or not unresolved:
+                require_accepting(job, client, slug)
+                if output is not None:
+                    submit.refuse_another_output(client, output)
+            lost_after = ledger.refs(entries, entry.digest) if unresolved else None
+            note = expected_score(entry)
+            request = submit.SubmissionRequest(slug, upload, entry.digest, note, again, settings.listing_lag)
+            submission = delivery.deliver(client, request, lost_after, record_event, score_wait)
+    if submission.status == "PENDING":
+        job.echo(
+            f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"
+        )
+    elif submission.status == "ERROR":
+        raise not_scored(str(submission.ref), submission.error)
+    else:
+        job.echo(
+            f"submit: {submission.ref} scored {score_text(submission.public, '')}; `make submissions` compares it with the others"
+        )
+
+
+def print_result(job: Job, event: ledger.Event) -> None:
+    """Print the result of an earlier submission of the same file. Raises UserError if Kaggle could not score it."""
+    if event.what == "failed":
+        raise not_scored(event.ref, event.error)
+    job.echo(f"submit: scored before as {event.ref} ({score_text(event.public_score, event.error)})")
+    job.echo("submit: AGAIN=1 sends the same file once more")
+
+
+def not_scored(ref: str, error: str) -> UserError:
+    reason = error.rstrip(".") or "it gives no reason"
+    return UserError(f"Kaggle could not score submission {ref}: {reason}; AGAIN=1 sends the same file once more")
+
+
+def require_accepting(job: Job, client: Client, slug: str) -> None:
+    """Raise UserError if Kaggle would reject a submission now."""
+    state = download.require_access(client, slug)
+    if state.closed:
+        raise UserError(f"{slug} takes no submissions (any more); nothing was sent")
+    if state.kernels_only and job.params.kaggle.submit == "file":
+        raise UserError(
+            f"{slug} takes submissions from Kaggle notebooks only, not files; set kaggle.submit to notebook, then "
+            "`make kernel submit`; nothing was sent"
+        )
+    limits = submit.refuse_when_used_up(client, slug)
+    job.echo(f"submit: {limits.left} submissions to {slug} are left today")
+
+
+def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
+    """Write the checked bytes to the file that is uploaded; the one in submissions/ may have been edited since."""
+    path = job.path("submit", entry.file)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def score_text(public: float | None, error: str) -> str:
+    return error or (f"public {public:.5f}" if public is not None else "no public score")

@@ -1,0 +1,252 @@
+"""Search hyperparameters with Optuna; the best values are written to a file that `train` uses and shows.
+
+Trials are cross-validated within tune.folds (tune.trained_on: tune_folds), so no label of another fold takes part in the
+choice, and the rows of the other folds give an honest score. Scoring trials on one fold while training them on all others
+is not enough: a value that by chance predicts fold 0 from fold 1 also predicts fold 1 from fold 0.
+
+The first process that tunes a member leads its study: it enqueues the trials, compares the best one with the member's own
+values, and writes the result. Other processes with the same parameters and storage join as workers.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from competition.config.errors import UserError
+from competition.ensemble.metrics import metric_named
+from competition.files.manifest import Manifest, is_current, write_json
+from competition.preflight.planning import duration
+from competition.tuning.choice import (
+    format_values,
+    mean_share,
+    pareto_front,
+    saved_seconds,
+)
+from competition.tuning.study import (
+    StudySettings,
+    best_trial,
+    finished_trials,
+    limit_reached,
+    open_study,
+    own_trial,
+    score_of,
+)
+from competition.workspace.studies import (
+    adopted_study,
+    is_tuned,
+    tuning_dependencies,
+    tuning_result_path,
+)
+from competition.workspace.study_settings import study_settings
+from pipelines.terminal import hosts
+from pipelines.terminal.cluster_tuning import reachable_study, run_workers
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.selection import selected_members
+from pipelines.terminal.study_worker import storage_of, work_on_study
+from pipelines.terminal.trainer import start_device
+from pipelines.terminal.tuning_trials import TrialRunner
+
+
+def run(job: Job) -> None:
+    """data/ -> tune/<member>/<digest>/best.json, beside it the study"""
+    tune = job.params.tune
+    if tune.trials == 0:
+        job.echo("tune: not asked for (tune.trials is 0)")
+        return
+    if not tune.folds:
+        job.echo(
+            f"tune: not done, because with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest "
+            "scores; state tune.folds to tune nevertheless"
+        )
+        return
+    _ = job.prepared  # an error before anything is started
+    for name in selected_members(job):
+        if not is_tuned(job.params, name):
+            continue  # also a student: its teachers are trained only after tuning
+        if job.options.join:
+            work_on_study(job, name)
+        else:
+            tune_member(job, name)
+
+
+def tune_member(job: Job, name: str) -> Manifest | None:
+    """Lead the study of one member, or join it if another process on this machine leads it."""
+    if not job.options.force and (study := adopted_study(job.work, job.prepared, job.params, name)):
+        job.echo(f"tune {name}: current (the parameter file has values of {display_path(study)})")
+        return None
+    depends = tuning_dependencies(job.prepared, job.params, name)
+    result = tuning_result_path(job.work, name, depends)
+    refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
+    with leading(result) as leads:
+        if not leads:
+            job.echo(f"tune {name}: another process leads this study; this one joins it")
+            work_on_study(job, name)
+    with leading(result, wait=True):
+        compute = partial(lead_study, job, name, depends)
+        return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
+
+
+def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
+    """Raise UserError if several hosts with one folder would lead a study: a trial of one would wait for the others for ever."""
+    if is_done or not hosts.are_expected():
+        return
+    start_device(job)
+    if hosts.are_sharing_a_folder():
+        raise UserError(
+            f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
+            "tune.trials=0"
+        )
+
+
+@contextmanager
+def leading(result: Path, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a study's leader if it is free; the value tells. The lock of a dead process is free."""
+    from filelock import FileLock, Timeout
+
+    result.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(result.with_name("leader.lock"), timeout=-1 if wait else 0)
+    try:
+        held = lock.acquire()
+    except Timeout:
+        yield False
+    else:
+        with held:
+            yield True
+
+
+def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
+    """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
+    workers = job.options.workers
+    settings = study_settings(job.work, job.prepared, job.params, name, workers)
+    with reachable_study(job, name, settings.name) if job.options.cluster else nullcontext(job) as job:
+        study = open_study(storage_of(job, name), settings)
+        done = len(finished_trials(study, settings))
+        where = " of the cluster" if job.options.cluster else ""
+        job.echo(
+            f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
+            + (f", {done} of them finished earlier" if done else "")
+            + (f", in {workers} processes{where}" if workers > 1 else f", in a process{where}" if where else "")
+        )
+        runner = TrialRunner(job, name)
+        if not job.options.cluster:
+            with worker_processes(job, name) as processes:
+                for process in processes:
+                    if code := process.wait():
+                        job.echo(
+                            f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker"
+                        )
+        elif done < settings.total and not limit_reached(study, settings):
+            run_workers(job, name, settings, depends)
+        work_on_study(job, name, runner)  # with workers: what they left because they were stopped
+        best = tuning_result_path(job.work, name, depends)
+        result = result_of(job, name, settings, study, runner)
+    write_json(best, result)
+    lines = result_lines(result, settings, finished_trials(study, settings))
+    job.echo(*(f"tune {name}: {line}" for line in (*lines, display_path(best))))
+    return [best], {key: value for key, value in result.items() if key != "front"}
+
+
+@contextmanager
+def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """WORKERS processes that join the study; none for one worker, which is this process itself."""
+    options = job.options
+    command = [sys.executable, "-m", "pipelines", "tune", "--join", "--member", name, "--workers", str(options.workers)]
+    for flag, value in (("params", options.params), ("work", options.work), ("submissions", options.submissions)):
+        command += [f"--{flag}", str(value)]
+    command += ["--set", options.sets, *(["--debug"] if options.debug else [])]
+    processes = [subprocess.Popen(command) for _ in range(options.workers if options.workers > 1 else 0)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: TrialRunner) -> dict[str, Any]:
+    """Content of best.json."""
+    prepared = job.prepared
+    trials, tune = finished_trials(study, settings), job.params.tune
+    best, own = best_trial(trials), own_trial(trials)
+    comparison, chosen = None, best if best is not None and best.user_attrs["ticket"] != 0 else None
+    if chosen is not None and own is not None and score_of(own) != -float("inf"):
+        job.echo(f"tune {name}: comparing trial {chosen.number} with the member's own values on what chose neither")
+        comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
+        chosen = chosen if comparison.is_gain else None
+    sign = metric_named(prepared.competition.metric).sign
+    front = pareto_front(trials) if settings.two_objectives else []
+    return {
+        "values": dict(settings.own_values if chosen is None else chosen.params),
+        "comparison": comparison,
+        "trial": 0 if chosen is None else chosen.number,
+        "own_values": dict(settings.own_values),
+        "score": sign * score_of(best) if best is not None else None,
+        "trials": len(trials),
+        "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
+        "saved_seconds": round(saved_seconds(trials), 1),
+        "mean_share": round(mean_share(trials), 4),
+        "limit": limit_reached(study, settings) if len(trials) < settings.total else "",
+        "folds": list(study.user_attrs["folds"]),
+        "data": prepared.digest,
+        "study": settings.name,
+        "metric": prepared.competition.metric,
+        "front": [
+            {"trial": t.number, "score": sign * t.values[0], "seconds": t.values[1], "values": dict(t.params)}
+            for t in front
+        ],
+        "finished": datetime.now(UTC).isoformat(),
+    }
+
+
+def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]) -> list[str]:
+    """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
+    metric, sign = result["metric"], metric_named(result["metric"]).sign
+    lines = [
+        f"best of {result['trials']} trials"
+        + (f": {metric} {result['score']:.4f} within folds {result['folds']}" if result["score"] is not None else "")
+        + f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
+        f"{duration(result['saved_seconds'])} saved"
+    ]
+    if result["limit"]:
+        lines.append(f"ended after {result['trials']} of {settings.total} trials by {result['limit']}")
+    return [*lines, conclusion(result, trials, sign)]
+
+
+def conclusion(result: Mapping[str, Any], trials: Sequence[Any], sign: int) -> str:
+    """Which values `make train` uses and why, in one sentence.
+
+    result: content of best.json.  trials: the finished ones.  sign: -1 if less is better in the metric.
+    """
+    best, own = best_trial(trials), own_trial(trials)
+    comparison, values = result["comparison"], format_values(result["values"])
+    if best is None:
+        return (
+            f"no trial came to its end, because all diverged, so `make train` keeps the member's own values, {values}; "
+            "lower train.learning_rate or the intervals of tune.search"
+        )
+    if comparison is not None:
+        measured = f"± {comparison.error:.4f} on {comparison.rows:,} rows that chose neither (training seeds: {comparison.seeds})"
+        if comparison.is_gain:
+            return (
+                f"trial {best.number} is better than the member's own values by {comparison.difference:.4f} {measured}, so "
+                f"`make train` uses {values}"
+            )
+        return (
+            f"the gain of trial {best.number} over the member's own values is {comparison.difference:+.4f} {measured}, not more "
+            f"than its standard error, so `make train` keeps the own values, {values}"
+        )
+    if own is None or own.number != best.number:
+        return f"the trial of the member's own values is not complete, so `make train` uses those of trial {best.number}, {values}"
+    second = best_trial([trial for trial in trials if trial.number != own.number])
+    error = float(own.user_attrs.get("error", 0.0))
+    ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
+    return (
+        f"the member's own values have the best score, {sign * score_of(own):.4f} ± {error:.4f}{ahead}, so `make train` keeps "
+        f"them: {values}"
+    )

@@ -1,0 +1,143 @@
+"""Export the blend, or one member, as one model that serves without this project: SavedModel, ONNX, LiteRT."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.ensemble.predictions import load_scores
+from competition.files.manifest import read_manifest, write_text
+from competition.prepare import records
+from competition.prepare.decoding import BadImage, decode
+from competition.prepare.prepared import Prepared
+from competition.serving.bundle import CARD, FORMATS, Bundle
+from competition.serving.model_card import CardFacts, model_card, score_sentence
+from competition.serving.selection import Selection, export_dependencies, select
+from competition.workspace.dependencies import export_path, newest_blend
+from pipelines.terminal.backend import start_tensorflow
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.versions import git_commit, is_installed, versions
+
+SAMPLE = 64  # test images on which the formats are compared
+
+
+def run(job: Job) -> None:
+    """blend/<newest>/, members/*/*/fold*/weights.npz -> export/<name>/: the model, classes.txt, serving.json, README.md"""
+    prepared, member = job.prepared, job.options.member
+    check_target(prepared)
+    if member:
+        selected_members(job)
+    folds = selected_folds(job) if job.options.fold else []
+    selection = select(job.work, job.params, prepared, job.overrides, member, folds)
+    formats = selected_formats(job.options.format)
+    manifest_path = export_path(job.work, selection.name)
+    depends = export_dependencies(selection, prepared, job.params, formats)
+    make = partial(write_export, job, selection, formats)
+    manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
+    job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
+    job.echo(f"export: {display_path(manifest_path.parent)}")
+
+
+def check_target(prepared: Prepared) -> None:
+    """Raise UserError unless an answer is one class."""
+    competition = prepared.competition
+    if competition.targets.kind != "single":
+        raise UserError(
+            f"an export answers with one class and C probabilities; the target of {competition.name} is "
+            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
+        )
+
+
+def selected_formats(text: str) -> tuple[str, ...]:
+    """The formats of FORMAT=, in the order of FORMATS. "" = saved_model, and onnx where it can be written."""
+    if not text:
+        return ("saved_model", "onnx") if is_installed("tf2onnx") and is_installed("onnxruntime") else ("saved_model",)
+    names = [word.strip() for word in text.split(",")]
+    unknown = [name for name in names if name not in FORMATS]
+    if unknown:
+        raise UserError(
+            f"FORMAT={text}: {unknown[0]!r} is not a format; expected {', '.join(FORMATS)}, separated by commas"
+        )
+    return tuple(name for name in FORMATS if name in names)
+
+
+def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Computed:
+    """Write the export and compare its formats on test images. Returns its files and the manifest's result."""
+    prepared = job.prepared
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on
+    start_tensorflow(job)
+    from competition.serving.graph import ExportedChain
+    from competition.serving.writing import write_formats
+
+    folder, fit = export_path(job.work, selection.name).parent, job.params.prepare.fit
+    classes = prepared.competition.classes
+    models = sum(len(weights) for weights in selection.weights.values())
+    job.echo(f"export: {selection.title}, {models} fold models, as {', '.join(formats)}")
+    write_formats(ExportedChain(selection, classes, fit), selection, folder, formats)
+    digest = digest_of([selection.chain, selection.digests])
+    bundle = Bundle(
+        selection.title,
+        prepared.competition.name,
+        prepared.digest,
+        digest,
+        classes,
+        selection.sizes,
+        fit,
+        tuple(formats),
+    )
+    files = bundle.save(folder)
+    facts, result = checked(job, selection, bundle, folder)
+    write_text(folder / CARD, model_card(bundle, selection, prepared, facts))
+    outputs = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
+    return sorted({*files, *outputs}), result
+
+
+def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tuple[CardFacts, dict[str, Any]]:
+    """Compare the formats with each other and, for a blend, with the predictions behind the submission."""
+    from competition.serving.parity import check_formats, check_stored
+
+    ids, images = sample_images(job.prepared, bundle)
+    checks, probs, labels = check_formats(folder, bundle, images)
+    lines = [
+        f"{check.format}: {check.megabytes:g} MB, loads in {check.load_seconds:g} s, one image {check.milliseconds:g} ms, "
+        f"largest difference of a probability {check.difference:.1e}, {check.changed} of {len(images)} labels changed"
+        for check in checks
+    ]
+    stored, blend_folder = None, newest_blend(job.work)
+    if selection.is_blend and blend_folder is not None:
+        _, scores = load_scores(blend_folder / "test.npz", ids)
+        stored = check_stored(probs, scores)
+        equal = int((labels == selection.chain.decision.labels(scores)).sum())
+        lines.append(
+            f"from the stored predictions (float16 views) it differs by at most {stored:.1e}; {equal} of {len(ids)} labels equal"
+        )
+    blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
+    score = score_sentence(selection, blend.result if blend else None)
+    facts = CardFacts(score, checks, stored, len(images), versions(), git_commit())
+    result = {"title": bundle.title, "score": score, "checks": [asdict(check) for check in checks]}
+    return facts, {**result, "stored": stored, "lines": lines}
+
+
+def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
+    """The first SAMPLE readable test images: ids and encoded bytes.  Raises UserError if there are none."""
+    ids, images = [], []
+    for name, _, data in islice(records.read(prepared.records("test")), 4 * SAMPLE):
+        with contextlib.suppress(BadImage):
+            decode(data, bundle.sizes[0], bundle.fit)
+            ids.append(name)
+            images.append(data)
+        if len(ids) == SAMPLE:
+            break
+    if not images:
+        raise UserError("no readable test image was found to check the export with; `make download` indexes them")
+    return np.array(ids, dtype=str), images

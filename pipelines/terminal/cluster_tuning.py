@@ -1,0 +1,80 @@
+"""Run the workers of a study on the machines of a Ray cluster (`make tune CLUSTER=... WORKERS=...`)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from competition.cluster.schedule import Task
+from competition.cluster.work import Work
+from competition.config.digests import to_plain
+from competition.config.errors import UserError
+from competition.files.manifest import copy_file
+from competition.preflight.planning import HOUR
+from competition.tuning.storage import JOURNAL
+from competition.tuning.study import StudySettings
+from pipelines.terminal.cluster import run_on_cluster
+from pipelines.terminal.runner import Job
+from pipelines.terminal.study_worker import journal_of, with_storage
+
+
+def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[str, Any]) -> None:
+    """Run WORKERS workers of a member's study on the cluster, and again where their machine or process is lost.
+
+    job: of reachable_study.  depends: what the study depends on; a machine that computes something else refuses to join.
+    """
+    works = []
+    for number in range(1, job.options.workers + 1):
+        unit = f"{job.work.name}/cluster/workers/{name}-{number}"
+        request = {
+            "unit": unit,
+            "study": settings.name,
+            "depends": to_plain(depends),
+            "storage": job.params.tune.storage,
+            "workers": job.options.workers,
+            "force": True,  # whatever an earlier command left is not this worker's work
+        }
+        task = Task(f"{name} worker {number}", name, HOUR)  # the same for all: none is longer than another
+        works.append(Work(task, unit, request, keeps_checkpoints=False))
+    run_on_cluster(job, "tune", works, lambda work, _: f"cluster: {work.task.name}: no trial is left")
+
+
+@contextmanager
+def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
+    """The job with a storage of its study that every machine reaches: tune.storage, or a journal in cluster.shared.
+
+    The journal is copied from and to this machine's own, which `make report` and later studies read.
+    Raises UserError if there is neither.
+    """
+    storage, shared = job.params.tune.storage, job.params.cluster.shared.rstrip("/")
+    check_reachable(storage, shared)
+    if storage:
+        yield job
+        return
+    own, common = journal_of(job, name), Path(shared) / job.work.name / "tune" / f"{study}.log"
+    copy_longer(own, common)
+    try:
+        yield with_storage(job, f"{JOURNAL}{common}")
+    finally:
+        copy_longer(common, own)
+
+
+def check_reachable(storage: str, shared: str) -> None:
+    """Raise UserError if only this machine can open the storage of a study.  storage, shared: parameters."""
+    if not storage and (not shared or "://" in shared):
+        raise UserError(
+            "CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is empty and the journal "
+            "is on this machine; set tune.storage to a database, e.g. postgresql+psycopg://user:password@host/database, or "
+            "cluster.shared to a folder that all machines have"
+        )
+    if storage.startswith("sqlite"):
+        raise UserError(
+            "CLUSTER=: tune.storage is SQLite, a file that one machine writes; set it to a database server, e.g. "
+            "postgresql+psycopg://user:password@host/database"
+        )
+
+
+def copy_longer(source: Path, target: Path) -> None:
+    """Copy a journal unless the target is at least as long: a journal only grows."""
+    if source.is_file() and (not target.is_file() or target.stat().st_size < source.stat().st_size):
+        copy_file(source, target)

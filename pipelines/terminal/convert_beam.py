@@ -1,0 +1,30 @@
+"""Runs in the environment of Apache Beam, started by `make convert`.
+
+python -m pipelines.terminal.convert_beam codecs                 prints the versions of the image codecs
+python -m pipelines.terminal.convert_beam TARGET BEAM_OPTIONS    converts the work list in the target
+"""
+
+import sys
+
+from competition.config.errors import UserError
+from competition.convert import files
+from competition.convert.beam import run_pipeline
+from competition.convert.shard import codecs
+from competition.convert.work_list import FOLDER
+
+
+def main(target: str, *arguments: str) -> None:
+    if target == "codecs":
+        print(codecs())
+        return
+    paths = [f"{target}/{FOLDER}/{name}" for name in files.names(f"{target}/{FOLDER}")]
+    if not paths:
+        raise UserError(f"{target}/{FOLDER} holds no work list: run make convert, which writes it")
+    run_pipeline(paths, arguments)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"goldfold: {error}")

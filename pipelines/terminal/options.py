@@ -1,0 +1,78 @@
+"""The command line of a stage: every option with its type, default and help text."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pipelines.terminal.versions import ROOT
+
+
+def option(default: Any, help: str, **settings: Any) -> Any:
+    """A field of Options.  settings: as of typer.Option; choices: the accepted texts; flag: instead of --NAME."""
+    return field(default=default, metadata={"help": help, **settings})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of one stage; "" = not given."""
+
+    params: Path = option(ROOT / "params.yaml", "Parameter file; params.yaml by default.")
+    sets: str = option("", 'Overrides of parameters: "train.epochs=3 members.cnn.image_size=32".', flag="--set")
+    work: Path = option(ROOT / "work", "Folder of all results but submissions; work/ by default.")
+    submissions: Path = option(ROOT / "submissions", "Folder of submissions and their ledger; submissions/ by default.")
+    force: bool = option(False, "Compute again although the result is current.")
+    debug: bool = option(False, "Print full tracebacks and warnings of TensorFlow.")
+    member: str = option("", "Only this member.", metavar="NAME")
+    fold: str = option("", "Only these folds, e.g. 0 or 0,2.", metavar="NUMBERS")
+    allow_partial: bool = option(False, "Continue although fold models are missing.")
+    debug_rows: int = option(256, "Largest number of rows to train on.")
+    a: str = option("", "First digits of a submission's name.", metavar="DIGEST")
+    b: str = option("", "First digits of the other submission's name.", metavar="DIGEST")
+    file: str = option("", "This submission instead of the newest.", metavar="NAME")
+    again: bool = option(False, "Repeat what is otherwise done once: submit the same file, or push another kernel.")
+    only: str = option("", "Download only this file, folder or pattern, for inspection.", metavar="PATTERN")
+    run: str = option("", "A run listed by `runs`: MEMBER@DIGITS.", metavar="RUN")
+    like: str = option("", "Take groups and folds from this index.csv.", metavar="FILE")
+    explain: str = option("", "Explain this error message.", metavar="TEXT")
+    topology: str = option("", "TPU: v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8.", metavar="NAME")
+    mode: str = option(
+        "compile",
+        "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
+        choices=("compile", "quick", "ops"),
+    )
+    backend: str = option("", "Overrides device.backend.", choices=("tensorflow", "jax"))
+    step: str = option("", "Only this step.", choices=("train", "predict"))
+    search: bool = option(False, "Find the largest training batch that fits.")
+    most: int = option(4096, "Largest batch to try.")
+    classes: int = option(
+        0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given."
+    )
+    limit: float = option(3600.0, "Seconds that one member may take.")
+    if_tpu: bool = option(False, "Do nothing without an attached TPU.")
+    log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
+    # A larger index does not fit into the kernel's one file and is sent as a dataset.
+    inline: int = option(350_000, "Largest compressed index, in bytes, that is sent inside the kernel.")
+    top: int = option(20, "Number of rows.")
+    seeds: int = option(3, "Number of seeds.")
+    workers: int = option(1, "Processes of this machine, or of the cluster, that run trials of one study.")
+    join: bool = option(False, "Only run trials of a study that another process leads.")
+    trial: str = option("", "A trial of a study: MEMBER:NUMBER.", metavar="TRIAL")
+    source: str = option("", "Overrides convert.source: folder to convert, local or gs://.", metavar="FOLDER")
+    target: str = option("", "Overrides convert.target: folder of the shards, local or gs://.", metavar="FOLDER")
+    format: str = option("", "saved_model, onnx, litert, or several separated by commas.", metavar="NAMES")
+    engine: str = option("onnx", "What computes the predictions.", choices=("onnx", "saved_model", "litert"))
+    address: str = option(
+        "127.0.0.1:8501", "Address and port to listen on; port 0 = any free one.", metavar="HOST:PORT"
+    )
+    cluster: str = option(
+        "", "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT"
+    )
+    machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.")
+
+
+FIELDS = {field.name: field for field in fields(Options)}
+
+
+def flag_of(name: str) -> str:
+    """The flag of a field: --allow-partial."""
+    return str(FIELDS[name].metadata.get("flag", f"--{name.replace('_', '-')}"))

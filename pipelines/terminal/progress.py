@@ -1,0 +1,159 @@
+"""Progress with the remaining time: a bar on a terminal (rich), a line every half minute elsewhere."""
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pipelines.terminal.output import print_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DELAY = 1.0  # seconds before anything is shown
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
+REDRAWS = 4  # per second
+
+
+class Bar(AbstractContextManager["Bar"]):
+    """Progress of one task, with the remaining time, on stderr.
+
+    A message printed by `Job.echo` removes the bar; the next update draws it again.
+    """
+
+    is_terminal = sys.stderr.isatty()
+    is_quiet: ClassVar[bool] = False  # another process shows the progress of both
+    shown: ClassVar[set["Bar"]] = set()  # on the terminal now
+
+    def __init__(self, total: int | None, description: str, unit: str = "it") -> None:
+        """total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
+        self.total, self.description, self.unit = total, description, unit
+        self.done, self.first, self.text = 0, 0, ""  # first: where this process began
+        self.started = self.printed = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: Any = None
+
+    def update(self, steps: int = 1) -> None:
+        self.update_to(self.done + steps)
+
+    def update_to(self, done: int, total: int = 0) -> None:
+        """Set the position and, unless it is 0, the total: the callback of library functions."""
+        self.done, self.total = done, total or self.total
+        self.refresh()
+
+    def start_at(self, done: int) -> None:
+        """Set the position that an earlier process reached; it does not count towards this one's speed."""
+        self.done = self.first = done
+        self.started = time.monotonic()
+
+    def set_text(self, text: str) -> None:
+        """Text behind the bar, shown with the next update."""
+        self.text = text
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if self.is_quiet or now - self.started < DELAY:
+            return
+        if self.is_terminal:
+            self._draw()
+        elif now - self.printed >= LINE_SECONDS:
+            self.printed = now
+            print_line(self.line(now), sys.stderr)
+
+    def line(self, now: float) -> str:
+        """cnn: 240 of 960 (25 %), 47 s, 141 s left, 5.1/s; fold 1"""
+        scale, unit = (1e6, " MB") if self.unit == "B" else (1, "")
+        form = ",.1f" if self.unit == "B" else ",.0f"
+        position = f"{self.done / scale:{form}}" + (f" of {self.total / scale:{form}}" if self.total else "") + unit
+        seconds = max(now - self.started, 1e-9)
+        speed = (self.done - self.first) / seconds
+        parts = [f"{position} ({self.done / self.total:.0%})" if self.total else position, f"{seconds:.0f} s"]
+        if self.total and speed > 0:
+            parts.append(f"{(self.total - self.done) / speed:.0f} s left")
+        parts.append(f"{speed / scale:.3g}{unit}/s")
+        return f"{self.description}: {', '.join(parts)}{f'; {self.text}' if self.text else ''}"
+
+    def clear(self) -> None:
+        """Remove the bar from the terminal until the next update."""
+        self.shown.discard(self)
+        if self._progress is not None:
+            self._progress.stop()
+
+    def close(self) -> None:
+        self.clear()
+        self._progress = None
+
+    def _draw(self) -> None:
+        """Start the bar if it is not shown, and set its position; it is redrawn by a thread of rich."""
+        if self._progress is None:
+            self._progress = _new_progress(self.unit)
+            self._task = self._progress.add_task(
+                self.description, total=self.total, completed=self.done, text=self.text
+            )
+            self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
+        self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
+        if not self._progress.live.is_started:
+            self._progress.start()
+            self.shown.add(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _new_progress(unit: str) -> "Progress":
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    class VisibleCursor(Console):
+        """A console that leaves the cursor as it is: a killed process could not show it again."""
+
+        def show_cursor(self, show: bool = True) -> bool:
+            return False
+
+    amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn()]
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn()]
+    left = [TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)]
+    return Progress(
+        *columns,
+        *left,
+        console=VisibleCursor(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
+        transient=True,
+        refresh_per_second=REDRAWS,
+        redirect_stdout=False,  # stdout may be a file
+        redirect_stderr=False,
+    )
+
+
+def clear_bars() -> None:
+    """Remove all bars from the terminal, before a message is printed."""
+    for bar in tuple(Bar.shown):
+        bar.clear()
+
+
+class ByteSteps(AbstractContextManager["ByteSteps"]):
+    """Consecutive byte bars, one per step (downloading, checking, unpacking), each with its own rate."""
+
+    def __init__(self) -> None:
+        self.step, self.bar = "", None  # type: tuple[str, Bar | None]
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def update(self, step: str, done: int, total: int) -> None:
+        """Set the position of `step`: the callback of library functions.  done, total: bytes; total 0 = unknown."""
+        if self.bar is None or step != self.step:
+            if self.bar is not None:
+                self.bar.close()
+            self.step, self.bar = step, Bar(total or None, step, "B")
+            self.bar.start_at(done)
+        self.bar.update_to(done, total)

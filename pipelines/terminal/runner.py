@@ -1,0 +1,208 @@
+"""What every stage works with: the job, with its parameters and cached results, and what is opened by it."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from competition.config.errors import UserError
+from competition.config.faults import point
+from competition.config.params import Member, Params, stated_keys
+from competition.config.params_file import Override, load_params
+from competition.ensemble.settings import validate_params
+from competition.files.locks import Held, Holder, exclusive
+from competition.files.manifest import (
+    Manifest,
+    changed_keys,
+    discarded_writes,
+    is_current,
+    read_manifest,
+    write_manifest,
+)
+from competition.kaggle import credentials
+from competition.kaggle.client import Client, Patience
+from competition.prepare.competition import Settings
+from pipelines.terminal import hosts
+from pipelines.terminal.options import Options
+from pipelines.terminal.output import display_path, print_line
+from pipelines.terminal.progress import clear_bars
+from pipelines.terminal.versions import versions
+
+if TYPE_CHECKING:  # pandas is imported by the stages that need it
+    from competition.images.cache import CacheBudget
+    from competition.prepare.prepared import Prepared
+    from competition.workspace.runs import Run
+
+
+TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
+HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
+Computed = tuple[Iterable[Path], Mapping[str, Any]]  # the files of a result, and facts for its manifest
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one stage: parameters, options, output folders."""
+
+    params: Params
+    overrides: tuple[Override, ...]
+    options: Options
+    work: Path  # work/<competition>
+    submissions: Path
+    echoed: list[str] = field(default_factory=list)
+
+    def echo(self, *lines: str) -> None:
+        self.echoed.extend(lines)
+        clear_bars()
+        for line in lines:
+            print_line(line)
+
+    def path(self, *parts: str) -> Path:
+        return self.work.joinpath(*parts)
+
+    @cached_property
+    def prepared(self) -> "Prepared":
+        """Return the prepared data with the metric of the parameters.
+
+        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models.
+        """
+        from competition.prepare.prepared import load_prepared
+
+        manifest = self.require(self.path("data", "manifest.json"), "download")
+        recorded = manifest.depends.get("prepare", self.params.prepare)
+        if changes := changed_keys({"prepare": recorded}, {"prepare": self.params.prepare}):
+            raise UserError(
+                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
+            )
+        return load_prepared(self.path("data"), self.params.competition.metric, self.params.competition.predicts)
+
+    def adapter_settings(self) -> Settings:
+        """The parameters that an adapter reads."""
+        prepare = self.params.prepare
+        return Settings(**asdict(self.params.competition), seed=prepare.seed, group_column=prepare.group_column)
+
+    def tuned_member(self, name: str) -> Member:
+        """The member with its tuned values, if the data are prepared and a study of them is finished."""
+        from competition.workspace.studies import member_with_tuned_values
+
+        if not self.path("data", "manifest.json").is_file():
+            return self.params.members[name]
+        return member_with_tuned_values(self.work, self.prepared, self.params, name, self.overrides)[0]
+
+    def runs_of(self, name: str) -> "list[Run]":
+        """The runs of a member with the current parameters, one for each of its seeds."""
+        from competition.workspace.runs import runs_of
+
+        return runs_of(self.work, self.prepared, self.params, name, self.overrides)
+
+    def begin_run(self, run: "Run") -> None:
+        """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
+        from competition.workspace.runs import write_run_file
+
+        if not hosts.writes():
+            return
+        members = validate_params(load_params(self.options.params)).members
+        stated = stated_keys(members[run.name]) if run.name in members else {}
+        write_run_file(run, changed_keys(stated, run.depends["member"]))
+
+    def require(self, manifest: Path, verb: str) -> Manifest:
+        """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""
+        result = read_manifest(manifest)
+        if result is None:
+            raise UserError(
+                f"{display_path(manifest)} is missing: this stage needs the results of `make {verb}`; run it first"
+            )
+        return result
+
+    def cached(
+        self, name: str, manifest: Path, depends: Mapping[str, Any], compute: Callable[[], Computed]
+    ) -> Manifest:
+        """Return the manifest of a result; compute the result first unless it is current.
+
+        depends: whatever the result depends on, by name.
+        """
+        previous = read_manifest(manifest)
+        is_done = previous is not None and not self.options.force and is_current(manifest, depends)
+        if hosts.decided(is_done):
+            self.echo(f"{name}: current")
+            return previous or hosts.written(manifest)
+        if not hosts.writes():
+            with discarded_writes():
+                compute()
+            return hosts.written(manifest)
+        if previous:
+            changes = changed_keys(previous.depends, depends)
+            reason = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
+            self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
+        started = time.monotonic()
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        with lock(manifest.with_suffix(".lock"), name) as dead:
+            if dead is not None:
+                self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
+            remove_leftovers(manifest)
+            manifest.unlink(missing_ok=True)
+            files, result = compute()
+            point("result.before_manifest", manifest)
+            measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
+            written = write_manifest(manifest, depends, files, {**result, **measured}, versions())
+        point("result.after_manifest", manifest)
+        hosts.wait_for_all()
+        return written
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes; 0 where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextmanager
+def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
+    """Hold an exclusive lock while a result is written; yield its holder that died, if there is one.
+
+    what: what this process does.  Raises UserError naming the process that holds the lock.
+    """
+    try:
+        with exclusive(path, what or path.stem, HOSTS_WAIT if hosts.are_expected() else 0.0) as dead:
+            yield dead
+    except Held as held:
+        raise UserError(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
+
+
+def remove_leftovers(manifest: Path) -> None:
+    """Remove the temporary files that killed processes left in the folder of one result. The caller holds its lock."""
+    if manifest.name == "manifest.json":  # other manifests share their folder
+        for path in manifest.parent.glob(".*.*"):
+            if path.is_file() and TEMPORARY.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
+
+def kaggle_client(job: Job, tries: int = 0) -> Client:
+    """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.tries."""
+    credential, settings = credentials.find_credential(os.environ), job.params.kaggle
+    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings)))
+    patience = Patience(tries or settings.tries, settings.first_wait, settings.longest_wait, settings.stall)
+    return Client(os.environ, patience, job.echo)
+
+
+def bucket_of(job: Job) -> str:
+    """Address of this competition's results in storage.bucket."""
+    return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
+
+
+def image_cache(job: Job) -> "CacheBudget":
+    """Folder and size limits of the cache of decoded images."""
+    from competition.images.cache import CacheBudget
+
+    settings = job.params.cache
+    folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
+    return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))

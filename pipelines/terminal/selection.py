@@ -1,0 +1,63 @@
+"""What the command line selects: members, folds and submissions."""
+
+from pathlib import Path
+
+from competition.config.errors import UserError
+from competition.submission import ledger
+from pipelines.terminal.output import display_path
+from pipelines.terminal.runner import Job
+
+
+def selected_members(job: Job) -> list[str]:
+    names, selected = list(job.params.members), job.options.member
+    if selected and selected not in names:
+        raise UserError(f"MEMBER={selected}: no such member; the members are {', '.join(names)}")
+    return [selected] if selected else names
+
+
+def selected_folds(job: Job) -> list[int]:
+    folds, selection = job.params.prepare.folds, job.options.fold
+    if not selection:
+        return list(range(folds))
+    numbers = [word.strip() for word in selection.split(",")]
+    if not all(word.isdecimal() and int(word) < folds for word in numbers):
+        raise UserError(f"FOLD={selection}: folds are whole numbers from 0 to {folds - 1}, several separated by commas")
+    return sorted({int(word) for word in numbers})
+
+
+def submission_named(job: Job, name: str) -> Path:
+    """Return the only file in submissions/ whose name starts with `name`."""
+    files = sorted(job.submissions.glob("*.csv"))
+    available = ", ".join(file.stem for file in files) or "none; every `make predict` writes one"
+    if not name:
+        raise UserError(
+            f"A= and B= name two submissions by their first digits, but at least one of them is missing; available: {available}"
+        )
+    matches = [file for file in files if file.name.startswith(Path(name).stem)]
+    if len(matches) != 1:
+        raise UserError(f"{name!r} names {len(matches)} submissions, expected one; available: {available}")
+    return matches[0]
+
+
+def require_test_images(job: Job) -> None:
+    """Raise UserError for a competition without test images, which has no submission."""
+    if not len(job.prepared.part("test")):
+        raise UserError(
+            f"{job.params.competition.name} has no test images, so there is no submission: its result is the honest "
+            "score (`make report`); to get predictions, add a folder test/ of images to competition.source and run "
+            "`make download train predict`"
+        )
+
+
+def newest_submission(job: Job) -> ledger.Entry:
+    """Return the last ledger entry of this competition whose file exists and starts with --file."""
+    name, prefix = job.params.competition.name, Path(job.options.file).stem if job.options.file else ""
+    entries = ledger.read(job.submissions / "ledger.jsonl").entries
+    candidates = [e for e in entries if e.competition == name and Path(e.file).stem.startswith(prefix)]
+    existing = [e for e in candidates if (job.submissions / e.file).exists()]
+    if not existing:
+        condition = f" that begins with {prefix}" if prefix else ""
+        raise UserError(
+            f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
+        )
+    return existing[-1]

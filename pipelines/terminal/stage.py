@@ -1,0 +1,65 @@
+"""Run one stage: its parameters and folders, its messages and exit codes."""
+
+import faulthandler
+import importlib
+import logging
+import os
+import sys
+import traceback
+
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.ensemble.settings import validate_params
+from competition.files.replacement import finish_replacements
+from competition.images.augmentations import check_augmentations
+from pipelines.terminal import hosts
+from pipelines.terminal.failures import describe, exit_code, require_folder
+from pipelines.terminal.next_command import next_line
+from pipelines.terminal.options import Options
+from pipelines.terminal.output import print_line
+from pipelines.terminal.runner import Job
+
+SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
+WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
+
+
+def run_stage(module: str, verb: str, options: Options, following: str, is_last: bool) -> None:
+    """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
+
+    A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
+    module: of the stage.  following: the verb that usually follows.
+    is_last: no other stage follows in this process, so that its command is printed.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
+    logging.captureWarnings(True)
+    faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
+    try:
+        if not hosts.runs(verb):
+            return
+        stage = importlib.import_module(module)
+        overrides = tuple(parse_overrides(options.sets))
+        params = validate_params(load_params(options.params, overrides))
+        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+        work = options.work / params.competition.name
+        require_folder(work, is_written=verb in WRITING)
+        require_folder(options.submissions, is_written=verb in SUBMITTING)
+        work.mkdir(parents=True, exist_ok=True)
+        job = Job(params, overrides, options, work, options.submissions)
+        finish_replacements(work)  # what a killed process left between two folders
+        stage.run(job)
+        line = next_line(verb, following, params, options, work, os.environ.get("GOLDFOLD_GOALS"))
+        if line and is_last and not options.debug:
+            job.echo(line)
+    except UserError as user_error:
+        if options.debug:
+            traceback.print_exc()
+        print_line(f"goldfold: {user_error}", sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print_line("goldfold: stopped; run the same command again to continue", sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if options.debug:
+            raise
+        print_line(f"goldfold: {describe(error)}", sys.stderr)
+        sys.exit(exit_code(error))

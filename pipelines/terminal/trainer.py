@@ -1,0 +1,127 @@
+"""Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.config.params import ExcludedFolds, Member
+from competition.config.params_file import locate
+from competition.ensemble.predictions import Predictions
+from competition.images.cache import CacheBudget
+from competition.prepare.targets import check_training
+from competition.workspace.dependencies import training_parts
+from competition.workspace.runs import Run
+from pipelines.terminal import hosts
+from pipelines.terminal.backend import start_backend
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job, image_cache
+
+if TYPE_CHECKING:
+    from competition.images.labelled_images import Images
+    from competition.training.device import Device
+    from competition.training.engine import Engine
+    from competition.training.trainer import Trainer
+
+
+# Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
+KEPT_WEIGHTS = 20_000_000
+_kept_engines: "dict[str, Engine]" = {}
+
+
+def start_device(job: Job) -> "Device":
+    """Start the Keras backend and open the device. Call it before any other use of TensorFlow.
+
+    Reading images starts TensorFlow, and a started TensorFlow accepts neither logical devices nor memory growth.
+    """
+    start_backend(job)
+    from competition.training.device import open_device
+
+    device = open_device(job.params.device, job.path("cache", "compiled"))
+    hosts.join(job.work)
+    return device
+
+
+def read_images(
+    job: Job, member: Member, parts: Sequence[str], title: str, cache: CacheBudget | None = None
+) -> "Images":
+    """All images of these parts of the index (train, external, test) at the member's size, with a progress bar.
+
+    cache: for the decoded images; None = that of the parameters.
+    """
+    from competition.images.labelled_images import load_images
+
+    size, fit, budget = member.image_size, job.params.prepare.fit, cache or image_cache(job)
+    with Bar(None, f"{title}: decoding images") as bar:
+        return load_images(job.prepared, parts, size, fit, budget, bar.update_to)
+
+
+def open_trainer(
+    job: Job,
+    member: Member,
+    title: str,
+    *,
+    device: "Device | None" = None,
+    parts: Sequence[str] | None = None,
+    images: "Images | None" = None,
+    select: Callable[["Images"], "Images"] = lambda images: images,
+    soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
+    alive: Callable[[], None] = lambda: None,
+    engine: "Engine | None" = None,
+) -> "Trainer":
+    """Trainer of `member` on its device, with its images decoded and its engine built.
+
+    device: None opens it first.  images: decoded already; None reads them.  parts: of the index; None = all that the member is trained on.
+    select: reduces the images before the engine is built.  soft_labels, alive, engine: see FoldRows and Trainer.
+    """
+    prepared = job.prepared
+    targets = prepared.competition.targets
+    check_training(targets.kind, title, member.train)
+    device = device or start_device(job)
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import Trainer
+
+    images = images or select(read_images(job, member, parts or training_parts(member), title))
+    try:
+        rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
+        return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title, engine)
+    except UserError as error:  # about the member's architecture or weights
+        raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def keep_engine(job: Job, run: Run, engine: "Engine") -> None:
+    """Keep the engine that has trained a run for its predictions in the same process: compiling it again takes seconds."""
+    if sum(kept.model.count_params() for kept in (*_kept_engines.values(), engine)) <= KEPT_WEIGHTS:
+        _kept_engines[_engine_key(job, run)] = engine
+
+
+def kept_engine(job: Job, run: Run) -> "Engine | None":
+    """The engine that has trained this run in this process, once; None: there is none."""
+    return _kept_engines.pop(_engine_key(job, run), None)
+
+
+def _engine_key(job: Job, run: Run) -> str:
+    return f"{run.folder.resolve()} {run.digest} {job.params.device} {job.params.predict.batch}"
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
+    """The largest of (C,) targets or probabilities with its class; the value of a regression."""
+    return f"{row[0]:.4g}" if len(row) == 1 else f"{classes[int(row.argmax())]} {row.max():.2f}"
+
+
+def member_place(job: Job, title: str) -> str:
+    """Where a member is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
+
+    title: of a run or a study, which has the member's name among its words.
+    """
+    name = next((name for name in job.params.members if name in title.split()), "")
+    return locate(job.options.params, ("members", name), job.overrides) if name else title

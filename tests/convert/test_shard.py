@@ -1,0 +1,179 @@
+import io
+import json
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_source import digests, stamps
+
+from competition.config.errors import UserError
+from competition.convert import files, tfrecord
+from competition.convert.shard import Shard, convert_shard, finished_shard, verify_file
+from competition.prepare import decoding as images
+from competition.prepare import records
+
+
+def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
+    outcome = convert_shard(shards[0], recipe)
+    assert sorted(outcome.files) == [
+        "tfrecords-jpeg-16x16/train/00-16x16-4.tfrec",
+        "tfrecords-jpeg-24x24/train/00-24x24-4.tfrec",
+    ]
+    for name in outcome.files:
+        read = list(records.read_shard(f"{recipe.target}/{name}", labelled=True))
+        assert [(record.id, record.label) for record in read] == [("r00", 0), ("r01", 1), ("r02", 2), ("r03", 0)]
+        size = int(name.split("x")[-1].split("-")[0])
+        assert all(Image.open(io.BytesIO(record.image)).size == (size, size) for record in read)
+
+
+def test_tensorflow_reads_the_same_features_and_writes_the_same_bytes(shards, recipe):
+    import tensorflow as tf
+
+    outcome = convert_shard(shards[2], recipe)
+    for name in outcome.files:
+        path = f"{recipe.target}/{name}"
+        with Path(path).open("rb") as file:
+            ours = [serialized for _, serialized in tfrecord.read_records(file, name)]
+        assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == ours
+        for serialized in ours:
+            example = tf.train.Example.FromString(serialized)
+            assert sorted(example.features.feature) == ["id", "image"]  # test records have no class
+            assert example.SerializeToString(deterministic=True) == serialized
+
+
+def test_one_size_has_the_pixels_of_the_training_decoder(rows, recipe, photos):
+    lossless = replace(recipe, sizes=(16,), kind="png")
+    (name,) = convert_shard(Shard("train", "00", tuple(rows)), lossless).files
+    for record in records.read_shard(f"{recipe.target}/{name}", labelled=True):
+        (path,) = photos.glob(f"{record.id}.*")
+        expected = images.decode(path.read_bytes(), 16, "squash")
+        assert np.array_equal(np.array(Image.open(io.BytesIO(record.image))), expected)
+
+
+def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_stale(shards, recipe):
+    first = convert_shard(shards[0], recipe)
+    untouched = stamps(recipe.target)
+    again = convert_shard(shards[0], recipe)
+    assert again == replace(first, reused=True)
+    assert stamps(recipe.target) == untouched and len(untouched) == 2
+    changed_row = replace(shards[0].rows[0], stamp="changed")
+    for shard, other in (
+        (shards[0], replace(recipe, quality=50)),
+        (shards[0], replace(recipe, codecs="Pillow 1")),
+        (replace(shards[0], rows=(changed_row, *shards[0].rows[1:])), recipe),
+    ):
+        assert finished_shard(shard, other) is None
+
+
+@pytest.mark.parametrize("damage", ["removed", "one bit", "cut", "no manifest", "broken manifest"])
+def test_a_damaged_shard_is_written_again(shards, recipe, damage):
+    outcome = convert_shard(shards[0], recipe)
+    expected, file = digests(recipe.target), Path(recipe.target) / next(iter(outcome.files))
+    manifest = Path(recipe.target) / shards[0].manifest
+    if damage == "removed":
+        file.unlink()
+    elif damage == "one bit":
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:-9])
+    elif damage == "no manifest":
+        manifest.unlink()
+    else:
+        manifest.write_text(manifest.read_text()[:50])
+    assert not convert_shard(shards[0], recipe).reused
+    assert digests(recipe.target) == expected and json.loads(manifest.read_text())["written"] == 4
+
+
+def write_file(path: Path, triples: list[tuple[str, int, bytes]]) -> None:
+    with path.open("wb") as file:
+        for row_id, label, image in triples:
+            tfrecord.write_record(
+                file, tfrecord.serialize_example({"id": row_id.encode(), "class": label, "image": image})
+            )
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ([("a", 0, b"A")], "1 records were read back, 2 were written"),
+        ([("a", 0, b"A"), ("b", 1, b"B"), ("c", 1, b"C")], "record 2: it differs"),
+        ([("b", 1, b"B"), ("a", 0, b"A")], "record 0: it differs"),
+        ([("a", 0, b"A"), ("b", 2, b"B")], "record 1: it differs"),
+        ([("a", 0, b"A"), ("b", 1, b"X")], "record 1: it differs"),
+    ],
+)
+def test_reading_back_compares_count_ids_labels_and_images(tmp_path, written, message):
+    import hashlib
+
+    expected = [
+        (row_id, label, hashlib.sha256(data).hexdigest()) for row_id, label, data in (("a", 0, b"A"), ("b", 1, b"B"))
+    ]
+    write_file(tmp_path / "f", [("a", 0, b"A"), ("b", 1, b"B")])
+    verify_file(tmp_path / "f", "f", expected)
+    write_file(tmp_path / "f", written)
+    with pytest.raises(UserError, match=message):
+        verify_file(tmp_path / "f", "f", expected)
+
+
+def test_a_flipped_bit_or_a_cut_is_found_by_the_checksums(tmp_path):
+    write_file(tmp_path / "f", [("a", 0, b"A" * 50), ("b", 1, b"B" * 50)])
+    whole = (tmp_path / "f").read_bytes()
+    for position in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[position] ^= 4
+        with pytest.raises(UserError, match=r"f, record [01]: "):
+            list(tfrecord.read_records(io.BytesIO(damaged), "f"))
+    for end in range(1, len(whole), 7):
+        if end != len(whole) // 2:  # a cut between two records has no trace; the count finds it
+            with pytest.raises(UserError, match=r"f, record [01]: "):
+                list(tfrecord.read_records(io.BytesIO(whole[:end]), "f"))
+
+
+def test_unreadable_images(shards, recipe, photos):
+    for name in ("r00.jpg", "r08.jpg"):
+        (photos / name).write_bytes(b"<html>not found</html>")
+    with pytest.raises(UserError, match=r"image 'r00' \(r00.jpg\): it is a web page .* set convert.bad_images=drop"):
+        convert_shard(shards[0], recipe)
+    assert digests(recipe.target) == {}
+    dropping = replace(recipe, bad_images="drop")
+    outcome = convert_shard(shards[0], dropping)
+    assert (outcome.written, outcome.dropped) == (3, ("r00",))
+    assert all(name.endswith("-3.tfrec") for name in outcome.files)
+    outcome = convert_shard(shards[2], dropping)
+    assert (outcome.written, outcome.replaced) == (4, ("r08",))  # a test row is never lost
+
+
+def test_a_worker_with_other_codecs_refuses_the_work(shards, recipe):
+    with pytest.raises(UserError, match="the work list asks for Pillow 1"):
+        convert_shard(shards[0], replace(recipe, codecs="Pillow 1"))
+
+
+def _convert_slowly(shard, recipe):
+    convert_shard(shard, recipe, lambda: time.sleep(0.2))
+
+
+def test_a_killed_process_leaves_nothing_that_counts(shards, recipe):
+    expected = replace(recipe, target=f"{recipe.target}-whole")
+    convert_shard(shards[0], expected)
+    process = multiprocessing.get_context("spawn").Process(target=_convert_slowly, args=(shards[0], recipe))
+    process.start()
+    partial = Path(recipe.target) / files.PARTIAL
+    end = time.monotonic() + 60
+    while not (partial.exists() and any(partial.iterdir())) and time.monotonic() < end:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert any(partial.iterdir())
+    assert digests(recipe.target) == {} and finished_shard(shards[0], recipe) is None
+    convert_shard(shards[0], recipe)
+    assert digests(recipe.target) == digests(expected.target)
+    files.clear_partial(recipe.target)
+    assert not partial.exists()

@@ -1,0 +1,160 @@
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_source import write_photo
+
+from competition.config.errors import UserError
+from competition.convert import tfrecord
+from competition.convert.shard import Recipe, Shard, codecs, convert_shard
+from competition.convert.sources import read_source
+from competition.prepare import records
+from competition.prepare.adapters import flowers, folder
+from competition.prepare.records import Record
+
+
+@pytest.fixture
+def options(make_settings: Callable):
+    return make_settings(adapter="folder")
+
+
+def write_records(path: Path, examples: list[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for features in examples:
+            tfrecord.write_record(file, tfrecord.serialize_example(features))
+
+
+def photo(seed: int, folder: Path) -> bytes:
+    write_photo(folder / "photo.jpg", seed)
+    return (folder / "photo.jpg").read_bytes()
+
+
+def listed(source, part):
+    return [(row.id, row.label, row.path) for row in source.rows[part]]
+
+
+def test_tables_with_images(tmp_path, options):
+    for number, path in enumerate(("images/001.jpg", "images/002.png", "images/x.jpg")):
+        write_photo(tmp_path / path, number)
+    (tmp_path / "train.csv").write_text("id,label\n001,dog\n002,cat\n")
+    (tmp_path / "test.csv").write_text("id\nx\n")
+    (tmp_path / "sample_submission.csv").write_text("id,label\nx,cat\n")
+    source = read_source(str(tmp_path), options)
+    assert source.competition.classes == ("cat", "dog")
+    assert listed(source, "train") == [("001", 1, "images/001.jpg"), ("002", 0, "images/002.png")]
+    assert listed(source, "test") == [("x", -1, "images/x.jpg")]
+    assert source.tables == {"sample_submission.csv": b"id,label\nx,cat\n"}
+    before = source.rows["train"][0].stamp
+    write_photo(tmp_path / "images/001.jpg", 9)
+    assert read_source(str(tmp_path), options).rows["train"][0].stamp != before
+
+
+def test_class_folders_get_a_sample_submission(tmp_path, options):
+    for number, path in enumerate(("train/rose/1.jpg", "train/tulip/1.jpg", "test/a.jpg", "test/b.jpg")):
+        write_photo(tmp_path / path, number)
+    source = read_source(str(tmp_path), options)
+    assert listed(source, "train") == [
+        ("train/rose/1.jpg", 0, "train/rose/1.jpg"),
+        ("train/tulip/1.jpg", 1, "train/tulip/1.jpg"),
+    ]
+    assert source.tables["sample_submission.csv"] == b"id,label\ntest/a.jpg,rose\ntest/b.jpg,rose\n"
+
+
+def test_the_rows_are_those_of_the_folder_adapter(tmp_path, options):
+    for number, path in enumerate(("images/a.jpg", "images/b.jpg", "images/c.jpg")):
+        write_photo(tmp_path / path, number)
+    (tmp_path / "train.csv").write_text("image_id,healthy,rust\na,1,0\nb,0,1\n")
+    (tmp_path / "sample_submission.csv").write_text("image_id,healthy,rust\nc,0.5,0.5\n")
+    source, adapter_rows = read_source(str(tmp_path), options), list(folder.rows(tmp_path, options))
+    ours = [(row.id, row.label, part, row.path) for part in ("train", "test") for row in source.rows[part]]
+    assert ours == [(row.id, row.label, row.part, row.shard) for row in adapter_rows]
+    assert source.competition == folder.describe(tmp_path, options) and source.competition.predicts == "probabilities"
+
+
+def tensorflow_schema(folder: Path, number: int, label: int, **others: bytes) -> dict:
+    named = {f"image/{key}": value for key, value in others.items()}
+    text = {"image/class/text": ("rose", "tulip")[label - 1].encode()} if label > 0 else {}
+    return {"image/encoded": photo(number, folder), "image/class/label": label, **text, **named}
+
+
+def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp_path, options):
+    source_folder = tmp_path / "source"
+    write_records(
+        source_folder / "train-00000-of-00002",
+        [
+            tensorflow_schema(tmp_path, 0, 1, filename=b"n01.JPEG"),
+            tensorflow_schema(tmp_path, 1, 2, filename=b"n02.JPEG"),
+        ],
+    )
+    write_records(source_folder / "train-00001-of-00002", [tensorflow_schema(tmp_path, 2, 2)])
+    write_records(source_folder / "validation-00000-of-00001", [tensorflow_schema(tmp_path, 3, 1, filename=b"v.JPEG")])
+    write_records(source_folder / "test-00000-of-00001", [tensorflow_schema(tmp_path, 4, -1, filename=b"t.JPEG")])
+    source = read_source(str(source_folder), options)
+    assert [(row.id, row.label) for row in source.rows["train"]] == [
+        ("n01.JPEG", 0),
+        ("n02.JPEG", 1),
+        ("train-00001-of-00002-0", 1),
+    ]
+    assert [(row.id, row.label) for row in source.rows["val"]] == [("v.JPEG", 0)]
+    assert [(row.id, row.label) for row in source.rows["test"]] == [("t.JPEG", -1)]
+    assert source.competition.classes == ("rose", "tulip")
+    recipe = Recipe(str(source_folder), str(tmp_path / "target"), (16,), "png", 0, "squash", "error", codecs())
+    (name,) = convert_shard(Shard("train", "00", tuple(source.rows["train"])), recipe).files
+    read = list(records.read_shard(f"{tmp_path}/target/{name}", labelled=True))
+    assert [(record.id, record.label) for record in read] == [(row.id, row.label) for row in source.rows["train"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image/class/label": 0}, "label is 0; labels of this schema start at 1"),
+        ({"image/class/text": b"oak"}, "class 2 is called 'oak' here and 'tulip' before"),
+        ({"image/class/label": b"2"}, "feature 'image/class/label' has 1 values of type bytes, one int was expected"),
+        ({"image/encoded": 3}, "feature 'image/encoded' has 1 values of type int"),
+        ({"image/filename": b"\xff"}, "feature 'image/filename' is not UTF-8"),
+        ({"image/filename": b"n01"}, "1 ids appear more than once, 'n01'"),
+    ],
+)
+def test_records_that_break_the_schema_are_refused_by_name(tmp_path, options, change, message):
+    first = tensorflow_schema(tmp_path, 0, 2, filename=b"n01")
+    second = {**tensorflow_schema(tmp_path, 1, 2, filename=b"n02"), **change}
+    write_records(tmp_path / "train-00000-of-00001", [first, second])
+    with pytest.raises(UserError, match=message):
+        read_source(str(tmp_path), options)
+
+
+def test_kaggles_tfrecords_of_the_largest_size_are_read_and_truncated_ones_are_refused(tmp_path, options):
+    for size in (16, 24):
+        image = photo(size, tmp_path)
+        path = tmp_path / f"tfrecords-jpeg-{size}x{size}/train/00-{size}x{size}-2.tfrec"
+        records.write_shard(str(path), [Record("a", 0, image), Record("b", 1, image)])
+        records.write_shard(str(path).replace("train", "test").replace("-2.", "-1."), [Record("c", None, image)])
+    source = read_source(str(tmp_path), options)
+    assert listed(source, "train") == [
+        (name, n, "tfrecords-jpeg-24x24/train/00-24x24-2.tfrec") for n, name in enumerate("ab")
+    ]
+    smaller = read_source(str(tmp_path), replace(options, image_size=16))
+    assert {row.path.split("/")[0] for row in smaller.rows["train"]} == {"tfrecords-jpeg-16x16"}
+    path.rename(path.with_name("00-24x24-3.tfrec"))
+    with pytest.raises(UserError, match="2 records were read where the name says 3; it is truncated"):
+        read_source(str(tmp_path), options)
+
+
+def test_what_is_no_source_is_refused(tmp_path, options):
+    with pytest.raises(UserError, match="holds no file"):
+        read_source(str(tmp_path), options)
+    write_records(tmp_path / "some.tfrecord", [{"id": b"a", "image": b"x"}])
+    with pytest.raises(UserError, match=r"some.tfrecord: it belongs to no part; put TFRecords into folders train/"):
+        read_source(str(tmp_path), options)
+
+
+def test_every_record_of_digits_is_found(digits, make_settings):
+    source = read_source(str(digits), make_settings())
+    expected = [(row.id, row.label) for row in flowers.rows(digits, make_settings()) if row.part == "train"]
+    assert [(row.id, row.label) for row in source.rows["train"]] == expected
+    assert source.competition.classes[:2] == ("zero", "one") and "private/solution.csv" in source.tables
+    with (digits / "sample_submission.csv").open() as file:
+        assert {row.id for row in source.rows["test"]} == {line["id"] for line in csv.DictReader(file)}

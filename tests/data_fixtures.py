@@ -1,0 +1,117 @@
+"""Fixtures of the data tests: competition settings, synthetic images, rows, and the real data if present."""
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow  # noqa: F401  (imported early: records load it on first use, after tests/conftest.py has configured the devices)
+from PIL import Image
+
+from competition.prepare.adapters import folder
+from competition.prepare.competition import Row, Settings
+
+IMAGE_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
+PLAIN = Settings(
+    name="small", adapter="digits", slug="", source="", image_size=0, validation="pool", id_column="", label_column="",
+    metric="", predicts="", miniature=0, seed=42,
+)  # fmt: skip
+
+
+def no_network(slug: str, folder: Path) -> None:
+    raise AssertionError(f"unexpected download of {slug}")
+
+
+@pytest.fixture(scope="session")
+def make_settings() -> Callable[..., Settings]:
+    return lambda **changes: replace(PLAIN, **changes)
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """Folder of real photos and unusual image files: $GOLDFOLD_DATA, or ../shared/data next to the repository."""
+    configured = os.environ.get("GOLDFOLD_DATA")
+    folder = Path(configured) if configured else Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("real data are absent: set GOLDFOLD_DATA to their folder")
+    return folder
+
+
+def synthetic_image(seed: int, size: tuple[int, int] = (48, 40)) -> Image.Image:
+    """A smooth random image; its perceptual hash differs from that of every other seed."""
+    small = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+def encode_image(image: Image.Image, image_format: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, image_format, **options)
+    return buffer.getvalue()
+
+
+def row(
+    image_id: str, seed: int, label: int = 0, part: str = "train", position: int = 0, data: bytes | None = None
+) -> Row:
+    return Row(
+        image_id, label, part, "00.tfrec", position, encode_image(synthetic_image(seed)) if data is None else data
+    )
+
+
+@pytest.fixture
+def helpers() -> "type[DataHelpers]":
+    return DataHelpers
+
+
+class DataHelpers:
+    """The functions above, for all test files of this folder."""
+
+    synthetic_image, encode_image, row, no_network = (
+        staticmethod(synthetic_image),
+        staticmethod(encode_image),
+        staticmethod(row),
+        staticmethod(no_network),
+    )
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Raw folder of the digits competition; tests must not change it."""
+    from competition.prepare.adapters import ADAPTERS
+
+    raw = tmp_path_factory.mktemp("digits")
+    ADAPTERS["digits"].download(raw, PLAIN, no_network)
+    return raw
+
+
+@pytest.fixture
+def make_source(tmp_path, helpers):
+    """make_source(tables, images) -> a source directory."""
+
+    def write_source(tables, images, name="source"):
+        source = tmp_path / name
+        for number, path in enumerate(images):
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            data = helpers.encode_image(helpers.synthetic_image(number), IMAGE_FORMATS[Path(path).suffix.lower()])
+            (source / path).write_bytes(data)
+        for table, text in tables.items():
+            (source / table).write_text(text, encoding="utf-8")
+        return source
+
+    return write_source
+
+
+@pytest.fixture
+def read(tmp_path, make_settings, helpers):
+    """read(source, **changes) -> (competition, rows): download into a raw folder, then read it like `make prepare`."""
+
+    def read_source(source, **changes):
+        raw = tmp_path / "raw"
+        raw.mkdir()
+        settings = make_settings(adapter="folder", source=str(source), **changes)
+        folder.download(raw, settings, helpers.no_network)
+        return folder.describe(raw, settings), list(folder.rows(raw, settings))
+
+    return read_source

@@ -1,0 +1,157 @@
+"""A result is current only if it is complete, undamaged and was made from exactly the current inputs."""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from competition.files import manifest as m
+
+VERSIONS = {"python": "3"}
+
+
+def write_result(folder: Path, depends: dict[str, object]) -> Path:
+    """Write two files and their manifest; return the path of the manifest."""
+    (folder / "sub").mkdir(parents=True, exist_ok=True)
+    files = [folder / "a.bin", folder / "sub" / "b.bin"]
+    for file in files:
+        file.write_bytes(file.name.encode() * 10)
+    m.write_manifest(folder / "manifest.json", depends, files, {"score": 0.5}, VERSIONS)
+    return folder / "manifest.json"
+
+
+def test_a_result_is_current_only_for_the_dependencies_it_was_made_from(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {"rate": 0.1, "views": ("a", "b")})
+    assert m.is_current(path, {"views": ["a", "b"], "rate": 0.1})  # neither order of keys nor list or tuple matters
+    assert not m.is_current(path, {"rate": 0.2, "views": ["a", "b"]})
+    assert not m.is_current(path, {"rate": 0.1})
+    assert not m.is_current(tmp_path / "nowhere.json", {})
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "deleted", "folder", "empty"])
+def test_a_damaged_file_is_not_current(tmp_path: Path, damage: str) -> None:
+    path, file = write_result(tmp_path, {}), tmp_path / "sub" / "b.bin"
+    data = file.read_bytes()
+    if damage == "changed":
+        file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    elif damage == "cut":
+        file.write_bytes(data[:-1])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+        if damage == "folder":
+            file.mkdir()
+    assert not m.is_current(path, {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        "{}",
+        '{"digest": "x"}',
+        "\x00" * 40,
+        '{"digest":"","depends":{},"files":{},"more":1}',
+    ],
+)
+def test_an_invalid_manifest_counts_as_missing(tmp_path: Path, content: str) -> None:
+    path = write_result(tmp_path, {})
+    path.write_text(content)
+    assert m.read_manifest(path) is None
+    assert not m.is_current(path, {})
+
+
+@pytest.mark.parametrize("key", ["digest", "depends", "files", "result", "made_with"])
+@pytest.mark.parametrize("value", [None, 7, ["a"]])
+def test_a_manifest_with_a_value_of_a_wrong_type_counts_as_missing(tmp_path: Path, key: str, value: object) -> None:
+    path = write_result(tmp_path, {})
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    assert m.read_manifest(path) is None
+
+
+def test_a_manifest_that_is_not_utf8_counts_as_missing(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {})
+    path.write_bytes(b"\xff\xfe{}")
+    assert m.read_manifest(path) is None
+
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from competition.files.manifest import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
+    temporary.write_bytes(b"new" * 1000)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {"n": 1})
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / "a.bin")])
+    assert killed.returncode == -signal.SIGKILL
+    assert m.is_current(path, {"n": 1})
+
+
+def test_a_writer_that_fails_leaves_the_old_file_and_no_temporary_file(tmp_path: Path) -> None:
+    path = write_result(tmp_path, {"n": 1})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ZeroDivisionError), m.atomic_write(tmp_path / "a.bin") as temporary:
+        temporary.write_bytes(b"half")
+        raise ZeroDivisionError
+    assert sorted(tmp_path.rglob("*")) == before
+    assert m.is_current(path, {"n": 1})
+
+
+def test_a_written_file_appears_complete_and_is_readable_by_others(tmp_path: Path) -> None:
+    with m.atomic_write(tmp_path / "deep" / "x.npy") as temporary:
+        assert temporary.suffix == ".npy"  # numpy adds a suffix to a name without one
+        np.save(temporary, np.arange(3))
+        assert not (tmp_path / "deep" / "x.npy").exists()
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["x.npy"]
+    assert (tmp_path / "deep" / "x.npy").stat().st_mode & 0o777 == 0o644
+
+
+@dataclass(frozen=True)
+class Block:
+    rate: float
+    views: tuple[str, ...]
+
+
+def test_digests_are_of_values_not_of_python_types() -> None:
+    plain = {"rate": 0.5, "views": ["a"]}
+    assert m.digest_of(Block(0.5, ("a",))) == m.digest_of(plain)
+    assert m.digest_of({"rate": np.float64(0.5), "views": ("a",)}) == m.digest_of(plain)
+    assert m.digest_of({"n": np.int64(3), "p": Path("a/b"), 1: {2, 1}}) == m.digest_of(
+        {"n": 3, "p": "a/b", "1": [1, 2]}
+    )
+    assert m.digest_of({"rate": 1}) != m.digest_of({"rate": 1.5})
+    with pytest.raises(ValueError):
+        m.digest_of({"rate": float("nan")})
+
+
+def test_differences_name_the_keys_with_both_values() -> None:
+    before = {"member": {"train": {"epochs": 2, "batch": 8}}, "data": "a" * 64, "gone": 1}
+    after = {"member": {"train": {"epochs": 3, "batch": 8}}, "data": "b" * 64, "new": [1]}
+    assert m.changed_keys(before, after) == [
+        "member.train.epochs: 2 -> 3",
+        "data: aaaaaaaaaaaa -> bbbbbbbbbbbb",
+        "gone: 1 -> absent",
+        "new: absent -> [1]",
+    ]
+    assert m.changed_keys(after, after) == []
+
+
+def test_a_file_outside_the_folder_of_the_manifest_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("x")
+    with pytest.raises(ValueError):
+        m.write_manifest(tmp_path / "here" / "manifest.json", {}, [tmp_path / "elsewhere"], {}, VERSIONS)

@@ -1,0 +1,204 @@
+"""Augmentations depend on (seed, fold, epoch, row) only, keep shape and dtype, and have the documented distribution."""
+
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+from builders import STILL, pixels_of
+
+from competition.images.augment import (
+    ASPECT,
+    Augmentation,
+    ImageDraws,
+    augment,
+    boxes_around,
+    change_colour,
+    crop_boxes,
+    draw,
+    resized,
+)
+from competition.images.draws import epoch_key, generator, occurrences
+
+UNCHANGED = Augmentation(**STILL)
+IMAGES = pixels_of(np.arange(12) % 3)
+KEY = epoch_key(7, 0, 0)
+EACH = [
+    replace(UNCHANGED, **change)
+    for change in (
+        {"flip": "both"}, {"shift": 0.2}, {"zoom": 0.3}, {"rotate": 30.0}, {"brightness": 0.3}, {"contrast": 0.4},
+        {"saturation": 0.8}, {"rand_augment": 8}, {"trivial_augment": True}, {"erase": 1.0}, {"crop": 0.3},
+    )
+]  # fmt: skip
+ALL = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 5, 0.5, 0.0, 0.0, crop=0.5, trivial_augment=True)
+
+
+def rows_of(count: int) -> list[tuple[int, int]]:
+    return [(row, 0) for row in range(count)]
+
+
+def augmented(drawn: ImageDraws, options: Augmentation, images: np.ndarray = IMAGES, size: int = 0) -> np.ndarray:
+    size = size or images.shape[1]
+    out = np.empty((len(images), size, size, 3), np.uint8)
+    for n, image in enumerate(images):
+        augment(image, drawn, n, options, out[n], np.empty_like(out[n]))
+    return out
+
+
+def changed(options: Augmentation, key: np.ndarray = KEY, images: np.ndarray = IMAGES, size: int = 0) -> np.ndarray:
+    side = images.shape[1]
+    return augmented(draw(key, rows_of(len(images)), side, size or side, options), options, images, size)
+
+
+def test_nothing_changes_with_every_option_off() -> None:
+    np.testing.assert_array_equal(changed(UNCHANGED), IMAGES)
+
+
+@pytest.mark.parametrize(
+    "options", [*EACH, ALL], ids=lambda options: next(k for k, v in vars(options).items() if v != getattr(UNCHANGED, k))
+)
+def test_the_images_depend_on_the_epoch_and_the_source_stays_as_it_is(options: Augmentation) -> None:
+    source = IMAGES.copy()
+    images = changed(options, images=source)
+    np.testing.assert_array_equal(source, IMAGES)
+    np.testing.assert_array_equal(images, changed(options))
+    assert not np.array_equal(images, changed(options, epoch_key(7, 0, 1))) and not np.array_equal(images, IMAGES)
+
+
+def test_an_image_does_not_depend_on_the_others_of_its_batch() -> None:
+    rows = [(row, 0) for row in (5, 2, 9)]
+    some = augmented(draw(KEY, rows, 16, 16, ALL), ALL, IMAGES[[5, 2, 9]])
+    np.testing.assert_array_equal(some, changed(ALL)[[5, 2, 9]])
+
+
+def test_a_row_that_is_drawn_twice_in_an_epoch_is_augmented_differently() -> None:
+    once, twice = (augmented(draw(KEY, [(3, n)], 16, 16, ALL), ALL, IMAGES[3:4]) for n in (0, 1))
+    assert not np.array_equal(once, twice)
+    np.testing.assert_array_equal(occurrences(np.array([[4, 7], [4, 4], [1, 7]])), [[0, 0], [1, 2], [0, 1]])
+
+
+def test_the_streams_of_epochs_rows_and_purposes_differ_and_are_uniform() -> None:
+    first = [
+        generator(epoch_key(seed, fold, epoch), row, again, stream).random()
+        for seed in range(2) for fold in range(2) for epoch in range(4) for row in range(40) for again in range(2) for stream in range(3)
+    ]  # fmt: skip
+    assert len(set(first)) == len(first) == 3840
+    assert np.abs(np.histogram(first, 10, (0, 1))[0] / 384 - 1).max() < 0.25  # 5 standard deviations
+
+
+def test_an_option_does_not_change_the_draws_of_the_others() -> None:
+    rows = rows_of(20)
+    alone, together = (
+        draw(KEY, rows, 16, 16, replace(UNCHANGED, brightness=0.3, **o)) for o in ({}, {"rotate": 9.0, "flip": "both"})
+    )
+    assert alone.colours is not None and together.colours is not None
+    np.testing.assert_array_equal(alone.colours, together.colours)
+
+
+def test_every_number_is_uniform_in_its_documented_range() -> None:
+    options = replace(ALL, flip="both", shift=0.1, zoom=0.2, rotate=30.0, brightness=0.3, contrast=0.4, saturation=0.5)
+    drawn = draw(KEY, rows_of(4000), 64, 64, options)
+    assert drawn.maps is not None and drawn.colours is not None
+    signs = np.where(drawn.flips, -1.0, 1.0)
+    linear = drawn.maps[:, :, :2] * signs[:, :, None]
+    angle, scale = np.rad2deg(np.arctan2(linear[:, 1, 0], linear[:, 0, 0])), np.hypot(linear[:, 0, 0], linear[:, 1, 0])
+    moved = drawn.maps @ [31.5, 31.5, 1] - 31.5  # of the centre
+    columns = [angle / 30, (scale - 1) / 0.2, *moved.T / 6.4, drawn.colours[:, 0] / (255 * 0.3)]
+    columns += [(drawn.colours[:, 1] - 1) / 0.4, (drawn.colours[:, 2] - 1) / 0.5]
+    for column in columns:
+        assert np.abs(np.histogram(column, 8, (-1, 1))[0] / 500 - 1).max() < 0.25  # 5 standard deviations
+    correlations = np.corrcoef([*columns, *drawn.flips.T])
+    assert np.abs(correlations - np.eye(9)).max() < 0.09
+    assert np.abs(drawn.flips.mean(0) - 0.5).max() < 0.04
+
+
+def plain_affine(image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Bilinear interpolation of the image, mirrored at its edges, in float64."""
+    side = len(image)
+    y, x = np.mgrid[:side, :side].astype(float)
+    source_x, source_y = np.einsum("ij,jyx->iyx", matrix, np.stack([x, y, np.ones_like(x)]))
+    mirrored = np.pad(image.astype(float), ((side, side), (side, side), (0, 0)), mode="symmetric")
+    source_x, source_y = source_x + side, source_y + side
+    left, top = np.floor(source_x).astype(int), np.floor(source_y).astype(int)
+    right_share, bottom_share = (source_x - left)[..., None], (source_y - top)[..., None]
+    upper = mirrored[top, left] * (1 - right_share) + mirrored[top, left + 1] * right_share
+    lower = mirrored[top + 1, left] * (1 - right_share) + mirrored[top + 1, left + 1] * right_share
+    return upper * (1 - bottom_share) + lower * bottom_share
+
+
+def test_the_affine_map_interpolates_linearly_mirrors_at_the_edges_and_rounds() -> None:
+    options = replace(UNCHANGED, flip="both", shift=0.2, zoom=0.3, rotate=40.0)
+    images = np.random.default_rng(0).integers(0, 256, (12, 48, 48, 3), dtype=np.uint8)
+    drawn = draw(KEY, rows_of(12), 48, 48, options)
+    assert drawn.maps is not None
+    expected = np.stack([plain_affine(image, matrix) for image, matrix in zip(images, drawn.maps, strict=True)])
+    error = augmented(drawn, options, images) - expected
+    # OpenCV before 5 knows 32 positions between two pixels, so a pixel of noise may be off by 255 / 64 and rounding.
+    assert np.abs(error).max() < 4.5 and abs(error.mean()) < 0.02
+    constant = np.full((12, 48, 48, 3), 100, np.uint8)
+    np.testing.assert_array_equal(augmented(drawn, options, constant), constant)
+
+
+@pytest.mark.parametrize("flip", ["horizontal", "both"])
+@pytest.mark.parametrize("shift", [0.0, 1e-9])  # by mirroring and by the affine map
+def test_flips_mirror_some_images_and_leave_others_unchanged(flip: str, shift: float) -> None:
+    images = changed(replace(UNCHANGED, flip=flip, shift=shift))
+    versions = {"plain": IMAGES, "across": IMAGES[:, :, ::-1], "down": IMAGES[:, ::-1], "turned": IMAGES[:, ::-1, ::-1]}
+    names = [
+        next((name for name, version in versions.items() if np.abs(image.astype(int) - version[n]).max() <= 1), "?")
+        for n, image in enumerate(images)
+    ]
+    assert set(names) == ({"plain", "across"} if flip == "horizontal" else set(versions))
+
+
+def test_colours_change_as_brightness_contrast_and_saturation_do_one_after_the_other() -> None:
+    for added, contrast, saturation in ((20.0, 1.0, 1.0), (-12.0, 0.7, 1.0), (9.0, 1.3, 0.5), (0.0, 1.0, 1.6)):
+        errors = []
+        for image in IMAGES:
+            pixels = image + added
+            pixels = pixels.mean() + (pixels - pixels.mean()) * contrast
+            grey = pixels.mean(2, keepdims=True)
+            expected = np.clip(grey + (pixels - grey) * saturation, 0, 255)
+            out = np.empty_like(image)
+            change_colour(image, (added, contrast, saturation), out)
+            errors.append(out - expected)
+        # OpenCV keeps ten bits of the factors: at most 0.4 grey levels beside the rounding, without a bias.
+        assert np.abs(errors).max() < 1.0 and abs(np.mean(errors)) < 0.06
+
+
+def test_erasing_fills_one_grey_rectangle_of_the_documented_size() -> None:
+    white = np.full((300, 32, 32, 3), 255, np.uint8)
+    is_grey = changed(replace(UNCHANGED, erase=0.5), images=white)[..., 0] == 127
+    assert 0.4 < is_grey.any((1, 2)).mean() < 0.6
+    for image in is_grey[is_grey.any((1, 2))]:
+        rows, columns = np.flatnonzero(image.any(1)), np.flatnonzero(image.any(0))
+        assert image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all() and image.mean() < 0.4
+
+
+def test_a_box_has_the_pixels_whose_centres_are_inside() -> None:
+    boxes = boxes_around(np.array([[0.5, 0.5], [0.0, 0.9]]), np.array([[0.5, 0.25], [0.5, 0.5]]), 8)
+    np.testing.assert_array_equal(boxes, [[2, 6, 3, 5], [0, 2, 5, 8]])
+
+
+def test_random_crops_have_the_area_and_aspect_ratio_of_random_resized_crop() -> None:
+    numbers = np.random.default_rng(0).random((3000, 40))
+    top, bottom, left, right = crop_boxes(numbers, 100, 0.25).T
+    height, width = bottom - top, right - left
+    assert (top >= 0).all() and (left >= 0).all() and (bottom <= 100).all() and (right <= 100).all()
+    area, ratio = height * width / 1e4, np.log(width / height) / log(ASPECT)
+    assert area.min() > 0.23 and np.abs(ratio).max() < 1.05
+    # Uniform where every aspect ratio fits: below 3/4 of the area.
+    small = area[area < 0.75]
+    assert np.abs(np.histogram(small, 5, (0.25, 0.75))[0] / (len(small) / 5) - 1).max() < 0.2
+    shift = top[height < 60] / (100 - height[height < 60])
+    assert abs(shift.mean() - 0.5) < 0.03 and shift.min() < 0.05 and shift.max() > 0.95
+    assert (crop_boxes(np.full((1, 40), 0.999), 100, 0.99) == [0, 100, 0, 100]).all()  # no try fits
+
+
+def test_a_crop_is_resized_to_the_size_of_the_batch() -> None:
+    ramp = np.repeat(np.linspace(0, 255, 64)[None, :, None], 64, 0).repeat(3, 2).round().astype(np.uint8)
+    drawn = replace(draw(KEY, rows_of(1), 64, 32, UNCHANGED), boxes=np.array([[0, 32, 16, 48]]))
+    image = augmented(drawn, UNCHANGED, ramp[None], 32)[0]
+    np.testing.assert_array_equal(image, ramp[:32, 16:48])
+    half = resized(ramp, 32)
+    np.testing.assert_allclose(half[0, :, 0], ramp[0, :, 0].reshape(32, 2).mean(1), atol=0.51)

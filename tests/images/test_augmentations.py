@@ -1,0 +1,113 @@
+"""Augmentations by name: on the host one image at a time, on the device a batch; both repeatable from the step's seed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+from small_engines import PARAMS, TRAIN, pictures
+
+from competition.config.errors import UserError
+from competition.config.plugins import NO_PLUGINS, Plugins, activate
+from competition.images.augmentations import AUGMENTATIONS, is_on_device, on_host
+from competition.images.batches import TrainingBatches, TrainingPlan
+from competition.images.draws import epoch_key, generator
+from competition.training.device_augmentation import DeviceAugmentation
+from competition.training.model import build
+from competition.training.trainer import augmentation_of
+
+
+@pytest.fixture(autouse=True)
+def _no_plugins_afterwards() -> Iterator[None]:
+    yield
+    activate(NO_PLUGINS)
+
+
+def on_batch(augment: dict[str, float], images: np.ndarray, epoch: int = 0) -> np.ndarray:
+    """The host augmentations of images whose rows are 0, 1, 2, ..."""
+    key, function = epoch_key(3, 0, epoch), on_host(augment)
+    return np.stack([function(image.copy(), partial(generator, key, n, 0)) for n, image in enumerate(images)])
+
+
+def test_every_augmentation_of_the_project_changes_images_and_keeps_their_range() -> None:
+    pixels, _ = pictures()
+    for name in AUGMENTATIONS:
+        if is_on_device(name):
+            layer = DeviceAugmentation(name, 0.5, seed=1)
+            changed = np.asarray(layer(pixels.astype(np.float32), training=True))
+        else:
+            changed = on_batch({name: 0.5}, pixels)
+            assert changed.dtype == np.uint8
+        assert changed.shape == pixels.shape and changed.min() >= 0 and changed.max() <= 255
+        assert (changed != pixels).any()
+
+
+def test_host_augmentations_depend_on_the_row_and_the_epoch_only() -> None:
+    def shuffled(image: np.ndarray, strength: float, rng: np.random.Generator) -> np.ndarray:
+        return rng.permutation(image)
+
+    activate(Plugins(augmentations={"shuffled": shuffled}))
+    pixels, _ = pictures()
+    same, options = np.stack([pixels[0]] * 4), {"shuffled": 1.0, "greyscale": 0.5}
+    first = on_batch(options, same)
+    np.testing.assert_array_equal(first, on_batch(options, same))
+    assert len({image.tobytes() for image in first}) == 4
+    assert (on_batch(options, same, epoch=1) != first).any()
+    np.testing.assert_array_equal(on_batch({}, pixels), pixels)
+
+
+def test_host_augmentations_reach_the_training_batches() -> None:
+    activate(Plugins(augmentations={"black": lambda image, strength, rng: image * 0}))
+    pixels, labels = pictures()
+    train = replace(TRAIN, augment={"black": 1.0})
+    plan = TrainingPlan(np.arange(64), np.eye(3, dtype=np.float32)[labels], np.ones(len(labels), np.float32), 1, 0)
+    for options, is_black in ((train, True), (TRAIN, False)):
+        images, _, _ = next(iter(TrainingBatches(pixels, 3, 16, augmentation_of(options), 8).start(plan)))
+        assert bool(images.numpy().max() == 0) is is_black
+
+
+@pytest.mark.parametrize(
+    ("function", "received"),
+    [
+        (lambda image, strength, rng: image[1:], r"\(7, 8, 3\) uint8"),
+        (lambda image, strength, rng: image / 2, "float64"),
+    ],
+)
+def test_another_shape_or_dtype_from_the_host_is_one_sentence(function: object, received: str) -> None:
+    activate(Plugins(augmentations={"mine": function}))  # type: ignore[dict-item]
+    pixels, _ = pictures()
+    with pytest.raises(UserError, match=rf"AUGMENTATIONS\['mine'\]: expected \(8, 8, 3\) uint8, received .*{received}"):
+        on_batch({"mine": 1.0}, pixels)
+
+
+def test_another_shape_on_the_device_is_one_sentence() -> None:
+    activate(Plugins(augmentations={"mine": lambda images, strength, seed: images[:, 1:]}))
+    with pytest.raises(UserError, match=r"AUGMENTATIONS\['mine'\]: expected \(4, 8, 8, 3\) float32, received .*7"):
+        DeviceAugmentation("mine", 1.0, seed=0)(np.zeros((4, 8, 8, 3), np.float32), training=True)
+
+
+def test_the_device_augments_in_training_only_and_equally_for_equal_states_of_its_seed() -> None:
+    def noisy_twice(images: object, strength: float, seed: object) -> object:
+        draws = [keras.random.normal(images.shape, seed=seed) for _ in range(2)]  # type: ignore[attr-defined]
+        assert (np.asarray(draws[0]) != np.asarray(draws[1])).any()
+        return images + strength * draws[0] + strength * draws[1]  # type: ignore[operator]
+
+    activate(Plugins(augmentations={"noisy": noisy_twice}))
+    layer, images = DeviceAugmentation("noisy", 5.0, seed=0), np.zeros((2, 8, 8, 3), np.float32)
+    np.testing.assert_array_equal(layer(images, training=False), images)
+    state = np.asarray(layer.seed_generator.state)
+    first, second = (np.asarray(layer(images, training=True)) for _ in range(2))
+    assert (first != second).any() and np.asarray(layer.seed_generator.state)[1] == state[1] + 2
+    layer.seed_generator.state.assign(state)
+    np.testing.assert_array_equal(layer(images, training=True), first)
+
+
+def test_device_augmentations_change_the_training_of_a_member_and_not_its_predictions() -> None:
+    cnn = replace(PARAMS.members["cnn"], image_size=8, train=replace(TRAIN, augment={"noise": 0.5}))
+    plain, augmented = (build(replace(cnn, train=replace(cnn.train, augment=each)), 3) for each in ({}, {"noise": 0.5}))
+    images = pictures()[0][:8].astype(np.float32)
+    assert [v.shape for v in plain.trainable_variables] == [v.shape for v in augmented.trainable_variables]
+    np.testing.assert_array_equal(plain(images), augmented(images))
+    assert (np.asarray(augmented(images, training=True)) != np.asarray(augmented(images, training=True))).any()

@@ -1,0 +1,221 @@
+"""Training batches depend on (seed, fold, step) only; prediction batches hold every row once and in order."""
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import STILL, firsts, numbered, pixels_of
+
+from competition.images.augment import Augmentation
+from competition.images.batches import (
+    FILLER,
+    TrainingBatches,
+    TrainingPlan,
+    class_weights,
+    epoch_order,
+    prediction_batches,
+    smooth_labels,
+    steps_per_epoch,
+)
+from competition.images.loader import Loading, thread_pool
+from competition.images.pixels import ConcatenatedPixels, PixelFile, image_reader
+
+N, CLASSES = 23, 3
+UNCHANGED = Augmentation(**STILL)
+RANDOM = replace(UNCHANGED, flip="both", shift=0.3, brightness=0.3)
+
+
+def plan_of(rows: np.ndarray, **changes: Any) -> TrainingPlan:
+    targets = np.eye(CLASSES, dtype=np.float32)[np.arange(N) % CLASSES]
+    plan = TrainingPlan(rows, targets, np.arange(N, dtype=np.float32), seed=5, fold=1)
+    return replace(plan, **changes)
+
+
+PLAN = plan_of(np.arange(0, N, 2))  # 12 rows
+
+
+def batches_of(augmentation: Augmentation = UNCHANGED, batch: int = 5, size: int = 4) -> TrainingBatches:
+    return TrainingBatches(numbered(N, 4), CLASSES, batch, augmentation, size)
+
+
+def taken(source: TrainingBatches, plan: TrainingPlan, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
+    return [tuple(part.numpy() for part in batch) for batch in islice(source.start(plan, first), steps)]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 4, 5, 12])
+def test_an_epoch_takes_no_row_twice_and_only_rows_of_the_plan(batch: int) -> None:
+    order = epoch_order(PLAN, batch, epoch=0)
+    assert order.shape == (steps_per_epoch(12, batch), batch)
+    assert len(set(order.ravel())) == order.size
+    assert set(order.ravel()) <= set(PLAN.rows)
+
+
+def test_an_epoch_of_fewer_rows_than_a_batch_repeats_them() -> None:
+    order = epoch_order(plan_of(np.array([4, 7])), 5, epoch=0)
+    assert order.shape == (1, 5) and set(order.ravel()) == {4, 7}
+
+
+def test_the_order_depends_on_seed_fold_and_epoch_and_on_nothing_else() -> None:
+    def order(plan: TrainingPlan, epoch: int) -> list[int]:
+        np.random.seed(epoch)  # must not matter
+        return epoch_order(plan, 4, epoch).ravel().tolist()
+
+    assert order(PLAN, 3) == order(plan_of(PLAN.rows.copy()), 3)
+    others = [order(replace(PLAN, seed=6), 3), order(replace(PLAN, fold=2), 3), order(PLAN, 4)]
+    assert all(other != order(PLAN, 3) for other in others)
+
+
+def test_balanced_epochs_draw_every_class_equally_often() -> None:
+    classes = np.array([0] * 90 + [1] * 9 + [2] * 1)
+    plan = plan_of(np.arange(100), balance=classes)
+    drawn = np.concatenate([classes[epoch_order(plan, 10, epoch).ravel()] for epoch in range(30)])
+    np.testing.assert_allclose(np.bincount(drawn) / len(drawn), 1 / 3, atol=0.05)
+
+
+def test_images_targets_and_weights_of_a_row_stay_together() -> None:
+    for images, targets, weights in taken(batches_of(), PLAN, 4):
+        rows = images[:, 0, 0, 0]
+        assert (images == rows[:, None, None, None]).all()
+        assert weights.tolist() == rows.tolist()
+        assert targets.argmax(1).tolist() == (rows % CLASSES).tolist()
+
+
+def test_batches_follow_the_order_of_each_epoch() -> None:
+    expected = [row for epoch in range(3) for row in epoch_order(PLAN, 5, epoch).tolist()]
+    assert firsts(taken(batches_of(), PLAN, 6)) == expected
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 7])
+def test_resuming_at_a_step_gives_the_batches_of_an_uninterrupted_run(first: int) -> None:
+    uninterrupted = taken(batches_of(RANDOM), PLAN, 9)
+    resumed = taken(batches_of(RANDOM), PLAN, 9 - first, first)
+    for expected, actual in zip(uninterrupted[first:], resumed, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True))
+
+
+def test_a_second_start_is_independent_of_the_previous_fold() -> None:
+    source, other = batches_of(RANDOM), plan_of(np.arange(1, N, 2), fold=2)
+    taken(source, PLAN, 3)
+    later_batches, first_batches = taken(source, other, 5), taken(batches_of(RANDOM), other, 5)
+    assert set(np.concatenate([weights for _, _, weights in later_batches])) <= set(other.rows)
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(later_batches, first_batches, strict=True))
+
+
+def test_every_step_is_augmented_differently() -> None:
+    one_row = plan_of(np.array([9]))
+    source = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNCHANGED, shift=0.4), 16)
+    distinct_batches = {images.tobytes() for images, _, _ in taken(source, one_row, 8)}
+    assert len(distinct_batches) == 8
+
+
+EVERYTHING = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 5, 0.5, 0.3, 1.0, crop=0.5, trivial_augment=True)
+
+
+def photos(side: int = 16) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (N, side, side, 3), dtype=np.uint8)
+
+
+def test_the_images_of_a_row_are_the_same_for_any_batch_size_number_of_threads_and_source(tmp_path: Path) -> None:
+    unmixed, pixels = replace(EVERYTHING, mixup=0.0, cutmix=0.0), photos()
+    file = tmp_path / "images.npy"
+    np.save(file, pixels)
+
+    def images_by_row(source: Any, batch: int, loading: Loading) -> dict[int, bytes]:
+        batches = TrainingBatches(source, CLASSES, batch, unmixed, 12, loading)
+        steps = steps_per_epoch(12, batch)
+        return {
+            int(row): image.tobytes()
+            for images, _, weights in taken(batches, PLAN, steps)
+            for row, image in zip(weights, images, strict=True)
+        }
+
+    expected = images_by_row(pixels, 12, Loading(1, 1))
+    assert len(expected) == 12
+    for source in (PixelFile(file, pixels.shape), ConcatenatedPixels([pixels[:7], PixelFile(file, pixels.shape)])):
+        np.testing.assert_array_equal(image_reader(source)(3, np.empty((16, 16, 3), np.uint8)), pixels[3])
+    for source, batch, loading in ((pixels, 4, Loading(3, 2)), (PixelFile(file, pixels.shape), 6, Loading(2, 3))):
+        assert images_by_row(source, batch, loading) == expected
+
+
+@pytest.mark.parametrize("share", [(0, 1, 2), (3, 4, 5), (0, 1, 4)])
+def test_each_host_makes_its_share_of_the_batches_that_one_host_makes(share: tuple[int, ...]) -> None:
+    for options in (EVERYTHING, replace(EVERYTHING, mixup=0.0, cutmix=0.0)):
+        whole = taken(TrainingBatches(photos(), CLASSES, 6, options, 16), PLAN, 4)
+        part = taken(TrainingBatches(photos(), CLASSES, 6, options, 16, Loading(2, 2, share)), PLAN, 4)
+        for all_images, some_images in zip(whole, part, strict=True):
+            for expected, actual in zip(all_images, some_images, strict=True):
+                np.testing.assert_array_equal(actual, expected[list(share)])
+
+
+def test_batches_that_are_kept_do_not_change_while_others_are_made() -> None:
+    source = TrainingBatches(photos(64), CLASSES, 4, RANDOM, 64, Loading(2, 2))
+    kept = [batch[0] for batch in islice(source.start(PLAN), 12)]
+    again = [batch[0].numpy().copy() for batch in islice(source.start(PLAN), 12)]
+    for first, second in zip(kept, again, strict=True):
+        np.testing.assert_array_equal(first.numpy(), second)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_the_memory_of_batches_is_bounded_by_the_number_made_ahead(ahead: int) -> None:
+    threads = 3
+    source = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(threads, ahead))
+    for n, _ in enumerate(source.start(PLAN)):
+        # Beside those of the loader: the batch that is used here, the next one, one that TensorFlow is about to release, and
+        # those whose last part a thread has just finished.
+        assert len(source._maker._buffers._memories) <= ahead + 3 + threads
+        if n == 30:
+            break
+
+
+def test_no_batch_is_made_that_no_step_will_use() -> None:
+    source, started = TrainingBatches(photos(), CLASSES, 4, RANDOM, 16, Loading(2, 3)), []
+    work = source._maker.work
+    source._maker.work = lambda *arguments: (started.append(arguments), work(*arguments))[1]  # type: ignore[method-assign]
+    batches = iter(source.start(PLAN, 1, 5))
+    for step in range(1, 5):
+        next(batches)
+        # TensorFlow asks for no batch before a step needs it.
+        assert len(started) <= step + 2
+    del batches
+    thread_pool(2).submit(list).result()
+    assert len(started) == 4
+
+
+def test_smaller_images_are_the_same_images() -> None:
+    small = taken(batches_of(size=2), PLAN, 2)
+    assert small[0][0].shape == (5, 2, 2, 3)
+    assert firsts(small) == firsts(taken(batches_of(), PLAN, 2))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 6, 11, 22, 100])
+@pytest.mark.parametrize("count", [1, 11])
+def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batch: int) -> None:
+    rows = np.arange(20, 20 - count, -1)
+    batches = list(prediction_batches(numbered(21), rows, batch))
+    assert all(len(numbers) == len(images) == batch for numbers, images in batches)
+    numbers = np.concatenate([numbers for numbers, _ in batches])
+    images = np.concatenate([images for _, images in batches])
+    assert numbers[numbers != FILLER].tolist() == rows.tolist()
+    assert images[numbers != FILLER, 0, 0, 0].tolist() == rows.tolist()
+    assert (numbers[count:] == FILLER).all()
+
+
+def test_in_order_of_no_rows_is_no_batch() -> None:
+    assert list(prediction_batches(numbered(3), np.array([], int), 4)) == []
+
+
+def test_smoothing_is_spread_evenly_and_an_unknown_label_gives_zeros() -> None:
+    targets = smooth_labels(np.array([1, -1]), 4, 0.2)
+    np.testing.assert_allclose(targets, [[0.05, 0.85, 0.05, 0.05], [0, 0, 0, 0]], rtol=1e-6)
+    np.testing.assert_array_equal(smooth_labels(np.array([2]), 3, 0.0), [[0, 0, 1]])
+
+
+def test_class_weights_are_larger_for_rare_classes_and_have_mean_1() -> None:
+    labels = np.array([0] * 8 + [1] * 2 + [-1])
+    for mode, ratio in (("none", 1), ("sqrt", 2), ("balanced", 4)):
+        weights = class_weights(labels, 2, mode)
+        assert weights[8] / weights[0] == pytest.approx(ratio)
+        assert weights[:10].mean() == pytest.approx(1) and (mode == "none" or weights[10] == 0)

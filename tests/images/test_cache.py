@@ -1,0 +1,247 @@
+"""Decoded images: the same pixels from memory, disk and stream; within the budget; never stale or partial."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import ROOT
+
+from competition.config.errors import UserError
+from competition.images import cache
+from competition.images.cache import CacheBudget, decode_images
+from competition.images.pixels import ConcatenatedPixels, PixelFile, is_streamed
+from competition.images.stream import Stream
+from competition.prepare import records
+from competition.prepare.decoding import decode
+from competition.prepare.records import Record
+
+N, SIZE = 9, 16
+BYTES_PER_IMAGE = SIZE * SIZE * 3  # bytes
+IDS = np.array([f"i{n}" for n in range(N)])
+ALL, NONE = 10**9, np.zeros(N, bool)
+
+
+@pytest.fixture
+def shards(tmp_path, helpers):
+    """Two record files, whose rows are in another order than IDS."""
+    order = [*range(N - 1, -1, -1)]
+    for name, selected in (("a-5", order[:5]), ("b-4", order[5:])):
+        rows = [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in selected]
+        records.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
+    return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
+
+
+@pytest.fixture
+def expected(helpers):
+    return np.stack([decode(helpers.encode_image(helpers.synthetic_image(n)), SIZE, "squash") for n in range(N)])
+
+
+@pytest.fixture
+def budget(tmp_path):
+    return CacheBudget(tmp_path / "cache", 0, ALL)
+
+
+def decoded(shards, budget, ids=IDS, unreadable=NONE, size=SIZE, fit="squash", source="x"):
+    return decode_images(shards, ids, unreadable, size, fit, budget, source, lambda *_: None)
+
+
+def cached_files(budget):
+    return sorted(budget.folder.glob("[!.]*.npy"))
+
+
+@pytest.mark.parametrize(
+    ("ram", "disk", "kind"), [(ALL, ALL, np.ndarray), (ALL, 0, np.ndarray), (0, ALL, PixelFile), (0, 0, Stream)]
+)
+def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget, expected, ram, disk, kind) -> None:
+    budget = replace(budget, ram=ram, disk=disk)
+    for _ in range(2):  # first written, then reused
+        pixels = decoded(shards, budget)
+        assert type(pixels) is kind and pixels.shape == expected.shape
+        for rows in ([4, 0, 8, 4], [], range(N)):
+            np.testing.assert_array_equal(pixels[np.array(rows, int)], expected[np.array(rows, int)])
+    assert len(cached_files(budget)) == (disk > 0)
+    assert is_streamed(pixels) == (kind is Stream)
+
+
+def test_cached_images_are_not_decoded_again(shards, budget, expected) -> None:
+    decoded(shards, budget)
+    for shard in shards:
+        Path(shard).unlink()
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": 8}, {"fit": "crop"}, {"source": "y"}, {"ids": IDS[:5], "unreadable": NONE[:5]}], ids=str
+)
+def test_other_data_or_options_are_cached_separately(shards, budget, change) -> None:
+    original, changed = decoded(shards, budget), decoded(shards, budget, **change)
+    assert len(cached_files(budget)) == 2
+    assert original.shape != changed.shape or change in ({"fit": "crop"}, {"source": "y"})
+
+
+def test_images_of_another_pillow_are_decoded_again(shards, budget, monkeypatch) -> None:
+    decoded(shards, budget)
+    monkeypatch.setattr("PIL.__version__", "0")
+    decoded(shards, budget)
+    assert len(cached_files(budget)) == 2
+
+
+def test_the_least_recently_used_file_is_deleted_to_stay_within_the_budget(shards, budget) -> None:
+    room = replace(budget, disk=round(2.5 * (N * BYTES_PER_IMAGE + 128)))
+    decoded(shards, room, source="first")
+    decoded(shards, room, source="second")
+    for age, file in enumerate(cached_files(room)):
+        os.utime(file, (1_000 + age,) * 2)
+    decoded(shards, room, source="first")  # used again
+    decoded(shards, room, source="third")
+    files = set(cached_files(room))
+    assert len(files) == 2
+    decoded(shards, room, source="first")
+    decoded(shards, room, source="third")
+    assert set(cached_files(room)) == files  # the second was deleted
+
+
+def test_images_that_can_never_fit_delete_nothing(shards, budget) -> None:
+    decoded(shards, budget)
+    assert type(decoded(shards, replace(budget, disk=N * BYTES_PER_IMAGE + 300), size=4 * SIZE)) is Stream
+    assert len(cached_files(budget)) == 1
+
+
+def test_nothing_is_written_to_a_disk_without_space(shards, budget, monkeypatch) -> None:
+    monkeypatch.setattr(cache, "LEFT_FREE", 10**18)  # more than any disk has
+    assert type(decoded(shards, budget)) is Stream
+    assert cached_files(budget) == []
+
+
+def run(code: str, *arguments: object) -> "subprocess.Popen[str]":
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=variables, cwd=ROOT)
+
+
+DECODE = """
+    import sys, time
+    from pathlib import Path
+    import numpy as np
+    from competition.images import cache
+    from competition.prepare import decoding as images, records
+    records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))  # does not import TensorFlow, which is slow
+    ids = np.array([f"i{n}" for n in range(9)])
+    budget = cache.CacheBudget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
+    def decode(progress=lambda *_: None):
+        return cache.decode_images([], ids, np.zeros(9, bool), 16, "squash", budget, "x", progress)
+"""
+
+
+def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(budget) -> None:
+    code = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))  # nine images need 6,912 bytes
+    print(type(decode()).__name__, sorted(p.name for p in budget.folder.iterdir()))
+    """
+    out, err = run(DECODE + code, budget.folder, ALL).communicate(timeout=60)
+    assert out.strip() == "ndarray ['images.lock']", err
+
+
+def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, budget, expected) -> None:
+    code = """
+    decode(lambda *_: print("writing", flush=True) or time.sleep(60))
+    """
+    writer = run(DECODE + code, budget.folder, 0)
+    assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
+    assert cached_files(budget) == []
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    (leftover,) = budget.folder.glob(".*.npy")
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
+    assert not leftover.exists() and len(cached_files(budget)) == 1
+
+
+def test_a_second_process_waits_and_uses_the_file_of_the_first(shards, budget) -> None:
+    code = """
+    def slowly(*_):
+        print("writing", flush=True)
+        time.sleep(1.5)
+    decode(slowly)
+    """
+    writer = run(DECODE + code, budget.folder, 0)
+    assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
+    progress = []
+    decode_images(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: progress.append(0))
+    assert progress == [] and len(cached_files(budget)) == 1
+    writer.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "emptied", "other shape", "text"])
+def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -> None:
+    decoded(shards, budget)
+    (file,) = cached_files(budget)
+    data = file.read_bytes()
+    if damage == "other shape":
+        np.save(file, np.zeros((N, SIZE, SIZE, 1), np.uint8))
+    else:
+        file.write_bytes({"cut": data[:-1], "longer": data + b"x", "emptied": b"", "text": b"hello" * 50}[damage])
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
+
+
+def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, helpers) -> None:
+    ids, unreadable = np.array([*IDS, "gone"]), np.array([*NONE, True])
+    for selected in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
+        pixels = decoded(shards, selected, ids, unreadable)
+        assert pixels[np.array([N])].max() == 0 and pixels[np.array([0])].max() > 0
+        with pytest.raises(UserError, match=r"1 of 10 images are not in the record files, among 'gone'; run `make"):
+            decoded(shards, selected, ids, np.zeros(N + 1, bool), source="y")
+    assert len(cached_files(budget)) == 1  # no partial file
+
+
+def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
+    records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
+    for selected in (budget, replace(budget, disk=0)):
+        with pytest.raises(UserError, match="image odd: it is no JPEG"):
+            decoded([str(tmp_path / "c-1.tfrec")], selected, np.array(["odd"]), np.array([False]))[np.array([0])]
+
+
+def test_parts_are_concatenated_in_order(shards, budget, expected) -> None:
+    for selected in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
+        first, second, third = (decoded(shards, selected, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
+        joined = ConcatenatedPixels([first[np.arange(4)], second, third])  # an array among them
+        rows = np.array([8, 0, 4, 3, 5, 0])
+        assert joined.shape == expected.shape and is_streamed(joined) == (selected.disk == 0)
+        np.testing.assert_array_equal(joined[rows], expected[rows])
+
+
+@pytest.mark.parametrize("row", [-1, N])
+def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
+    for pixels in (
+        decoded(shards, budget),
+        decoded(shards, replace(budget, disk=0)),
+        ConcatenatedPixels([decoded(shards, budget)]),
+    ):
+        with pytest.raises(IndexError, match=f"of {N}"):
+            pixels[np.array([0, row])]
+
+
+def test_reading_from_disk_does_not_add_to_the_memory_of_the_process(tmp_path) -> None:
+    shape = (100, 512, 512, 3)  # 79 MB
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + int(np.prod(shape)))
+    code = """
+    import resource, sys
+    from pathlib import Path
+    import numpy as np
+    from competition.images.pixels import PixelFile
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pixels = PixelFile(Path(sys.argv[1]), (100, 512, 512, 3))
+    for start in range(0, 100, 10):
+        pixels[np.arange(start, start + 10)]
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    out, err = run(code, tmp_path / "a.npy").communicate(timeout=60)
+    assert int(out) < 30_000, err  # kilobytes; a batch is 8 MB

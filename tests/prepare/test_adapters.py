@@ -1,0 +1,207 @@
+"""Properties of every adapter, and of digits, flowers and plants; test_folder.py tests the folder adapter."""
+
+import io
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from competition.config.errors import UserError
+from competition.prepare import records
+from competition.prepare.adapters import ADAPTERS, flowers, plants
+from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
+from competition.prepare.competition import Competition
+from competition.prepare.records import Record
+
+SCALE = 0.01
+
+
+@pytest.fixture(scope="module")
+def miniatures(tmp_path_factory, make_settings):
+    """Name -> (raw folder, settings) of a flowers and a plants miniature; tests must not change them."""
+    miniatures_by_name = {}
+    for name, size in (("flowers", 192), ("plants", 96)):
+        raw = tmp_path_factory.mktemp(name)
+        settings = make_settings(name=f"{name}-mini", adapter=name, miniature=SCALE, image_size=size)
+        ADAPTERS[name].download(raw, settings, None)
+        miniatures_by_name[name] = raw, settings
+    return miniatures_by_name
+
+
+@pytest.fixture(params=["digits", "flowers", "plants"])
+def adapter_case(request, miniatures, digits, make_settings):
+    raw, settings = (digits, make_settings()) if request.param == "digits" else miniatures[request.param]
+    return ADAPTERS[request.param], raw, settings
+
+
+def test_the_files_of_an_adapter_are_consistent(adapter_case):
+    adapter, raw, settings = adapter_case
+    described, rows = adapter.describe(raw, settings), list(adapter.rows(raw, settings))
+    ids = [row.id for row in rows]
+    assert len(set(ids)) == len(ids)
+    for row in rows:
+        assert (raw / row.shard).is_file()
+        assert row.label == -1 if row.part == "test" else 0 <= row.label < len(described.classes)
+    sample = pd.read_csv(adapter.sample(raw), dtype=str, keep_default_na=False)
+    assert list(sample) == [described.id_column, *described.prediction_columns]
+    assert sorted(sample[described.id_column]) == sorted(row.id for row in rows if row.part == "test")
+    answers = pd.read_csv(adapter.solution(raw), dtype=str, keep_default_na=False)
+    assert list(answers) == ["id", "label", "usage"]
+    assert sorted(answers["id"]) == sorted(sample[described.id_column])
+    assert set(answers["usage"]) == {"Public", "Private"}
+    assert set(answers["label"]) <= {str(n) for n in range(len(described.classes))}
+
+
+def test_the_same_seed_makes_the_same_files(adapter_case, tmp_path):
+    adapter, raw, settings = adapter_case
+    adapter.download(tmp_path, settings, None)
+    names = sorted(path.relative_to(raw) for path in raw.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert all((raw / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
+
+
+def test_a_saved_competition_is_loaded_unchanged(adapter_case, tmp_path):
+    adapter, raw, settings = adapter_case
+    described = adapter.describe(raw, settings)
+    described.save(tmp_path / "competition.json")
+    assert Competition.load(tmp_path / "competition.json") == described
+
+
+def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, make_settings):
+    from sklearn.datasets import load_digits
+
+    rows = list(ADAPTERS["digits"].rows(digits, make_settings()))
+    assert [sum(row.part == part for row in rows) for part in ("train", "test")] == [1347, 450]
+    sizes = [len(list(records.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
+    assert len(sizes) == 8 and len(set(sizes)) == 8
+    pixels = [np.asarray(Image.open(io.BytesIO(row.data)))[::4, ::4] for row in rows]
+    restored = sorted(bytes((pixel_values * (16 / 255)).round().astype(np.uint8)) for pixel_values in pixels)
+    assert restored == sorted(bytes(image.astype(np.uint8)) for image in load_digits().images)
+
+
+def test_flowers_have_the_folders_names_and_class_counts_of_the_real_competition(miniatures):
+    raw, settings = miniatures["flowers"]
+    rows = list(flowers.rows(raw, settings))
+    assert len(flowers.NAMES) == 104 and flowers.NAMES[0] == "pink primrose" and flowers.NAMES[103] == "wild rose"
+    assert sum(FLOWER_COUNTS) == 12_753 and (min(FLOWER_COUNTS), max(FLOWER_COUNTS)) == (18, 782)
+    counts = np.bincount([row.label for row in rows if row.part == "train"])
+    assert counts.min() == 5 and counts.argmax() == np.argmax(FLOWER_COUNTS)
+    assert sorted(path.name for path in raw.iterdir()) == ["private", "sample_submission.csv", "tfrecords-jpeg-192x192"]
+    for part in ("train", "val", "test"):
+        assert len(list((raw / "tfrecords-jpeg-192x192" / part).glob("[0-9][0-9]-192x192-*.tfrec"))) == 16
+    assert Image.open(io.BytesIO(rows[0].data)).size == (192, 192)
+
+
+def test_the_files_of_all_four_sizes_contain_the_same_images(tmp_path):
+    from competition.prepare.adapters import drawn
+
+    drawn._write_flowers(tmp_path, "train", 0, [drawn.Flower("a", 3, (1,)), drawn.Flower("b", 9, (2,))], flowers.SIZES)
+    records_by_folder = {
+        path.parts[-3]: list(records.read_shard(str(path), True)) for path in tmp_path.rglob("*.tfrec")
+    }
+    assert sorted(records_by_folder) == sorted(f"tfrecords-jpeg-{size}x{size}" for size in flowers.SIZES)
+    thumbnails = [
+        np.asarray(Image.open(io.BytesIO(folder_records[0].image)).resize((48, 48)), int)
+        for folder_records in records_by_folder.values()
+    ]
+    assert max(np.abs(image - thumbnails[0]).mean() for image in thumbnails) < 3
+
+
+def test_validation_files_are_pooled_with_training_files_or_kept_separate(miniatures, make_settings):
+    raw, _ = miniatures["flowers"]
+    pooled = [row.part for row in flowers.rows(raw, make_settings(validation="pool"))]
+    separate = [row.part for row in flowers.rows(raw, make_settings(validation="apart"))]
+    assert set(pooled) == {"train", "test"} and set(separate) == {"train", "val", "test"}
+    assert pooled.count("train") == separate.count("train") + separate.count("val")
+
+
+@pytest.fixture
+def two_sizes(tmp_path):
+    for size in (192, 512):
+        for part, label in (("train", 1), ("test", None)):
+            path = tmp_path / f"tfrecords-jpeg-{size}x{size}" / part / f"00-{size}x{size}-1.tfrec"
+            records.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("image_size", "expected_id"), [(0, "train512"), (192, "train192"), (512, "train512")])
+def test_the_configured_size_is_read_or_the_largest_by_default(two_sizes, make_settings, image_size, expected_id):
+    assert next(iter(flowers.rows(two_sizes, make_settings(image_size=image_size)))).id == expected_id
+
+
+def test_missing_sizes_parts_and_folders_are_errors(two_sizes, make_settings, tmp_path):
+    with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
+        list(flowers.rows(two_sizes, make_settings(image_size=224)))
+    shutil.rmtree(two_sizes / "tfrecords-jpeg-192x192" / "test")
+    with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
+        list(flowers.rows(two_sizes, make_settings(image_size=192)))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no folder like tfrecords-jpeg-224x224"):
+        list(flowers.rows(tmp_path / "empty", make_settings()))
+
+
+def test_plants_have_the_columns_names_and_class_counts_of_the_real_competition(miniatures):
+    raw, settings = miniatures["plants"]
+    train = pd.read_csv(raw / "train.csv")
+    assert list(train) == ["image_id", "healthy", "multiple_diseases", "rust", "scab"]
+    assert train["image_id"].tolist() == [f"Train_{n}" for n in range(len(train))]
+    assert train.iloc[:, 1:].sum().tolist() == [max(5, round(count * SCALE)) for count in LEAF_COUNTS]
+    assert Image.open(raw / "images" / "Test_0.jpg").size == (96, 64)
+    described = plants.describe(raw, settings)
+    assert (described.metric, described.predicts) == ("mean_column_auc", "probabilities")
+
+
+def test_the_tables_of_the_real_plants_competition_are_read(real_data, tmp_path, make_settings):
+    meta = real_data / "competition_meta" / "plant_pathology_2020"
+    for name in ("train", "test", "sample_submission"):
+        shutil.copy(meta / f"{name}.csv", tmp_path)
+    train = pd.read_csv(meta / "train.csv", dtype=str).head(21)
+    train.to_csv(tmp_path / "train.csv", index=False)
+    shutil.copytree(meta / "images_512", tmp_path / "images")
+    with pytest.raises(UserError, match="1,821 test images are listed but do not exist, 'Test_0'"):
+        list(plants.rows(tmp_path, make_settings()))
+    (tmp_path / "test.csv").write_text("image_id\n")
+    rows = list(plants.rows(tmp_path, make_settings()))
+    assert [row.id for row in rows] == [f"Train_{n}" for n in range(21)]
+    assert [row.label for row in rows[:3]] == [3, 1, 0]
+    assert rows[10].shard == "images/Train_10.jpg"
+
+
+@pytest.mark.parametrize("values", ["0,0,0,0", "1,0,1,0", "0.3,0.7,0,0", "nan,1,0,0"])
+def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(miniatures, make_settings, tmp_path, values):
+    raw, _ = miniatures["plants"]
+    shutil.copytree(raw, tmp_path, dirs_exist_ok=True)
+    lines = (raw / "train.csv").read_text().splitlines()
+    lines[4] = f"Train_3,{values}"
+    (tmp_path / "train.csv").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"train.csv: 1 rows are not one-hot over 'healthy'.* 'Train_3'"):
+        list(plants.rows(tmp_path, make_settings()))
+
+
+def test_local_files_are_used_without_a_network(miniatures, make_settings, helpers, tmp_path):
+    for name, (source, _) in miniatures.items():
+        raw = tmp_path / name
+        raw.mkdir()
+        settings = make_settings(adapter=name, source=str(source))
+        ADAPTERS[name].download(raw, settings, helpers.no_network)
+        assert [row.id for row in ADAPTERS[name].rows(raw, settings)] == [
+            row.id for row in ADAPTERS[name].rows(source, settings)
+        ]
+        with pytest.raises(UserError, match=f"both empty: the {name} adapter"):
+            ADAPTERS[name].download(raw, make_settings(adapter=name), helpers.no_network)
+
+
+def test_a_prediction_type_that_the_competition_does_not_accept_is_an_error(adapter_case):
+    adapter, raw, settings = adapter_case
+    unsupported = "label" if adapter is plants else "probabilities"
+    with pytest.raises(UserError, match=f"competition.predicts: {unsupported} was asked for"):
+        adapter.describe(raw, replace(settings, predicts=unsupported))
+
+
+def test_tables_of_another_competition_are_an_error(tmp_path, make_settings):
+    (tmp_path / "train.csv").write_text("image_id,rust,healthy,scab,multiple_diseases\n")
+    with pytest.raises(UserError, match="is this another competition"):
+        plants.describe(tmp_path, make_settings())

@@ -1,0 +1,154 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from competition.prepare import decoding as images
+from competition.prepare import index
+from competition.prepare.competition import Row
+
+NO_PROBLEM = ""
+# File -> (upright size, problem, whether the file is written unchanged).
+UNUSUAL_FILES = {
+    "real/gray_L_0.jpg": ((183, 280), NO_PROBLEM, "unchanged"),
+    "real/gray_L_1.jpg": ((350, 156), NO_PROBLEM, "unchanged"),
+    "real/gray_L_2.jpg": ((320, 221), NO_PROBLEM, "unchanged"),
+    "real/gray_L_3.jpg": ((500, 333), NO_PROBLEM, "unchanged"),
+    "real/exif_orientation_6_0.jpg": ((294, 392), NO_PROBLEM, "rewritten"),
+    "real/exif_orientation_0_1.jpg": ((500, 333), NO_PROBLEM, "unchanged"),
+    "real/exif_orientation_0_2.jpg": ((1600, 1200), NO_PROBLEM, "unchanged"),
+    "real/tiny.jpg": ((75, 56), NO_PROBLEM, "unchanged"),
+    "real/huge.jpg": ((2400, 1600), NO_PROBLEM, "unchanged"),
+    "real/extreme_aspect.jpg": ((411, 120), NO_PROBLEM, "unchanged"),
+    "made/truncated_half.jpg": ((320, 209), "truncated", None),
+    "made/truncated_last_bytes.jpg": ((320, 209), "truncated", None),
+    "made/empty.jpg": ((0, 0), "the file is empty", None),
+    "made/not_an_image.jpg": ((0, 0), "a web page", None),
+    "made/cmyk.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/png_inside.jpg": ((320, 209), NO_PROBLEM, "unchanged"),
+    "made/rgba.png": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/gray16.png": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/palette.gif": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/gif_inside.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/bmp_inside.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/webp_inside.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
+    "made/progressive.jpg": ((320, 209), NO_PROBLEM, "unchanged"),
+    "made/trailing_garbage.jpg": ((320, 209), NO_PROBLEM, "unchanged"),
+    "made/one_by_one.jpg": ((1, 1), NO_PROBLEM, "unchanged"),
+    "made/UPPER.JPG": ((320, 209), NO_PROBLEM, "unchanged"),
+    "made/made_exif6.jpg": ((209, 320), NO_PROBLEM, "rewritten"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL_FILES)
+def test_every_unusual_file_is_decoded_or_its_problem_is_named(real_data, name):
+    size, problem, written = UNUSUAL_FILES[name]
+    data = (real_data / "awkward_images" / name).read_bytes()
+    indexed = index.build([Row("a", 0, "train", name, 0, data)], classes=1)[0].iloc[0]
+    assert (indexed["width"], indexed["height"]) == size
+    assert problem in indexed["problem"] and bool(problem) == bool(indexed["problem"])
+    if problem:
+        with pytest.raises(images.BadImage, match=problem):
+            images.decode(data, 64, "crop")
+        return
+    pixels = images.decode(data, 64, "squash")
+    assert pixels.shape == (64, 64, 3) and pixels.dtype == np.uint8
+    normalized_data = images.normalized(data)
+    assert (normalized_data == data) == (written == "unchanged")
+    assert np.abs(images.decode(normalized_data, 64, "squash").astype(int) - pixels).mean() < 2  # the same image
+
+
+def test_the_same_photo_in_every_format_has_the_same_pixels(real_data):
+    folder = real_data / "awkward_images" / "made"
+    reference = images.decode((folder / "png_inside.jpg").read_bytes(), 64, "squash").astype(int)
+    for name in ("cmyk.jpg", "rgba.png", "gif_inside.jpg", "bmp_inside.jpg", "webp_inside.jpg", "progressive.jpg"):
+        pixels = images.decode((folder / name).read_bytes(), 64, "squash")
+        assert np.abs(pixels - reference).mean() < 5, name
+
+
+def test_tensorflow_decodes_normalized_files_to_the_same_size_as_pillow(real_data):
+    import tensorflow as tf
+
+    for name, (_, problem, _) in UNUSUAL_FILES.items():
+        if not problem:
+            normalized_data = images.normalized((real_data / "awkward_images" / name).read_bytes())
+            tensorflow_pixels = tf.io.decode_jpeg(normalized_data, channels=3).numpy()
+            assert tensorflow_pixels.shape == (*images.size_of(normalized_data)[::-1], 3), name
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_rotated_according_to_their_exif_orientation(helpers, orientation):
+    upright = Image.new("RGB", (40, 20), "white")
+    upright.paste("red", (0, 0, 20, 10))  # the upper left quarter
+    turned = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # orientation -> the transposition that undoes it when saved
+    stored = upright.transpose(Image.Transpose(turned[orientation])) if orientation > 1 else upright
+    exif = Image.Exif()
+    exif[images.ORIENTATION] = orientation
+    data = helpers.encode_image(stored, "PNG", exif=exif)
+    assert images.size_of(data) == (40, 20)
+    pixels = images.decode(data, 16, "squash")
+    assert pixels[2, 2].tolist() == [255, 0, 0] and pixels[2, 13].tolist() == pixels[13, 2].tolist() == [255, 255, 255]
+    assert images.size_of(images.normalized(data)) == (40, 20)
+
+
+def test_sixteen_bit_values_are_scaled_and_not_clipped(helpers):
+    ramp = np.linspace(0, 65535, 64).round().astype(np.uint16)
+    data = helpers.encode_image(Image.fromarray(np.tile(ramp, (64, 1))))
+    assert np.array_equal(images.decode(data, 64, "squash")[0, :, 0], (ramp / 257).round().astype(np.uint8))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_pixels_become_white(helpers, mode):
+    transparent = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    if mode == "P":
+        transparent = Image.new("P", (8, 8), 0)
+        transparent.putpalette([0, 0, 0] * 256)
+        data = helpers.encode_image(transparent, "PNG", transparency=0)
+    else:
+        data = helpers.encode_image(transparent.convert(mode))
+    assert images.decode(data, 8, "crop").min() == 255
+
+
+def test_an_animation_is_read_as_its_first_frame(helpers):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    data = helpers.encode_image(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert images.decode(data, 8, "crop")[0, 0].tolist() == [255, 0, 0]
+
+
+def test_crop_keeps_the_centre_and_squash_keeps_the_complete_image(helpers):
+    wide = Image.new("RGB", (60, 20), "blue")
+    wide.paste("white", (20, 0, 40, 20))
+    data = helpers.encode_image(wide)
+    assert images.decode(data, 20, "crop")[:, 2:-2].min() == 255
+    squashed = images.decode(data, 30, "squash")
+    assert squashed[15, 2].tolist() == [0, 0, 255] and squashed[15, 15].tolist() == [255, 255, 255]
+
+
+def test_reduced_decoding_of_a_large_jpeg_agrees_with_full_decoding(helpers):
+    photo = helpers.synthetic_image(3, (1600, 1200))
+    data = helpers.encode_image(photo, "JPEG", quality=95)
+    fully_decoded = np.asarray(Image.open(io.BytesIO(data)).resize((64, 64), Image.Resampling.BILINEAR)).astype(int)
+    assert np.abs(images.decode(data, 64, "squash") - fully_decoded).mean() < 1
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "BMP", "GIF"])
+def test_a_truncated_file_of_every_format_is_a_bad_image(helpers, image_format):
+    data = helpers.encode_image(helpers.synthetic_image(1, (200, 200)), image_format)
+    images.decode(data, 32, "squash")
+    with pytest.raises(images.BadImage):
+        images.decode(data[: len(data) // 2], 32, "squash")
+
+
+def test_a_small_file_with_too_many_pixels_is_an_error_before_decoding(helpers):
+    bomb = helpers.encode_image(Image.new("1", (12_000, 12_000)))
+    assert len(bomb) < 50_000
+    with pytest.raises(images.BadImage, match="12000 x 12000 pixels are more than"):
+        images.decode(bomb, 32, "crop")
+    with pytest.raises(images.BadImage):
+        images.size_of(bomb)
+
+
+def test_formats_that_need_external_programs_are_not_decoded():
+    with pytest.raises(images.BadImage, match="no JPEG, PNG"):
+        images.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 8, "crop")

@@ -1,0 +1,132 @@
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image, ImageEnhance
+
+from competition.config.errors import UserError
+from competition.prepare import duplicates, index, near_hashes
+
+BITS, PIXELS = 10, 18.0
+
+
+def index_with_groups(rows, classes=9):
+    index_table, thumbs = index.build(rows, classes)
+    pairs = duplicates.duplicate_pairs(index_table, thumbs, bits=BITS, pixels=PIXELS)
+    index_table["group"] = duplicates.group_duplicates(pairs, len(index_table))
+    return index_table, thumbs, pairs
+
+
+def photo_and_altered_copy(helpers, seed, change):
+    photo = helpers.synthetic_image(seed, (160, 120))
+    changes = {
+        "smaller": lambda: helpers.encode_image(photo.resize((80, 60)), "JPEG"),
+        "harder compressed": lambda: helpers.encode_image(photo, "JPEG", quality=30),
+        "another format": lambda: helpers.encode_image(photo, "WEBP"),
+        "a little brighter": lambda: helpers.encode_image(ImageEnhance.Brightness(photo).enhance(1.07)),
+        "grey": lambda: helpers.encode_image(photo.convert("L")),
+        "a mirror image": lambda: helpers.encode_image(photo.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
+    }
+    return helpers.encode_image(photo), changes[change]()
+
+
+@pytest.mark.parametrize(
+    ("change", "is_duplicate"),
+    [
+        ("smaller", True),
+        ("harder compressed", True),
+        ("another format", True),
+        ("a little brighter", True),
+        ("grey", False),  # the hash is blind to colour; the pixels are not
+        ("a mirror image", False),
+    ],
+)
+def test_an_altered_copy_is_a_duplicate_unless_it_differs_visibly(helpers, change, is_duplicate):
+    photo, copy = photo_and_altered_copy(helpers, 1, change)
+    index_table, _, _ = index_with_groups(
+        [helpers.row("a", 0, data=photo), helpers.row("b", 0, data=copy), helpers.row("c", 2)]
+    )
+    assert (index_table["group"][0] == index_table["group"][1]) == is_duplicate
+    assert index_table["group"][2] == 2
+
+
+def test_the_groups_are_exactly_the_planted_ones(helpers):
+    rows = [helpers.row(f"i{n}", n) for n in range(60)]
+    rows += [helpers.row(f"copy{n}", n) for n in range(10)]  # identical bytes
+    smaller = {n: photo_and_altered_copy(helpers, n, "smaller")[1] for n in range(5, 15)}
+    rows += [helpers.row(f"near{n}", 0, data=data) for n, data in smaller.items()]  # near-duplicates
+    index_table, _, pairs = index_with_groups(rows)
+    planted = {
+        frozenset(name for name in (f"i{n}", f"copy{n}", f"near{n}") if name in set(index_table["id"]))
+        for n in range(60)
+    }
+    assert {frozenset(ids) for _, ids in index_table.groupby("group")["id"]} == planted
+    assert pairs["exact"].sum() == 10
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_search_finds_the_same_pairs_as_comparison_of_all_pairs(helpers, monkeypatch, parts):
+    monkeypatch.setattr(near_hashes, "BLOCK", 7)
+    monkeypatch.setattr(near_hashes, "PARTS", (parts,))
+    index_table, thumbs = index.build([helpers.row(f"i{n}", n % 12, data=_jittered(helpers, n)) for n in range(40)], 1)
+    pairs = duplicates.duplicate_pairs(index_table, thumbs, bits=20, pixels=255)
+    hashes = [int(text, 16) for text in index_table["phash"]]
+    digests = index_table["sha256"].tolist()
+    expected_pairs = {
+        (a, b) for a, b in itertools.combinations(range(40), 2) if (hashes[a] ^ hashes[b]).bit_count() <= 20
+    }
+    assert len(set(digests)) == 40 and len(expected_pairs) > 40
+    assert set(zip(pairs["a"], pairs["b"])) == expected_pairs
+
+
+def _jittered(helpers, n):
+    pixels = np.asarray(helpers.synthetic_image(n % 12)).astype(int)
+    noisy = pixels + np.random.default_rng(n).normal(0, 40, pixels.shape)
+    return helpers.encode_image(Image.fromarray(noisy.clip(0, 255).astype(np.uint8)))
+
+
+def test_a_chain_of_pairs_is_one_group():
+    chain = pd.DataFrame({"a": [1, 2, 5], "b": [2, 3, 6]})
+    assert duplicates.group_duplicates(chain, 7).tolist() == [0, 1, 1, 1, 4, 5, 5]
+    assert duplicates.group_duplicates(chain[:0], 3).tolist() == [0, 1, 2]
+
+
+def test_unreadable_images_are_never_duplicates(helpers):
+    index_table, _, pairs = index_with_groups(
+        [helpers.row("a", 0, data=b""), helpers.row("b", 0, data=b""), helpers.row("c", 1)]
+    )
+    assert len(pairs) == 0 and index_table["group"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("policy", "remaining_ids"), [("keep", ["a", "b", "c", "d", "t"]), ("drop", ["c", "d", "t"])])
+def test_a_photo_with_two_labels_is_listed_and_kept_or_dropped(helpers, policy, remaining_ids):
+    rows = [
+        helpers.row("a", 1, label=1),
+        helpers.row("b", 1, label=2),
+        helpers.row("c", 3, label=1),
+        helpers.row("d", 3, label=1),
+    ]
+    rows += [helpers.row("t", 1, part="test", label=-1)]  # its label is unknown, so it contradicts no other label
+    index_table, _, _ = index_with_groups(rows)
+    assert duplicates.conflicts(index_table)[["id", "label"]].to_numpy().tolist() == [["a", 1], ["b", 2]]
+    assert duplicates.without_conflicts(index_table, policy)["id"].tolist() == remaining_ids
+    with pytest.raises(UserError, match="1 photos appear under more than one label, 'a', 'b'"):
+        duplicates.without_conflicts(index_table, "error")
+
+
+def test_the_known_duplicates_of_a_real_dataset_are_found(real_data, tmp_path, make_settings, helpers):
+    """flowers102_128, 8,189 photos: 4 identical pairs, some near-duplicates, one photo with two labels."""
+    from competition.prepare import leaks
+    from competition.prepare.adapters import folder
+
+    settings = make_settings(adapter="folder", source=str(real_data / "flowers102_128.zip"))
+    folder.download(tmp_path, settings, helpers.no_network)
+    index_table, _, pairs = index_with_groups(folder.rows(tmp_path, settings), classes=102)
+    assert pairs["exact"].sum() == 4
+    assert 18 <= len(pairs) <= 40
+    # Consecutive photos of one flower are grouped; different flowers are not.
+    assert index_table["group"].value_counts().max() <= 8
+    assert set(duplicates.conflicts(index_table)["label"]) == {4, 35}
+    leak_table = leaks.find_leaks(index_table)
+    assert leaks.inflation(index_table, leak_table, 102).touched >= 8

@@ -1,0 +1,251 @@
+import shutil
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from competition.config.errors import UserError
+from competition.prepare import index
+from competition.prepare.adapters import folder
+
+TABLES = {
+    "train.csv": "id,label\n001,cat\n002,dog\nNA,dog\n",
+    "test.csv": "id\n1e5\n004\n",
+    "sample_submission.csv": "id,label\n1e5,cat\n004,cat\n",
+}
+IMAGES = ["train/001.jpg", "train/002.png", "train/NA.webp", "test/1e5.bmp", "test/004.gif"]
+
+
+def zipped(source, top=""):
+    path = source.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(source.rglob("*")):
+            archive.write(file, top + file.relative_to(source).as_posix())
+    return path
+
+
+@pytest.mark.parametrize("form", ["a directory", "a zip", "a zip of one folder"])
+def test_tables_and_images_of_every_format_are_read_from_directories_and_zips(make_source, read, form):
+    source = make_source(TABLES, IMAGES)
+    if form != "a directory":
+        source = zipped(source, top="everything/" if form == "a zip of one folder" else "")
+    described, rows = read(source)
+    assert [(row.id, row.label, row.part, row.shard) for row in rows] == [
+        ("001", 0, "train", "train/001.jpg"),
+        ("002", 1, "train", "train/002.png"),
+        ("NA", 1, "train", "train/NA.webp"),
+        ("1e5", -1, "test", "test/1e5.bmp"),
+        ("004", -1, "test", "test/004.gif"),
+    ]
+    assert (described.classes, described.label_values) == (("cat", "dog"), ("cat", "dog"))
+    assert (described.metric, described.predicts, described.prediction_columns) == (
+        "macro_f1_present",
+        "label",
+        ("label",),
+    )
+    assert described.notes[0] == "ids are in column 'id', labels in 'label' of train.csv"
+    index_table, _ = index.build(rows, 2)
+    assert index_table["problem"].eq("").all()
+
+
+def test_class_folders_are_read_with_and_without_a_train_folder(make_source, read, tmp_path):
+    images = ["train/b/1.jpg", "train/a/1.jpg", "train/a/2.jpg", "test/x.jpg"]
+    described, rows = read(make_source({}, images))
+    assert described.classes == ("a", "b")
+    assert [(row.id, row.label, row.part) for row in rows] == [
+        ("train/a/1.jpg", 0, "train"),
+        ("train/a/2.jpg", 0, "train"),
+        ("train/b/1.jpg", 1, "train"),
+        ("test/x.jpg", -1, "test"),
+    ]
+    assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\ntest/x.jpg,a\n"
+    shutil.rmtree(tmp_path / "raw")
+    _, other_rows = read(make_source({}, [path.removeprefix("train/") for path in images], "other"))
+    assert [row.label for row in other_rows] == [0, 0, 1, -1]
+
+
+def test_class_folders_named_by_numbers_are_in_numerical_order(make_source, read):
+    described, _ = read(make_source({}, ["10/a.jpg", "9/b.jpg", "1/c.jpg", "test/d.jpg"]))
+    assert described.classes == ("1", "9", "10")
+
+
+def test_one_hot_columns_mean_that_probabilities_are_submitted(make_source, read):
+    tables = {
+        "train.csv": "image_id,rust,scab\na,0,1\nb,1,0\n",
+        "test.csv": "image_id\nc\n",
+        "sample_submission.csv": "image_id,rust,scab\nc,0.5,0.5\n",
+    }
+    described, rows = read(make_source(tables, ["images/a.jpg", "images/b.jpg", "images/c.jpg"]))
+    assert [row.label for row in rows] == [1, 0, -1]
+    assert (described.predicts, described.metric) == ("probabilities", "log_loss")
+    assert described.prediction_columns == described.classes == ("rust", "scab")
+
+
+def test_a_label_column_may_go_with_one_prediction_column_per_class(make_source, read):
+    """Example: State Farm. train.csv has img,classname; the submission has one column per class, in its own order."""
+    tables = {
+        "train.csv": "img,classname\na.jpg,c1\nb.jpg,c0\n",
+        "test.csv": "img\nc.jpg\n",
+        "sample_submission.csv": "img,c1,c0\nc.jpg,0.5,0.5\n",
+    }
+    described, rows = read(make_source(tables, ["a.jpg", "b.jpg", "c.jpg"]))
+    assert (described.predicts, described.prediction_columns, described.classes) == (
+        "probabilities",
+        ("c1", "c0"),
+        ("c1", "c0"),
+    )
+    assert [row.label for row in rows] == [0, 1, -1]
+
+
+def test_the_order_of_the_prediction_columns_has_precedence_over_classes_csv(make_source, read):
+    tables = {
+        "train.csv": "img,kind\na,x\nb,y\n",
+        "test.csv": "img\nc\n",
+        "sample_submission.csv": "img,y,x\nc,0.5,0.5\n",
+        "classes.csv": "label,name\nx,Fox\ny,Yak\n",
+    }
+    described, rows = read(make_source(tables, ["a.jpg", "b.jpg", "c.jpg"]))
+    assert (described.classes, described.prediction_columns) == (("Yak", "Fox"), ("y", "x"))
+    assert [row.label for row in rows] == [1, 0, -1]
+
+
+def test_class_names_come_from_classes_csv_and_labels_are_submitted_as_in_train_csv(make_source, read):
+    tables = {
+        **TABLES,
+        "train.csv": "id,label\n001,1\n002,10\nNA,1\n",
+        "classes.csv": "label,name\n1,one\n5,five\n10,ten\n",
+    }
+    described, rows = read(make_source(tables, IMAGES))
+    assert (described.classes, described.label_values) == (("one", "five", "ten"), ("1", "5", "10"))
+    assert [row.label for row in rows[:3]] == [0, 2, 0]
+
+
+def test_columns_can_be_configured(make_source, read):
+    tables = {
+        "train.csv": "row,file,kind,score\n1,001,cat,0.1\n2,002,dog,0.2\n3,NA,dog,0.5\n",
+        "test.csv": "row,file\n4,1e5\n5,004\n",
+    }
+    source = make_source(tables, IMAGES)
+    described, rows = read(source, id_column="file", label_column="kind")
+    assert [row.id for row in rows] == ["001", "002", "NA", "1e5", "004"]
+    assert (described.id_column, described.prediction_columns) == ("file", ("kind",))
+
+
+def test_the_folder_of_the_part_decides_between_equal_names(make_source, read):
+    tables = {"train.csv": "id,label\n1,a\n2,b\n", "test.csv": "id\n3\n"}
+    _, rows = read(
+        make_source(tables, ["train_images/1.jpg", "train_images/2.jpg", "test_images/1.jpg", "test_images/3.jpg"])
+    )
+    assert [row.shard for row in rows] == ["train_images/1.jpg", "train_images/2.jpg", "test_images/3.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "images", "message"),
+    [
+        ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "2 test images are listed but do not exist, '005', 'X1'"),
+        ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test images .* 1 of them differ from a file name only in letter case"),
+        ({}, [*IMAGES, "train/001.png"], "1 train ids match more than one file, '001'"),
+        ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "1 train images are listed but do not exist"),
+        ({"train.csv": "id,label\n/etc/hostname,cat\n002,dog\n"}, IMAGES, "1 train images are listed but do not exist"),
+        ({"train.csv": "id,label\n001,\n002,dog\n"}, IMAGES, "train.csv: 1 rows have no label, '001'"),
+        ({"train.csv": "id,label\n001,cat\n002,cat\n"}, IMAGES, "1 classes were found"),
+        ({"train.csv": "id,a,b\n001,1,2\n002,2,3\n"}, IMAGES, "set competition.label_column"),
+        ({"train.csv": "name,label\n001,cat\n002,dog\n"}, IMAGES, "share no column; set competition.id_column"),
+        ({"classes.csv": "label,name\ncat,Cat\nelk,Elk\n"}, IMAGES, "2 rows have a label outside the 2 classes, 'dog'"),
+        ({"train.csv": "id,label\n001,cat,7\n"}, IMAGES, "train.csv, line 2: 3 fields under 2 columns"),
+        ({"train.csv": "id,label,label\n001,cat,cat\n"}, IMAGES, "column 'label' appears 2 times"),
+        ({"train.csv": ""}, IMAGES, "train.csv: the file is empty"),
+    ],
+)  # fmt: skip
+def test_inconsistent_sources_are_errors_with_counts_and_names(make_source, read, tables, images, message):
+    with pytest.raises(UserError, match=message):
+        read(make_source({**TABLES, **tables}, images))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (["train/a.jpg", "train/b/c.jpg", "test/d.jpg"], "1 images lie outside the class folders, 'train/a.jpg'"),
+        ([], "neither a table nor a JPEG, PNG, WEBP, BMP or GIF image was found"),
+    ],
+)
+def test_incomplete_class_folders_are_errors(make_source, read, tmp_path, images, message):
+    source = make_source({}, images)
+    source.mkdir(exist_ok=True)
+    with pytest.raises(UserError, match=message):
+        read(source)
+
+
+def test_a_byte_order_mark_and_a_quoted_line_break_are_read(make_source, read):
+    tables = {**TABLES, "train.csv": '\ufeffid,label\n001,cat\n002,"big\ndog"\nNA,cat\n'}
+    described, _ = read(make_source(tables, IMAGES))
+    assert described.classes == ("big\ndog", "cat")
+
+
+@pytest.mark.parametrize("source", ["nothing_here", "train.csv"])
+def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, make_settings, helpers, source):
+    (tmp_path / "train.csv").write_text("id,label\n")
+    with pytest.raises(UserError, match=r"a directory or a .zip file expected"):
+        folder.download(tmp_path / "raw", make_settings(source=str(tmp_path / source)), helpers.no_network)
+
+
+def test_without_a_source_the_slug_is_downloaded(tmp_path, make_settings, make_source):
+    def fetch(slug, raw):
+        assert slug == "some-competition"
+        shutil.copytree(make_source(TABLES, IMAGES), raw, dirs_exist_ok=True)
+
+    settings = make_settings(slug="some-competition")
+    (tmp_path / "raw").mkdir()
+    folder.download(tmp_path / "raw", settings, fetch)
+    assert len(list(folder.rows(tmp_path / "raw", settings))) == 5
+    with pytest.raises(UserError, match=r"competition.source and competition.slug are both empty"):
+        folder.download(tmp_path / "raw", make_settings(), fetch)
+
+
+def test_nothing_is_extracted_from_a_zip_with_a_path_outside_the_folder(tmp_path, make_settings, helpers):
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("train.csv", "id,label\n")
+        archive.writestr("../outside.txt", "x")
+    raw = tmp_path / "in" / "raw"
+    raw.mkdir(parents=True)
+    with pytest.raises(UserError):
+        folder.download(raw, make_settings(source=str(tmp_path / "evil.zip")), helpers.no_network)
+    assert not list(raw.iterdir()) and not (tmp_path / "in" / "outside.txt").exists()
+
+
+def test_external_images_are_matched_by_class_name_and_unmatched_folders_are_listed(make_source, read):
+    described, _ = read(make_source({**TABLES, "classes.csv": "label,name\ncat,wild cat\ndog,House Dog\n"}, IMAGES))
+    extra = make_source({}, ["Wild_Cat/1.jpg", "dog/2.jpg", "house dog/3.jpg", "bird/4.jpg"], "extra")
+    rows, left_out = folder.external_rows(extra, described)
+    assert [(row.id, row.label, row.part) for row in rows] == [
+        ("external/extra/Wild_Cat/1.jpg", 0, "external"),
+        ("external/extra/dog/2.jpg", 1, "external"),
+        ("external/extra/house dog/3.jpg", 1, "external"),
+    ]
+    assert left_out == ["bird"]
+    with pytest.raises(UserError, match=r"none of its folders .'bird'. is a class"):
+        folder.external_rows(make_source({}, ["bird/1.jpg"], "birds"), described)
+
+
+def test_files_in_no_table_are_ignored_and_counted(make_source, read):
+    described, rows = read(make_source(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
+    assert len(rows) == 5
+    assert described.notes[-1] == "1 image files are in no table and are ignored"
+
+
+def test_the_real_zip_is_read_completely(real_data, read):
+    described, rows = read(real_data / "flowers102_128.zip")
+    parts = pd.Series([row.part for row in rows]).value_counts()
+    assert parts.to_dict() == {"train": 6145, "test": 2044}
+    assert len(described.classes) == 102 and described.classes[4] == "Ball Moss"
+    assert described.label_values == tuple(str(n) for n in range(102))
+
+
+def test_a_class_named_like_the_id_column_is_an_error_if_classes_become_columns(make_source, read):
+    images = ["train/id/1.jpg", "train/b/1.jpg", "test/x.jpg"]
+    with pytest.raises(UserError, match="two columns 'id'"):
+        read(make_source({}, images), predicts="probabilities")
+    shutil.rmtree(Path(make_source({}, images).parent / "raw"), ignore_errors=True)
+    described, _ = read(make_source({}, images), predicts="label")  # one column, whose values are the classes
+    assert described.classes == ("b", "id")

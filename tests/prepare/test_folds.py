@@ -1,0 +1,98 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from competition.config.errors import UserError
+from competition.prepare import folds
+from competition.prepare.adapters.drawn import FLOWER_COUNTS
+
+REAL_ROWS = 16_465  # train and validation of the flower competition
+
+
+def table(labels, groups=None, parts="train"):
+    rows = len(labels)
+    return pd.DataFrame(
+        {
+            "id": [f"i{n:05}" for n in range(rows)],
+            "label": labels,
+            "part": parts,
+            "group": np.arange(rows) if groups is None else groups,
+            "fold": -1,
+        }
+    )
+
+
+def flowers_like_index(seed=0):
+    """16,465 rows with the real class counts scaled up from 12,753, and 300 duplicate groups of 2 to 5."""
+    rng = np.random.default_rng(seed)
+    counts = np.array(FLOWER_COUNTS)
+    counts = np.floor(counts * REAL_ROWS / counts.sum()).astype(int)
+    counts[: REAL_ROWS - counts.sum()] += 1
+    index = table(rng.permutation(np.repeat(np.arange(104), counts)))
+    for _ in range(300):
+        label = rng.integers(104)
+        duplicates = rng.choice(np.flatnonzero(index["label"] == label), rng.integers(2, 6), replace=False)
+        index.loc[duplicates, "group"] = index["group"][duplicates].min()
+    return index
+
+
+def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
+    index = flowers_like_index()
+    assert len(index) == REAL_ROWS
+    index["fold"] = folds.assign(index, 5, seed=42)
+    support = folds.support(index, 104)
+    assert support.to_numpy().sum() == REAL_ROWS and support.to_numpy().min() >= 3
+    assert index.groupby("group")["fold"].nunique().max() == 1
+    assert folds.share_errors(support).max() <= 0.02
+    assert np.ptp(support.sum(0)) <= 0.01 * REAL_ROWS
+    assert folds.thin_classes(support) == []
+
+
+def test_folds_by_file_are_much_less_even():
+    """Reference for the limit of 0.02: folds of complete files, as in public notebooks, on the same rows."""
+    index = flowers_like_index().sample(frac=1, random_state=1, ignore_index=True)
+    index["fold"] = np.arange(len(index)) // (len(index) // 16 + 1) % 5
+    assert folds.share_errors(folds.support(index, 104)).max() > 0.1
+
+
+def test_folds_do_not_depend_on_the_order_of_rows():
+    index = flowers_like_index()[:3000]
+    shuffled = index.sample(frac=1, random_state=3)
+    folds_in_order = dict(zip(index["id"], folds.assign(index, 5, seed=1)))
+    folds_shuffled = dict(zip(shuffled["id"], folds.assign(shuffled, 5, seed=1)))
+    assert folds_in_order == folds_shuffled
+
+
+def test_the_seed_changes_the_folds():
+    index = flowers_like_index()[:500]
+    assert not np.array_equal(folds.assign(index, 5, seed=1), folds.assign(index, 5, seed=2))
+
+
+def test_only_training_rows_get_a_fold():
+    index = table([0, 1] * 10 + [-1, 0, 1], parts=["train"] * 20 + ["test", "external", "val"])
+    fold = folds.assign(index, 2, seed=0)
+    assert fold[20:].tolist() == [-1, -1, -1]
+    assert sorted(set(fold[:20])) == [0, 1]
+
+
+def test_a_test_row_in_a_group_does_not_affect_the_training_rows():
+    index = table([0] * 10 + [-1], groups=[*range(10), 3], parts=["train"] * 10 + ["test"])
+    assert np.bincount(folds.assign(index, 5, seed=0)[:10]).tolist() == [2] * 5
+
+
+@pytest.mark.parametrize("rare_rows", [1, 2, 3])
+def test_a_class_with_too_few_rows_is_spread_over_as_many_folds_as_possible_and_listed(rare_rows):
+    index = table([0] * 50 + [1] * rare_rows)
+    index["fold"] = folds.assign(index, 5, seed=0)
+    support = folds.support(index, 3)
+    assert support.loc[1].max() == 1 and support.loc[1].sum() == rare_rows
+    assert folds.thin_classes(support) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "message"),
+    [([0, 0, 0, 0], [0, 0, 0, 0], "1 different training images cannot make 3"), ([0, 0, 1, 1], None, "no class has 3")],
+)
+def test_too_few_rows_for_the_folds_are_an_error(labels, groups, message):
+    with pytest.raises(UserError, match=message):
+        folds.assign(table(labels, groups), 3, seed=0)

@@ -1,0 +1,110 @@
+"""prepare.group_by as used by `make prepare`, on a folder of photos with planted series."""
+
+import pandas as pd
+import pytest
+from builders import params
+from photos import another_photo, scene
+
+from competition.config.errors import UserError
+from competition.files.manifest import read_manifest
+from competition.prepare.competition import Settings
+from competition.prepare.index import load
+from pipelines.main_job import download, prepare
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
+
+CLASSES, SINGLES, SERIES, PHOTOS, TESTS = 2, 14, 4, 4, 50
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A source folder: train.csv names the object of each photo (single or in a series); test photos are darker."""
+    folder, train_lines, test_lines = tmp_path_factory.mktemp("source"), ["id,label,object"], ["id"]
+    for label in range(CLASSES):
+        for number in range(SINGLES + SERIES):
+            object_name = f"{label}-{number}"
+            first_photo = scene(1000 * label + number)
+            for n in range(1 if number < SINGLES else PHOTOS):
+                another_photo(first_photo, 10 * number + n).save(folder / f"{object_name}-{n}.png")
+                train_lines.append(f"{object_name}-{n},{'ab'[label]},{object_name}")
+    for n in range(TESTS):
+        scene(5000 + n).point(lambda value: value // 4).save(folder / f"t{n}.png")
+        test_lines.append(f"t{n}")
+    (folder / "train.csv").write_text("\n".join(train_lines) + "\n")
+    (folder / "test.csv").write_text("\n".join(test_lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def stage(source, tmp_path):
+    """stage(overrides) -> the messages of `make prepare` with these parameters; its work folder is tmp_path."""
+
+    def run(overrides="", like="", **options):
+        parameters = params(
+            f"competition.adapter=folder competition.source={source} prepare.folds=3 "
+            f"competition.label_column=label {overrides}"
+        )
+        job_options = Options(force=False, debug=True, like=like, **options)
+        job = Job(parameters, (), job_options, tmp_path, tmp_path)
+        download.run(job)
+        prepare.run(job)
+        return [line for line in job.echoed if line.startswith("prepare:")]
+
+    return run
+
+
+def folds_per_object(folder):
+    index = load(folder / "data" / "index.csv")
+    train = index[index["part"] == "train"]
+    return train.groupby(train["id"].str.rsplit("-", n=1).str[0])["fold"].nunique()
+
+
+def test_series_across_folds_are_reported_with_a_contact_sheet_and_grouped_if_configured(stage, tmp_path):
+    (line,) = [line for line in stage() if "series" in line]
+    assert "set prepare.group_by=embedding; contact sheet data/series.png" in line
+    assert (tmp_path / "data" / "series.png").is_file()
+    assert folds_per_object(tmp_path).max() > 1
+    by_hash = (tmp_path / "data" / "index.csv").read_bytes()
+
+    (line,) = [line for line in stage("prepare.group_by=embedding") if "series" in line]
+    assert "none crosses a fold" in line
+    members = pd.read_csv(tmp_path / "data" / "series.csv", dtype={"id": str})
+    assert len(members) >= 0.9 * CLASSES * SERIES * PHOTOS
+    assert folds_per_object(tmp_path)[members["id"].str.rsplit("-", n=1).str[0]].max() == 1
+
+    saved = tmp_path / "like.csv"
+    load(tmp_path / "data" / "index.csv").drop(columns="sha256").to_csv(saved, index=False)
+    by_series = (tmp_path / "data" / "index.csv").read_bytes()
+    assert any("groups and folds as in" in line for line in stage(like=str(saved)))
+    assert (tmp_path / "data" / "index.csv").read_bytes() == by_series != by_hash
+
+
+def test_a_group_column_keeps_its_objects_in_one_fold_and_is_not_used_as_label(stage, tmp_path):
+    stage("prepare.group_by=column prepare.group_column=object competition.label_column=")
+    assert folds_per_object(tmp_path).max() == 1
+    assert len(load(tmp_path / "data" / "index.csv")["label"].unique()) == CLASSES + 1  # and -1 of the test rows
+
+
+def test_test_photos_that_differ_from_training_photos_are_reported(stage, tmp_path):
+    assert any("WARNING test images do not look like training images" in line for line in stage())
+    assert (tmp_path / "data" / "shift.png").is_file()
+    assert read_manifest(tmp_path / "data" / "manifest.json").files.keys() >= {"shift.csv", "shift.json", "shift.png"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("prepare.group_by=column", "set both"),
+        ("prepare.group_column=object", "set both"),
+        ("prepare.group_by=column prepare.group_column=place", "train.csv has no column 'place'"),
+    ],
+)
+def test_a_group_column_that_cannot_be_used_is_an_error(stage, overrides, message):
+    with pytest.raises(UserError, match=message):
+        stage(overrides)
+
+
+def test_the_group_column_does_not_make_raw_files_stale():
+    raw_settings = {"name": "n", "adapter": "folder", "slug": "", "source": "", "image_size": 0, "validation": "pool"}
+    raw_settings |= {"id_column": "", "label_column": "", "metric": "", "predicts": "", "miniature": 0, "seed": 1}
+    assert Settings(**raw_settings, group_column="object").of_raw_files() == raw_settings

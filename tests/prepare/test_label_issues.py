@@ -1,0 +1,46 @@
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from competition.config.errors import UserError
+from competition.prepare import label_issues
+
+with_cleanlab = pytest.mark.skipif(find_spec("cleanlab") is None, reason="cleanlab is not installed (goldfold[labels])")
+
+
+@with_cleanlab
+def test_planted_wrong_labels_are_listed_with_the_least_probable_first():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 4, 400)
+    probs = 0.4 * rng.dirichlet(np.ones(4), 400)
+    probs[np.arange(400), truth] += 0.6
+    labels = truth.copy()
+    wrong = rng.choice(400, 20, replace=False)
+    labels[wrong] = (truth[wrong] + 1) % 4
+    issues = label_issues.find_label_issues(np.array([f"i{n}" for n in range(400)]), labels, probs)
+    assert set(issues["id"]) <= {f"i{n}" for n in wrong}
+    assert len(issues) >= 10
+    assert issues["label_probability"].is_monotonic_increasing
+    assert all(issues["suggested"] == [truth[int(image_id[1:])] for image_id in issues["id"]])
+
+
+@with_cleanlab
+def test_float16_probabilities_and_a_class_without_rows_are_accepted():
+    probs = np.tile(np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], np.float16), (10, 1))
+    issues = label_issues.find_label_issues(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
+    assert list(issues) == ["id", "label", "suggested", "label_probability", "suggested_probability"]
+    assert len(issues) == 0
+
+
+@with_cleanlab
+def test_arrays_of_different_lengths_are_an_error():
+    with pytest.raises(UserError, match="2 ids, 3 labels"):
+        label_issues.find_label_issues(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
+
+
+def test_without_cleanlab_the_error_names_the_package_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cleanlab.filter", None)
+    with pytest.raises(UserError, match=r"pip install 'goldfold\[labels\]'"):
+        label_issues.find_label_issues(np.array(["a"]), np.zeros(1, int), np.ones((1, 2)) / 2)

@@ -1,0 +1,165 @@
+"""A user's own folder of images: without a test set, with tables of other names and columns, with what is not read."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from competition.config.errors import UserError
+from competition.prepare.adapters.folder import NO_TEST_NOTE
+
+IMAGES = ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]
+
+
+def labelled(rows):
+    return [(row.id, row.label, row.part) for row in rows]
+
+
+@pytest.mark.parametrize("top", ["", "train/"])
+def test_class_folders_without_test_images_are_for_cross_validation_only(make_source, read, tmp_path, top):
+    described, rows = read(make_source({}, [f"{top}tulip/b.jpg", f"{top}daisy/a.jpg"]))
+    assert labelled(rows) == [(f"{top}daisy/a.jpg", 0, "train"), (f"{top}tulip/b.jpg", 1, "train")]
+    assert described.notes[-1] == NO_TEST_NOTE
+    assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\n"
+
+
+def test_a_table_without_test_images_is_for_cross_validation_only_and_its_ids_are_the_names_of_the_files(
+    make_source, read
+):
+    """Before and after the sample submission, which has only a header, is written."""
+    table = "breed,photo\ncat,1\ndog,2\ncat,3\ndog,4\n"
+    described, rows = read(make_source({"labels.csv": table}, IMAGES))
+    assert labelled(rows) == [("1", 0, "train"), ("2", 1, "train"), ("3", 0, "train"), ("4", 1, "train")]
+    assert described.notes[0] == "ids are in column 'photo', labels in 'breed' of labels.csv"
+    assert NO_TEST_NOTE in described.notes
+
+
+@pytest.mark.parametrize(
+    ("ids", "test_ids"),
+    [
+        (("1", "2"), ["8", "9"]),
+        (("1.jpg", "2.jpg"), ["8.jpg", "9.jpg"]),
+        (("train/1.jpg", "train/2.jpg"), ["test/8.jpg", "test/9.jpg"]),
+    ],
+)
+def test_a_table_and_a_test_folder_give_test_ids_that_are_written_like_the_training_ids(
+    make_source, read, ids, test_ids
+):
+    source = make_source({"train.csv": f"id,label\n{ids[0]},cat\n{ids[1]},dog\n"}, ["train/1.jpg", "train/2.jpg"])
+    make_source({}, ["test/8.jpg", "test/9.jpg"])
+    described, rows = read(source)
+    assert [row.id for row in rows if row.part == "test"] == test_ids
+    assert NO_TEST_NOTE not in described.notes
+
+
+def test_test_images_with_the_names_of_training_images_get_their_paths_as_ids(make_source, read):
+    source = make_source({"train.csv": "id,label\n1,cat\n2,dog\n"}, ["train/1.jpg", "train/2.jpg", "test/1.jpg"])
+    _, rows = read(source)
+    assert [(row.id, row.part) for row in rows] == [("1", "train"), ("2", "train"), ("test/1.jpg", "test")]
+
+
+def test_a_number_and_a_name_that_map_one_to_one_are_the_label_and_its_class_name(make_source, read):
+    """The width has two values as well, but each with both names."""
+    rows = [
+        (7, "tulip", 20),
+        (10, "daisy", 20),
+        (7, "tulip", 30),
+        (10, "daisy", 30),
+        (7, "tulip", 20),
+        (10, "daisy", 20),
+    ]
+    lines = [f"{n},{number},{name},{width}" for n, (number, name, width) in enumerate(rows, 1)]
+    table = "\n".join(["image_id,class_id,class_name,width", *lines, ""])
+    described, rows = read(make_source({"train.csv": table}, [*IMAGES, "5.jpg", "6.jpg"]))
+    assert (described.classes, described.label_values) == (("tulip", "daisy"), ("7", "10"))
+    assert [row.label for row in rows] == [0, 1, 0, 1, 0, 1]
+    assert described.notes[:2] == (
+        "ids are in column 'image_id', labels in 'class_id' of train.csv",
+        "class names are in column 'class_name'",
+    )
+
+
+def test_the_chosen_label_column_keeps_its_names(make_source, read):
+    table = "image_id,kind,text,size\n1,7,tulip,20\n2,10,daisy,20\n3,7,tulip,30\n4,10,daisy,30\n"
+    described, _ = read(make_source({"train.csv": table}, IMAGES), label_column="kind")
+    assert described.classes == ("tulip", "daisy")
+
+
+def test_columns_that_the_test_table_has_too_are_no_labels(make_source, read):
+    tables = {"train.csv": "id,width,kind\n1,20,cat\n2,30,dog\n", "test.csv": "id,width\n3,20\n4,20\n"}
+    described, _ = read(make_source(tables, IMAGES))
+    assert described.notes[0] == "ids are in column 'id', labels in 'kind' of train.csv"
+
+
+def test_a_column_called_label_is_the_label_among_columns_that_could_be(make_source, read):
+    table = "id,photographer,label\n1,ann,cat\n2,ann,dog\n3,bob,cat\n4,bob,dog\n"
+    described, _ = read(make_source({"train.csv": table}, IMAGES))
+    assert described.classes == ("cat", "dog")
+    assert "columns 'photographer' of train.csv are not used" in described.notes
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "id,a,b\n1,x,u\n2,y,v\n3,x,u\n4,y,v\n",  # two texts that map one to one
+        "id,a,b,c,d\n1,1,x,5,u\n2,2,y,5,u\n3,1,x,6,v\n4,2,y,6,v\n",  # two numbers with names
+        "id,width,height\n1,20,30\n2,30,20\n3,20,30\n4,30,20\n",  # numbers that nothing names
+    ],
+)
+def test_an_uncertain_label_column_is_asked_for_by_its_parameter(make_source, read, table):
+    with pytest.raises(
+        UserError, match=r"it is not certain which of them is the label: set competition.label_column, e"
+    ):
+        read(make_source({"train.csv": table}, IMAGES))
+
+
+def test_two_tables_that_name_images_are_not_guessed_between(make_source, read):
+    tables = {"a.csv": "id,label\n1,x\n2,y\n", "b.csv": "id,label\n3,x\n4,y\n", "notes.csv": "what\nnothing\n"}
+    with pytest.raises(UserError, match=r"'a.csv', 'b.csv' all name images; rename the one with the training labels"):
+        read(make_source(tables, IMAGES))
+
+
+@pytest.mark.parametrize(("validation", "part"), [("pool", "train"), ("apart", "val")])
+def test_a_validation_folder_joins_the_folds_or_stays_apart(make_source, read, validation, part):
+    images = ["train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg", "extra/c/4.jpg"]
+    described, rows = read(make_source({}, images), validation=validation)
+    assert labelled(rows)[2] == ("val/a/3.jpg", 0, part)
+    assert "1 images outside train/, val/ and test/ are ignored" in described.notes
+
+
+def test_images_in_formats_that_are_not_read_are_counted(make_source, read):
+    source = make_source({}, ["a/1.jpg", "b/2.jpg"])
+    for name in ("a/3.HEIC", "b/4.tif"):
+        (source / name).write_bytes(b"x")
+    described, rows = read(source)
+    assert len(rows) == 2
+    assert "2 images (.heic, .tif) are not read: convert them to JPEG or PNG to use them" in described.notes
+
+
+def test_a_source_may_be_below_the_home_folder(make_source, monkeypatch, tmp_path):
+    from pipelines.main_job.download import source_digest
+
+    shutil.copytree(make_source({}, ["a/1.jpg"]), tmp_path / "home" / "photos")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert source_digest("~/photos") == source_digest(str(Path.home() / "photos"))
+
+
+def test_a_single_class_and_images_that_are_not_read_are_refused_as_what_they_are(make_source, read, tmp_path):
+    with pytest.raises(UserError, match="1 classes were found; at least two different classes are required"):
+        read(make_source({}, ["only/1.jpg", "only/2.jpg"], "single"))
+    shutil.rmtree(tmp_path / "raw")
+    (tmp_path / "phone").mkdir()
+    (tmp_path / "phone" / "a.heic").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"with ids and labels; 1 images \(.heic\) are not read: convert them"):
+        read(tmp_path / "phone")
+
+
+def test_real_photos_are_read_by_their_table_and_by_their_folders(real_data, read, tmp_path):
+    described, rows = read(real_data / "flower_photos_200")
+    assert described.notes[0] == "ids are in column 'file', labels in 'label' of labels.csv"
+    folders = tmp_path / "folders"
+    shutil.copytree(real_data / "flower_photos_200", folders, ignore=shutil.ignore_patterns("*.csv"))
+    shutil.rmtree(tmp_path / "raw")
+    by_folder, again = read(folders)
+    assert described.classes == by_folder.classes == ("daisy", "dandelion", "roses", "sunflowers", "tulips")
+    assert sorted((row.id, row.label) for row in rows) == sorted((row.id, row.label) for row in again)

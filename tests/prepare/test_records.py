@@ -1,0 +1,218 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from competition.config.errors import UserError
+from competition.convert import tfrecord
+from competition.prepare import decoding as images
+from competition.prepare import folds, index, records
+from competition.prepare.records import Record
+
+
+@pytest.fixture
+def shard(tmp_path, helpers):
+    path = tmp_path / "00-32x32-5.tfrec"
+    records.write_shard(
+        str(path), [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)]
+    )
+    return path
+
+
+def test_a_written_shard_is_read_back_unchanged(shard, helpers):
+    read = list(records.read_shard(str(shard), labelled=True))
+    assert [(record.id, record.label, record.image) for record in read] == [
+        (f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)
+    ]
+
+
+def test_unusual_ids_are_never_used_as_paths(tmp_path):
+    ids = ["../../x", "/etc/x", "001", "NA", "", "é", "x" * 300]
+    path = tmp_path / "in" / "a-7.tfrec"
+    records.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
+    assert [record.id for record in records.read_shard(str(path), labelled=False)] == ids
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a-7.tfrec", "in"]
+
+
+def record_ends(path):
+    """End position of each record: 8 bytes of length, 4 of checksum, the data, 4 of checksum."""
+    data, position, ends = path.read_bytes(), 0, []
+    while position < len(data):
+        position += 16 + int.from_bytes(data[position : position + 8], "little")
+        ends.append(position)
+    return ends
+
+
+def damage_shard(path, damage):
+    data, ends = path.read_bytes(), record_ends(path)
+    flipped = bytearray(data)
+    flipped[ends[1] + 100] ^= 1
+    path.write_bytes(
+        {
+            "cut inside a record": data[: ends[2] - 50],
+            "cut between records": data[: ends[2]],
+            "emptied": b"",
+            "a flipped byte": bytes(flipped),
+            "gzip": gzip.compress(data),
+            "text": b"<html><body>Please sign in and accept the rules</body></html>",
+            "not an example": data[:0] + _as_record_file(b"\xff\xfe nonsense"),
+        }[damage]
+    )
+
+
+def _as_record_file(payload):
+    import tempfile
+    from pathlib import Path
+
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.io.TFRecordWriter(f"{folder}/x") as writer:
+            writer.write(payload)
+        return (Path(folder) / "x").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("cut inside a record", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
+        ("cut between records", "3 records were read where the name says 5"),
+        ("emptied", "0 records were read where the name says 5"),
+        ("a flipped byte", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
+        ("gzip", "record 0: the file is compressed with gzip"),
+        ("text", "record 0: the file is text"),
+        ("not an example", "record 0: not a tf.train.Example"),
+    ],
+)
+def test_a_damaged_shard_is_an_error_with_file_and_record(shard, damage, message):
+    damage_shard(shard, damage)
+    with pytest.raises(UserError, match=message):
+        list(records.read_shard(str(shard), labelled=True))
+
+
+def test_a_missing_file_is_an_error_with_its_name(tmp_path):
+    with pytest.raises(UserError, match=r"b-1.tfrec: no such file"):
+        list(records.read([str(tmp_path / "b-1.tfrec")]))
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (
+            {"id": b"a", "image": b""},
+            "feature 'class' should be one int64_list, nothing was found .features: id, image",
+        ),
+        ({"image": b"", "class": 1}, "feature 'id' should be one bytes_list, nothing was found"),
+        (
+            {"id": b"a", "image": b"", "class": b"rose"},
+            "feature 'class' should be one int64_list, bytes_list with 1 values",
+        ),
+        ({"id": 7, "image": b"", "class": 1}, "feature 'id' should be one bytes_list, int64_list"),
+        ({"id": b"\xff\xfe", "image": b"", "class": 1}, "is not UTF-8"),
+    ],
+)
+def test_a_wrong_schema_is_an_error_that_names_the_feature(tmp_path, feature, message):
+    import tensorflow as tf
+
+    def kind(value):
+        if isinstance(value, bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+    example = tf.train.Example(features=tf.train.Features(feature={key: kind(value) for key, value in feature.items()}))
+    path = tmp_path / "a-1.tfrec"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example.SerializeToString())
+    with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{message}"):
+        list(records.read_shard(str(path), labelled=True))
+
+
+@pytest.fixture
+def prepared(helpers):
+    """23 training rows, 7 test rows (one unreadable), 2 external ones, in shuffled order, with folds."""
+    rows = [helpers.row(f"i{n}", n, label=n % 2) for n in range(23)]
+    rows += [helpers.row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
+    rows += [helpers.row("broken", 0, part="test", label=-1, data=b"<html>")]
+    rows += [helpers.row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
+    rows = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
+    index_table, _ = index.build(rows, 2)
+    index_table["fold"] = folds.assign(index_table, 3, seed=0)
+    return rows, index_table
+
+
+def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, tmp_path):
+    rows, index_table = prepared
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
+    assert sorted(names) == sorted(p.name for p in tmp_path.iterdir())
+    assert len([name for name in names if name.startswith("fold0-")]) > 1
+    for prefix, expected_rows in {
+        **{f"fold{k}": index_table[index_table["fold"] == k] for k in range(3)},
+        "test": index_table[index_table["part"] == "test"],
+        "external": index_table[index_table["part"] == "external"],
+    }.items():
+        files = [str(tmp_path / name) for name in names if name.startswith(f"{prefix}-")]
+        read = list(records.read(files))
+        assert [(image_id, label) for image_id, label, _ in read] == list(
+            zip(expected_rows["id"], expected_rows["label"])
+        )
+    assert sum(int(records.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
+
+
+def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path):
+    rows, index_table = prepared
+    size = index_table["bytes"].max()
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
+    counts = [int(records.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
+    assert max(counts) <= 4 and min(counts) >= 2
+
+
+def test_an_unreadable_test_image_is_written_as_a_grey_image(prepared, tmp_path):
+    rows, index_table = prepared
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=10**6)
+    read = {image_id: data for image_id, _, data in records.read(str(tmp_path / n) for n in names)}
+    assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
+
+
+def test_rows_dropped_from_the_index_are_not_written(prepared, tmp_path):
+    rows, index_table = prepared
+    remaining = index_table[index_table["id"] != "i3"].reset_index(drop=True)
+    names = records.write(rows, remaining, str(tmp_path), shard_bytes=10**6)
+    assert {image_id for image_id, _, _ in records.read(str(tmp_path / n) for n in names)} == set(remaining["id"])
+
+
+def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers):
+    rows, index_table = prepared
+    position = next(n for n, row in enumerate(rows) if row.id == "i5")
+    changed = [*rows[:position], helpers.row("i5", 77, label=1), *rows[position + 1 :]]
+    with pytest.raises(UserError, match="'i5' does not match the index"):
+        records.write(changed, index_table, str(tmp_path / "a"), shard_bytes=10**6)
+    with pytest.raises(UserError, match="1 images of the index were not found"):
+        records.write([*rows[:position], *rows[position + 1 :]], index_table, str(tmp_path / "b"), shard_bytes=10**6)
+    assert not list((tmp_path / "b").glob("test-*.partial"))
+
+
+def test_webp_and_gif_images_are_written_so_that_all_decoders_agree(helpers, tmp_path):
+    import tensorflow as tf
+
+    encoded_images = {
+        "webp": helpers.encode_image(helpers.synthetic_image(1), "WEBP"),
+        "gif": helpers.encode_image(helpers.synthetic_image(2), "GIF"),
+    }
+    rows = [helpers.row(name, 0, data=data) for name, data in encoded_images.items()]
+    index_table, _ = index.build(rows, 1)
+    index_table["fold"] = 0
+    names = records.write(rows, index_table, str(tmp_path), shard_bytes=10**6)
+    for image_id, _, data in records.read(str(tmp_path / name) for name in names):
+        tensorflow_pixels = tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
+        pillow_pixels = images.decode(encoded_images[image_id], 40, "squash")
+        assert np.abs(images.decode(data, 40, "squash").astype(int) - pillow_pixels).mean() < 1
+        assert tensorflow_pixels.shape == (40, 48, 3)
+
+
+def test_the_features_of_an_example_are_written_in_one_order() -> None:
+    """Protobuf writes a map in an order that differs between processes unless it is told not to."""
+    serialized = records.example("an id", b"pixels", 3)
+    positions = [serialized.index(name) for name in (b"class", b"id", b"image")]
+    assert positions == sorted(positions)
+    assert serialized == tfrecord.image_example("an id", b"pixels", 3)
+    assert records.example("an id", b"pixels", None) == tfrecord.image_example("an id", b"pixels", None)

@@ -1,0 +1,100 @@
+import numpy as np
+import pandas as pd
+import pytest
+from photos import digit_thumbs, scene, thumb
+from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from competition.prepare import shift
+from competition.prepare.embedding import describe
+
+
+@pytest.fixture(autouse=True)
+def single_threaded():
+    """Use one thread: for small matrices, several threads on busy cores are slower."""
+    with threadpool_limits(1):
+        yield
+
+
+def compare_parts(embedding, is_test, groups=None):
+    rows = len(embedding)
+    index = pd.DataFrame({"id": [f"i{n}" for n in range(rows)], "part": np.where(is_test, "test", "train")})
+    groups = np.arange(rows) if groups is None else groups
+    return shift.compare(index.assign(problem=""), embedding, groups)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return describe(digit_thumbs()[0])
+
+
+def test_random_splits_of_twenty_seeds_raise_no_warning(digits):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        chosen = digits[rng.choice(len(digits), 400, replace=False)]
+        result, _ = compare_parts(chosen, rng.random(400) < 0.3)
+        assert result is not None and not result.differs, f"seed {seed}: {result}"
+
+
+def test_objects_split_at_random_raise_no_warning():
+    """Five photos of each of 60 scenes, the scenes split at random; rows of one scene are not independent."""
+    thumbs = np.stack([thumb(scene(n)) // 5 * 4 + 5 * copy for n in range(60) for copy in range(5)])
+    groups = np.repeat(np.arange(60), 5)
+    for seed in range(5):
+        is_test = np.isin(groups, np.random.default_rng(seed).choice(60, 18, replace=False))
+        result, _ = compare_parts(describe(thumbs.astype(np.uint8)), is_test, groups)
+        assert result is not None and not result.differs, f"seed {seed}: {result}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda images: images * 0.7,
+        lambda images: images * 0.75 + 60,
+        lambda images: images * np.array([1.0, 0.9, 0.75]),
+    ],
+    ids=["darker images", "brighter background", "other colours"],
+)
+def test_a_planted_shift_raises_the_warning(change):
+    thumbs, _ = digit_thumbs()
+    thumbs = thumbs[:600] * 0.8 + 30
+    is_test = np.random.default_rng(0).random(600) < 0.3
+    thumbs[is_test] = change(thumbs[is_test])
+    result, rows = compare_parts(describe(thumbs.clip(0, 255).astype(np.uint8)), is_test)
+    assert result is not None and result.differs and result.unlike > 0.5 * result.test_rows
+    odds = rows.groupby("part")["odds"].median()
+    assert odds["test"] > 1 > odds["train"]
+
+
+def test_a_shift_of_half_the_test_rows_raises_the_warning():
+    thumbs, _ = digit_thumbs()
+    thumbs = thumbs[:900] * 0.8 + 30
+    rng = np.random.default_rng(0)
+    is_test = rng.random(900) < 0.3
+    shifted = is_test & (rng.random(900) < 0.5)
+    thumbs[shifted] *= 0.7
+    result, _ = compare_parts(describe(thumbs.clip(0, 255).astype(np.uint8)), is_test)
+    assert result is not None and result.differs and result.auc < 0.85
+
+
+def test_too_few_rows_give_no_result(digits):
+    result, rows = compare_parts(digits[:60], np.arange(60) < 20)
+    assert result is None and len(rows) == 0
+
+
+def test_unreadable_rows_are_excluded(digits):
+    rows = 400
+    index = pd.DataFrame({"id": [f"i{n}" for n in range(rows)], "part": np.where(np.arange(rows) % 3, "train", "test")})
+    index["problem"] = np.where(np.arange(rows) < 10, "it cannot be decoded", "")
+    result, compared_rows = shift.compare(index, digits[:rows], np.arange(rows))
+    assert result is not None and result.train_rows + result.test_rows == len(compared_rows) == rows - 10
+
+
+def test_the_auc_agrees_with_scikit_learn_and_its_error_with_the_bootstrap():
+    rng = np.random.default_rng(0)
+    negative, positive = rng.normal(0, 1, 300).round(1), rng.normal(0.7, 1, 120).round(1)  # rounded: ties
+    auc, error = shift.auc_with_error(negative, positive)
+    truth = np.r_[np.zeros(300), np.ones(120)]
+    assert auc == pytest.approx(roc_auc_score(truth, np.r_[negative, positive]))
+    draws = [shift.auc_with_error(rng.choice(negative, 300), rng.choice(positive, 120))[0] for _ in range(2000)]
+    assert error == pytest.approx(np.std(draws), rel=0.08)

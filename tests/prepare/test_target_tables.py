@@ -1,0 +1,279 @@
+"""What the table says is predicted: one class, several labels, grades or numbers; and the folds of each."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import params
+
+from competition.config.errors import UserError
+from competition.prepare import folds
+from competition.prepare.adapters import folder
+from competition.prepare.adapters.target_tables import detect_target
+from competition.prepare.competition import Competition, needs_a_label, with_metric
+from competition.prepare.targets import Targets, check_training, resolve_metric
+
+IDS = [f"i{n:02}" for n in range(12)]
+TEST_IDS = ["t0", "t1"]
+
+
+def table(header: str, cells: list[str], ids: list[str] = IDS) -> str:
+    return "\n".join([header, *(f"{id_},{cell}" for id_, cell in zip(ids, cells, strict=True))]) + "\n"
+
+
+@pytest.fixture
+def read(tmp_path, make_settings, helpers):
+    """read(train.csv, sample, ...) -> (competition, label numbers of the training rows), through the folder adapter."""
+
+    def done(train: str, sample: str = "", classes: str = "", **changes: object) -> tuple[Competition, np.ndarray]:
+        source, raw = tmp_path / "source", tmp_path / "raw"
+        source.mkdir()
+        raw.mkdir()
+        for number, name in enumerate([*IDS, *TEST_IDS]):
+            (source / f"{name}.png").write_bytes(helpers.encode_image(helpers.synthetic_image(number)))
+        tables = {"train.csv": train, "sample_submission.csv": sample, "classes.csv": classes, "test.csv": ""}
+        tables["test.csv"] = "" if sample else f"{train.split(',')[0]}\nt0\nt1\n"
+        for name, text in tables.items():
+            if text:
+                (source / name).write_text(text)
+        chosen = make_settings(adapter="folder", source=str(source), **changes)
+        folder.download(raw, chosen, helpers.no_network)
+        labels = [row.label for row in folder.rows(raw, chosen) if row.part == "train"]
+        return folder.describe(raw, chosen), np.array(labels)
+
+    return done
+
+
+COLUMNS = table("image_id,scab,rust", ["1,0", "0,1", "1,1", "0,0"] * 3)
+LISTS = table("image,labels", ["scab", "rust scab", "healthy", "rust"] * 3)
+
+
+def test_columns_of_0_and_1_with_several_ones_are_labels(read):
+    competition, labels = read(COLUMNS)
+    assert competition.target == "multi" and competition.classes == ("scab", "rust")
+    assert competition.targets.of(labels).tolist()[:4] == [[True, False], [False, True], [True, True], [False, False]]
+    (note,) = [note for note in competition.notes if "multi-label" in note]
+    assert note == (
+        "ids are in column 'image_id', 2 label columns hold 0 and 1 with several ones in 3 rows: multi-label"
+    )
+    assert (competition.metric, competition.predicts) == ("multilabel_mean_column_auc", "probabilities")
+    assert (
+        competition.label_text(int(labels[2])) == "scab rust" and competition.label_text(int(labels[3])) == "no label"
+    )
+
+
+def test_a_metric_of_decisions_asks_for_columns_of_0_and_1(read):
+    competition, _ = read(COLUMNS, metric="macro_f1")
+    assert (competition.metric, competition.predicts) == ("multilabel_macro_f1", "label")
+    assert competition.prediction_columns == ("scab", "rust") and not needs_a_label(competition)
+
+
+@pytest.mark.parametrize(("separator", "written"), [(" ", " "), (";", ";"), ("|", "|"), ("; ", "; ")])
+def test_lists_of_labels_are_read_and_written_with_their_separator(read, separator, written):
+    competition, labels = read(LISTS.replace("rust scab", f"rust{separator}scab"))
+    assert competition.target == "multi" and competition.classes == ("healthy", "rust", "scab")
+    assert competition.targets.of(labels)[1].tolist() == [False, True, True]
+    assert (competition.metric, competition.predicts) == ("multilabel_macro_f1", "label")
+    assert competition.list_separator == written and competition.is_label_list and needs_a_label(competition)
+    assert "column 'labels' holds lists of 3 labels, several in 3 rows: multi-label" in competition.notes[0]
+
+
+def test_labels_separated_by_commas_stand_in_quotes(read):
+    competition, labels = read(LISTS.replace("rust scab", '"rust,scab"'))
+    assert competition.targets.of(labels)[1].tolist() == [False, True, True] and competition.list_separator == ","
+
+
+def test_empty_lists_are_allowed_where_the_table_or_the_sample_has_one(read):
+    competition, labels = read(LISTS.replace("healthy", ""))
+    assert competition.allows_empty_lists and "several in 3 rows and none in 3: multi-label" in competition.notes[0]
+    assert not competition.targets.of(labels)[2].any()
+
+
+def test_a_sample_with_one_column_per_class_orders_the_labels_of_lists(read):
+    sample = "image,scab,rust,healthy\nt0,0.5,0.5,0.5\nt1,0.5,0.5,0.5\n"
+    competition, labels = read(LISTS, sample)
+    assert competition.classes == ("scab", "rust", "healthy") and competition.predicts == "probabilities"
+    assert competition.targets.of(labels)[1].tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("cells", "listed", "target"),
+    [
+        (["pink primrose", "globe thistle", "spear thistle", "iris"], [], "single"),  # names with blanks
+        (["scab", "rust scab", "healthy", "rust"], [], "multi"),
+        (["red car", "red", "car", "blue"], ["red car", "red", "car", "blue"], "single"),  # of classes.csv
+        (["0", "1", "2", "3"], [], "single"),  # whole numbers may be classes
+        (["7", "7.0", "8", "9"], [], "single"),
+        (["0.5", "1.25", "3", "4"], [], "regression"),
+    ],
+)
+def test_the_content_of_one_column_says_what_it_is(cells, listed, target):
+    assert detect_target(pd.DataFrame({"label": cells * 3}), ["label"], listed, "", "") == target
+
+
+def test_numbers_that_are_not_whole_are_a_regression(read):
+    competition, labels = read(table("id,score", ["0.5", "1.25", "-3", "4"] * 3))
+    assert (competition.target, competition.metric) == ("regression", "rmse")
+    assert competition.targets.of(labels).tolist()[:4] == [0.5, 1.25, -3, 4]
+    assert competition.notes[0] == "ids are in column 'id', column 'score' holds numbers from -3 to 4: regression"
+
+
+def test_the_metric_says_what_the_column_cannot(read):
+    grades = table("id,grade", ["0", "1", "3", "4"] * 3)
+    competition, labels = read(grades, metric="quadratic_kappa")
+    assert competition.target == "ordinal" and competition.classes == ("0", "1", "2", "3", "4")  # 2 keeps its place
+    assert labels.tolist()[:4] == [0, 1, 3, 4] and competition.predicts == "label"
+    assert "column 'grade' holds grades from 0 to 4: ordinal" in competition.notes[0]
+
+
+def test_whole_numbers_are_a_regression_if_the_user_says_so(read):
+    sample = "id,score\nt0,50\nt1,50\n"
+    competition, labels = read(table("id,score", [str(n) for n in range(12)]), sample, target="regression")
+    assert (competition.target, competition.metric, competition.predicts) == ("regression", "rmse", "value")
+    assert competition.targets.of(labels).tolist() == list(range(12)) and competition.prediction_columns == ("score",)
+
+
+def test_single_labels_stay_as_they_are_and_can_be_asked_for(read):
+    competition, _ = read(LISTS, target="single")
+    assert competition.target == "single" and "rust scab" in competition.classes
+    assert competition.label_targets == ()
+
+
+@pytest.mark.parametrize(
+    ("train", "changes", "match"),
+    [
+        (COLUMNS, {"target": "single"}, "6 rows are not one-hot"),
+        (LISTS, {"target": "regression"}, "12 cells of column 'labels' are not numbers, 'scab', 'rust scab'"),
+        (LISTS, {"metric": "rmse", "target": "multi"}, "competition.metric: rmse was found, the target is multi"),
+        (COLUMNS.replace("1,1", "1,0.3"), {"target": "multi"}, "do not all hold 0 and 1"),
+        (COLUMNS, {"target": "regression"}, "set competition.label_column to the one that holds the number"),
+        (table("id,g", ["0.5", "1", "2"] * 4), {"target": "ordinal"}, "ordinal needs 2 to 100 whole grades"),
+        (table("id,g", ["1.5", "2", "3"] * 4), {"predicts": "probabilities"}, "a regression predicts numbers"),
+    ],
+)
+def test_what_does_not_fit_is_answered_in_one_sentence(read, train, changes, match):
+    with pytest.raises(UserError, match=match):
+        read(train, **changes)
+
+
+def test_a_description_survives_its_file_and_single_labels_add_nothing_to_it(read, tmp_path):
+    competition, _ = read(LISTS)
+    competition.save(tmp_path / "c.json")
+    assert Competition.load(tmp_path / "c.json") == competition
+    single = Competition("f", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
+    single.save(tmp_path / "c.json")
+    assert "target" not in (tmp_path / "c.json").read_text() and Competition.load(tmp_path / "c.json") == single
+
+
+def test_other_competitions_have_single_labels(make_settings):
+    from competition.prepare.adapters import ADAPTERS
+
+    with pytest.raises(UserError, match="target: multi was asked for, digits has one class per image"):
+        ADAPTERS["digits"].describe(None, make_settings(target="multi"))
+    with pytest.raises(UserError, match="metric: rmse was found, the target is single"):
+        resolve_metric("single", "rmse", "macro_f1")
+
+
+def test_the_target_changes_the_raw_files_only_where_it_is_set(make_settings):
+    assert (
+        "target" not in make_settings().of_raw_files()
+        and make_settings(target="multi").of_raw_files()["target"] == "multi"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "kept"),
+    [
+        ("", ""), ("accuracy", ""), ("macro_f1", ""), ("log_loss", ""),  # say nothing about the target
+        ("quadratic_kappa", "quadratic_kappa"), ("rmse", "rmse"), ("mae", "rmse"),
+        ("samples_f1", "multilabel_macro_f1"), ("mean_average_precision", "mean_average_precision"),
+    ],
+)  # fmt: skip
+def test_prepared_data_depend_on_the_target_of_the_metric_and_not_on_the_metric(make_settings, metric, kept):
+    assert make_settings(metric=metric).of_data().metric == kept
+    assert make_settings(metric=metric, target="multi").of_data().metric == ""
+
+
+def test_another_metric_changes_the_form_of_a_multi_label_submission_without_new_data(read):
+    competition, _ = read(COLUMNS)
+    assert with_metric(competition, "") == competition
+    decisions = with_metric(competition, "macro_f1")
+    assert (decisions.metric, decisions.predicts) == ("multilabel_macro_f1", "label")
+    back = with_metric(decisions, "mean_average_precision")
+    assert (back.metric, back.predicts) == ("mean_average_precision", "probabilities")
+    stated = with_metric(competition, "macro_f1", predicts="probabilities")
+    assert (stated.metric, stated.predicts) == ("multilabel_macro_f1", "probabilities")
+
+
+@pytest.mark.parametrize("metric", ["rmse", "accuracy", "a_metric_of_a_plugins_file"])
+def test_a_metric_of_another_target_is_refused_when_it_is_put_in_later(read, metric):
+    competition, _ = read(COLUMNS)
+    with pytest.raises(
+        UserError, match=f"competition.metric: {metric} was found, the target is multi; expected one of"
+    ):
+        with_metric(competition, metric)
+
+
+def test_columns_that_are_not_certain_are_labels_where_several_labels_are_asked_for(read):
+    competition, _ = read(table("image_id,scab,rust", ["1,0", "0,0", "1,0", "0,0"] * 3), target="multi")
+    assert competition.classes == ("scab", "rust")
+
+
+def test_labels_are_written_as_names_lists_or_numbers(read):
+    competition, labels = read(LISTS.replace("healthy", "").replace("rust scab", "rust;scab"))
+    assert competition.written(competition.targets.of(labels))[:3] == ["scab", "rust;scab", ""]
+    numbers = replace(competition, target="regression", classes=("x",), label_values=("x",), label_targets=("0.1",))
+    assert replace(numbers, predicts="value").written(np.array([1234567.5])) == [1234567.5]
+
+
+def index_of(labels: np.ndarray) -> pd.DataFrame:
+    ids = [f"i{n:04}" for n in range(len(labels))]
+    return pd.DataFrame({"id": ids, "label": labels, "part": "train", "group": np.arange(len(labels))})
+
+
+def test_folds_have_equal_shares_of_every_label_also_of_rare_sets():
+    rng = np.random.default_rng(0)
+    cells = rng.random((600, 6)) < [0.6, 0.4, 0.3, 0.2, 0.1, 0.04]
+    sets, labels = np.unique(cells, axis=0, return_inverse=True)
+    targets = Targets("multi", sets)
+    index = index_of(labels)
+    index["fold"] = folds.assign(index, 5, 0, targets)
+    counts = folds.support(index, 6, targets).to_numpy()
+    assert counts.sum(1).tolist() == cells.sum(0).tolist()
+    rare = counts[5] / counts[5].sum()
+    assert rare.min() > 0.1 and rare.max() < 0.3  # 24 rows, 5 folds: 0.2
+    assert np.ptp(counts[:3] / counts[:3].sum(1, keepdims=True), axis=1).max() < 0.04
+
+
+def test_folds_of_a_regression_have_equal_distributions():
+    values = np.sort(np.random.default_rng(0).normal(0, 1, 200))
+    targets, index = Targets("regression", values), index_of(np.arange(200))
+    index["fold"] = folds.assign(index, 4, 0, targets)
+    means = [values[index["fold"] == fold].mean() for fold in range(4)]
+    assert np.ptp(means) < 0.1 and folds.support(index, 1, targets).to_numpy().tolist() == [[50, 50, 50, 50]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "refused"),
+    [
+        (
+            "multi",
+            {"class_weights": "balanced"},
+            "class_weights: balanced was found; it is not defined for multi-label",
+        ),
+        ("multi", {"sampling": "balanced"}, "sampling: balanced"),
+        ("regression", {"probe": True}, "probe: true was found; it is not defined for a regression, expected false"),
+        ("regression", {"cutmix": 1.0}, "cutmix: 1.0"),
+        ("regression", {"focal_gamma": 2.0}, "focal_gamma: 2.0"),
+        ("multi", {"cutmix": 1.0, "mixup": 0.2, "focal_gamma": 2.0, "label_smoothing": 0.1}, ""),
+        ("single", {"class_weights": "balanced", "probe": True}, ""),
+    ],
+)
+def test_training_parameters_that_a_target_has_no_meaning_for_are_refused(kind, change, refused):
+    train = replace(params().train, **change)
+    if not refused:
+        check_training(kind, "cnn", train)
+        return
+    with pytest.raises(UserError, match=f"members.cnn.train.{refused}"):
+        check_training(kind, "cnn", train)

@@ -1,0 +1,236 @@
+"""Trainings small enough to be repeated on every backend and number of devices.
+
+Run as a program, because Keras has one backend per process: `KERAS_BACKEND=jax python small_engines.py OUT.npz
+[WEIGHTS.npz]` writes the results.
+
+The optimizer's epsilon is 1e-3. With the 1e-7 of Keras, a gradient that is 0 but for rounding becomes a step of full
+length, and two correct results differ. Backends are compared without dropout, because their random numbers differ.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from competition.config.errors import UserError
+from competition.config.params import Member, Train
+from competition.config.params_file import load_params
+from competition.ensemble.metrics import TargetKind
+from competition.images.augment import Augmentation
+from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.images.labelled_images import Images
+from competition.images.loader import Loading
+from competition.training import input_stall, loop
+from competition.training.checkpoint import Checkpoints
+from competition.training.device import Device, host_share, open_device
+from competition.training.engine import CompiledIn, Engine, State
+from competition.training.engines import make_engine
+from competition.training.fold_rows import FoldRows
+from competition.training.input_stall import InputStallDetector
+from competition.training.loop import _resume
+from competition.training.model import build
+from competition.training.trainer import Trainer
+
+MAX_DEVICES = 8
+N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
+ROWS, HELD_OUT = np.arange(64), np.arange(64, N)  # four steps per epoch
+PARAMS = load_params(Path(__file__).parents[1] / "params.yaml")
+STILL = {"flip": "none", "shift": 0.0, "zoom": 0.0, "rotate": 0.0, "brightness": 0.0, "contrast": 0.0, "dropout": 0.0}
+TRAIN = replace(PARAMS.train, epochs=EPOCHS, batch=BATCH, learning_rate=0.02, clip_norm=0.5, epsilon=1e-3, **STILL)
+VIEWS = (lambda images: images,)
+BACKEND = keras.backend.backend()
+
+
+def pictures() -> tuple[np.ndarray, np.ndarray]:
+    """pixels: (N, SIDE, SIDE, 3) uint8, noise brighter in one channel.  labels: (N,) that channel."""
+    random, labels = np.random.default_rng(0), np.arange(N) % CLASSES
+    pixels = random.integers(0, 150, (N, SIDE, SIDE, 3))
+    pixels[np.arange(N), :, :, labels] += 60
+    return pixels.astype(np.uint8), labels
+
+
+def network(norm: bool, dropout: float) -> keras.Model:
+    """A network with batch norm, so that wrong statistics have an effect; its last layer has the name of a member's."""
+    random = np.random.default_rng(1)
+    inputs = keras.Input((SIDE, SIDE, 3))
+    x = keras.layers.Conv2D(4, 3, use_bias=False)(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))
+    if norm:
+        x = keras.layers.BatchNormalization(momentum=0.8, synchronized=BACKEND == "tensorflow")(x)
+    x = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(x))
+    model = keras.Model(inputs, keras.layers.Dense(CLASSES, name="logits")(keras.layers.Dropout(dropout, seed=3)(x)))
+    for variable in model.trainable_variables:
+        if len(variable.shape) > 1:
+            variable.assign(random.normal(0, 0.3, variable.shape))
+    return model
+
+
+def engine_of(
+    train: Train, devices: int = 1, norm: bool = True, target: TargetKind = "single", scale_loss: bool = False
+) -> Engine:
+    device = open_device(replace(PARAMS.device, logical_devices=devices))
+    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", target, scale_loss)
+    return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
+
+
+def share_of(engine: Engine) -> tuple[int, ...]:
+    """The positions in a batch that this host feeds."""
+    mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
+    return tuple(host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist())
+
+
+def trained(
+    engine: Engine,
+    train: Train,
+    checkpoints: Checkpoints | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    after_step: Callable[[], None] = lambda: None,
+) -> list[loop.Epoch]:
+    pixels, labels = pictures()
+    targets = np.eye(CLASSES, dtype=np.float32)[labels]
+    still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
+    batches = TrainingBatches(
+        pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share_of(engine))
+    )
+    plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
+    run = loop.FoldRun(plan, train, lambda _: batches, checkpoints)
+    callbacks = loop.Callbacks(lambda *_: after_step(), stop, lambda _: float(held_out(engine).std()))
+    return loop.train_fold(engine, run, callbacks).history
+
+
+def held_out(engine: Engine) -> np.ndarray:
+    """(rows, C) out-of-fold probabilities; the last batch is not full."""
+    pixels, _ = pictures()
+    return engine.probabilities(prediction_batches(pixels, HELD_OUT, engine.predict_batch), HELD_OUT, VIEWS)[:, 0]
+
+
+def full_outcome(engine: Engine, history: list[loop.Epoch]) -> State:
+    return {**engine.state(), "loss": np.array([epoch.loss for epoch in history]), "oof": held_out(engine)}
+
+
+def outcome(
+    devices: int = 1, norm: bool = True, target: TargetKind = "single", scale_loss: bool = False, **changes: Any
+) -> State:
+    train = replace(TRAIN, **changes)
+    engine = engine_of(train, devices, norm, target, scale_loss)
+    return full_outcome(engine, trained(engine, train))
+
+
+def interrupted(engine: Engine, train: Train, folder: Path) -> State:
+    """The outcome of a run stopped within an epoch and resumed by an engine that has trained something else in between."""
+    steps: list[int] = []
+    checkpoints = Checkpoints(folder, "same")
+    try:
+        trained(engine, train, checkpoints, lambda: len(steps) == 3, lambda: steps.append(0))
+        raise AssertionError("the run was not stopped")
+    except loop.Stopped:
+        trained(engine, replace(train, learning_rate=0.5))
+    return full_outcome(engine, trained(engine, train, checkpoints))
+
+
+def uninterrupted_and_resumed(**changes: Any) -> tuple[State, State]:
+    """(uninterrupted, interrupted and resumed) outcomes, with dropout, augmentation and a moving average."""
+    train = replace(TRAIN, dropout=0.5, shift=0.2, flip="horizontal", steps_per_call=1, ema=0.5, **changes)
+    engine = engine_of(train)
+    uninterrupted = full_outcome(engine, trained(engine, train))
+    with tempfile.TemporaryDirectory() as folder:
+        return uninterrupted, interrupted(engine, train, Path(folder))
+
+
+def step_by_step(**changes: Any) -> list[State]:
+    """The state before the first step and after every one."""
+    train = replace(TRAIN, steps_per_call=1, **changes)
+    engine = engine_of(train)
+    engine.reset(TRAIN.seed)
+    states = [engine.state()]
+    trained(engine, train, after_step=lambda: states.append(engine.state()))
+    return states
+
+
+def member_weights() -> State:
+    """The initial weights of a member of params.yaml."""
+    member: Member = replace(PARAMS.members["cnn"], image_size=16, alpha=0.25)
+    return {f"{n}": keras.ops.convert_to_numpy(v) for n, v in enumerate(build(member, CLASSES).trainable_variables)}
+
+
+def several_hosts(number: int) -> dict[str, State]:
+    """The outcomes of host `number` of several with one device each.
+
+    The first host loses its last checkpoint, as if it was stopped a moment before the others.
+    """
+    train = replace(TRAIN, epochs=4, steps_per_call=4)
+    engine = engine_of(train, 0)
+    uninterrupted = full_outcome(engine, trained(engine, train))
+    with tempfile.TemporaryDirectory() as folder:
+        epochs: list[int] = []
+        checkpoints = Checkpoints(Path(folder), "same")
+        with suppress(loop.Stopped):
+            trained(engine, train, checkpoints, lambda: len(epochs) == 3, lambda: epochs.append(0))
+        newest = max(Path(folder).glob("step-*.json"))
+        if number == 0:
+            newest.unlink()
+        resumed = full_outcome(engine, trained(engine, train, checkpoints))
+    try:
+        _resume(engine, None, fold=number)
+        user_error = ""
+    except UserError as error:
+        user_error = str(error)
+    return {
+        "hosts": outcome(0),
+        "whole": uninterrupted,
+        "resumed": resumed,
+        "decisions": decisions(number),
+        "user_error": {"message": np.array(user_error)},
+    }
+
+
+def decisions(number: int) -> State:
+    """The step after which host `number` stops. Host 1 alone receives the signal, host 0 alone is ready to measure a stall."""
+    labels = np.arange(N) % CLASSES
+    images = Images(np.array([f"i{n}" for n in range(N)]), pictures()[0], labels, np.arange(N) % 2, np.ones(N, bool))
+    train = replace(TRAIN, epochs=50, steps_per_call=1)
+    member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
+    trainer = Trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
+    input_stall.MEASURED_SECONDS = 0.0 if number == 0 else inf
+    steps, reports = [0], []
+    detector, stop = InputStallDetector(reports.append), lambda: number == 1 and steps[-1] >= 6
+    with suppress(loop.Stopped):
+        trainer.train(0, train, None, lambda step, *_: steps.append(step), stop, False, detector)
+    return {"stopped": np.array(steps[-1]), "measured": np.array(detector._is_done)}
+
+
+def all_outcomes(weights_file: Path | None) -> dict[str, State]:
+    if "JAX_NUM_PROCESSES" in os.environ:
+        return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
+    engine_of(TRAIN, MAX_DEVICES)  # the CPU can be split once per process
+    outcomes = {f"devices{n}": outcome(n) for n in (1, 2, 4, 8)}
+    outcomes["options"] = outcome(
+        2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
+    )
+    outcomes["multi"] = outcome(2, target="multi", focal_gamma=1.5)
+    outcomes["regression"] = outcome(2, target="regression")
+    outcomes["scaled"] = outcome(2, scale_loss=True)
+    outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
+    outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
+    outcomes["member"] = member_weights()
+    if weights_file is not None:
+        engine = engine_of(TRAIN)
+        with np.load(weights_file) as stored:
+            engine.load_weights(
+                {name.split("|")[1]: stored[name] for name in stored if name.startswith("devices1|model/")}
+            )
+        outcomes["foreign"] = {"oof": held_out(engine)}
+    return outcomes
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    cases = all_outcomes(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    np.savez(sys.argv[1], **{f"{case}|{name}": value for case, state in cases.items() for name, value in state.items()})

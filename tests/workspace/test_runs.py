@@ -1,0 +1,130 @@
+"""A run has a name of its own for everything that its fold models depend on, and describes itself."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from builders import params, run_of
+
+from competition.config.errors import UserError
+from competition.config.params import Member, stated_keys
+from competition.files.manifest import write_manifest
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared, load_prepared
+from competition.workspace import code_digest as code_module
+from competition.workspace.dependencies import fold_model_dependencies, fold_model_path
+from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
+
+DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
+PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
+
+
+def digest(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> str:
+    return run_of(work, prepared, params(overrides), "cnn").digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "train.epochs=3", "train.seed=8", "members.cnn.alpha=0.75", "prepare.fit=crop", "members.cnn.external=[x] "
+        "prepare.external.x=folder", "members.cnn.teacher=[small]", "members.cnn.tuned_folds=[1]",
+    ],
+)  # fmt: skip
+def test_what_a_fold_model_depends_on_starts_another_run(tmp_path: Path, change: str) -> None:
+    assert digest(tmp_path, change) != digest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "competition.metric=accuracy", "predict.views=[identity]", "policy.rounds=3", "blend.rounds=3", "honest.seed=3",
+        "decision.rules=[argmax]", "members.small.alpha=1.0", "members.cnn.seeds=3", "device.retries=1",
+        "train.epochs=12",
+    ],
+)  # fmt: skip
+def test_nothing_else_does(tmp_path: Path, change: str) -> None:
+    prepared = replace(PREPARED, competition=replace(DIGITS, metric=params(change).competition.metric or "macro_f1"))
+    assert digest(tmp_path, change, prepared) == digest(tmp_path)
+
+
+def test_the_metric_counts_where_it_chooses_the_epoch(tmp_path: Path) -> None:
+    other = replace(PREPARED, competition=replace(DIGITS, metric="accuracy"))
+    patient = "train.patience=3"
+    assert digest(tmp_path, patient, other) != digest(tmp_path, patient)
+
+
+def test_other_code_starts_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest(tmp_path)
+    monkeypatch.setattr(code_module, "DIGESTED", code_module.DIGESTED[1:])
+    assert digest(tmp_path) != before
+
+
+def test_a_student_of_another_run_of_its_teacher_is_another_run(tmp_path: Path) -> None:
+    student = "members.cnn.teacher=[small]"
+    assert digest(tmp_path, f"{student} members.small.alpha=1.0") != digest(tmp_path, student)
+    assert digest(tmp_path, f"{student} members.small.seeds=2") != digest(tmp_path, student)
+
+
+def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, PREPARED, params("members.cnn.seeds=3"), "cnn")
+    assert [run.digest for run in runs] == [digest(tmp_path, f"members.cnn.train.seed={seed}") for seed in (7, 8, 9)]
+    assert [run.title for run in runs] == ["cnn seed 7", "cnn seed 8", "cnn seed 9"]
+
+
+def test_an_optional_key_at_its_default_is_not_part_of_the_digest() -> None:
+    member = params().members["cnn"]
+    assert stated_keys(member).keys() == {"architecture", "image_size", "alpha", "weights", "train"}
+    assert stated_keys(replace(member, seeds=2))["seeds"] == 2
+    assert Member(**{**stated_keys(member), "train": member.train}) == member
+
+
+def test_a_stored_run_is_read_from_its_file_or_described_by_its_fold_models(tmp_path: Path) -> None:
+    run = run_of(tmp_path, PREPARED, params("train.epochs=3"), "cnn")
+    write_run_file(run, ["train.epochs: 12 -> 3"])
+    content = json.loads((run.folder / "run.json").read_text())
+    assert content["difference"] == ["train.epochs: 12 -> 3"] and content["parameters"]["train"]["epochs"] == 3
+    (stored,) = stored_runs(tmp_path)
+    assert (stored.digest, stored.member, stored.folder) == (run.digest, run.member, run.folder)
+    manifest = fold_model_path(run, 1)
+    manifest.parent.mkdir()
+    write_manifest(manifest, fold_model_dependencies(run, 1), [], {}, {})
+    for damaged in ("{", None):  # a run that came from a bucket or a kernel has no run.json
+        (run.folder / "run.json").unlink() if damaged is None else (run.folder / "run.json").write_text(damaged)
+        (stored,) = stored_runs(tmp_path)
+        assert (stored.digest, stored.member) == (run.digest, run.member)
+
+
+def test_a_run_is_found_by_its_first_digits(tmp_path: Path) -> None:
+    first, second = (run_of(tmp_path, PREPARED, params(f"train.epochs={n}"), "cnn") for n in (1, 2))
+    for run in (first, second):
+        write_run_file(run, [])
+    assert find_run(tmp_path, first.label).digest == first.digest
+    for label in ("cnn@zzzz", "cnn@", "cnn", "wide@1234"):
+        with pytest.raises(UserError, match=rf"{label}: 0 runs were found, expected one; .*{second.label}"):
+            find_run(tmp_path, label)
+
+
+def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submission(tmp_path: Path) -> None:
+    (tmp_path / "index.csv").write_text(
+        "id,label,part,shard,place,width,height,bytes,sha256,phash,problem,group,fold\n"
+    )
+
+    def prepared(competition: Competition, metric: str = "") -> Prepared:
+        competition.save(tmp_path / "competition.json")
+        return load_prepared(tmp_path, metric)
+
+    first = prepared(DIGITS)
+    assert prepared(DIGITS, "accuracy").competition.metric == "accuracy" and first.competition.metric == "macro_f1"
+    per_class = replace(
+        DIGITS, predicts="probabilities", prediction_columns=("a", "b"), metric="log_loss", notes=("x",)
+    )
+    assert prepared(per_class).digest == prepared(DIGITS, "accuracy").digest == first.digest
+    assert prepared(replace(DIGITS, classes=("a", "c"))).digest != first.digest
+    several = replace(DIGITS, target="multi", metric="samples_f1", label_targets=("01", "11"))
+    assert prepared(several).digest not in {first.digest, prepared(replace(several, label_targets=("01", "10"))).digest}
+    assert prepared(replace(several, list_separator=";", allows_empty_lists=False)).digest == prepared(several).digest
+    assert (
+        prepared(replace(DIGITS, target="ordinal", metric="quadratic_kappa")).digest == first.digest
+    )  # grades are classes
