@@ -46,22 +46,21 @@ class Verified:
 
 def verify(
     path: Path,
-    listing: Mapping[str, int],
+    listing: Mapping[str, int | None],
     max_ratio: float,
     progress: Progress = ignore_progress,
     only_listed: bool = True,
 ) -> Verified:
     """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
 
-    listing: name -> bytes as listed by the server; {} = there is no listing.  max_ratio: unpacked to packed bytes of the
+    listing: name -> bytes as listed by the server, None = unknown; {} = there is no listing.  max_ratio: unpacked to packed bytes of the
     archive.  only_listed: leave out files that are not in the listing (if there is one).
     """
     with _open(path) as zipped:
         sizes = {member.filename: member.file_size for member in _members(path, zipped, max_ratio)}
         absent = [name for name in listing if name not in sizes]
-        wrong = [
-            f"{n} ({sizes[n]} bytes, listed {listing[n]})" for n in listing if sizes.get(n, listing[n]) != listing[n]
-        ]
+        known = {name: size for name, size in listing.items() if size is not None and name in sizes}
+        wrong = [f"{n} ({sizes[n]} bytes, listed {size})" for n, size in known.items() if sizes[n] != size]
         if absent:
             raise ArchiveRefusal(path, f"lacks {len(absent)} listed files: {', '.join(absent[:3])}")
         if wrong:
@@ -71,7 +70,7 @@ def verify(
         if not listing:
             notes = [f"the server lists no files; the {len(sizes)} of {path.name} could not be compared with a listing"]
         elif unlisted:
-            size = _megabytes(sum(sizes[name] for name in unlisted))
+            size = size_text(sum(sizes[name] for name in unlisted))
             action = "left out" if only_listed else "unpacked as well"
             names = f"{', '.join(unlisted[:3])}{', ...' if len(unlisted) > 3 else ''}"
             notes = [f"{len(unlisted)} files ({size}) that are not in the listing are {action}: {names}"]
@@ -103,7 +102,7 @@ def extract(
         needed, free = sum(sizes.values()), shutil.disk_usage(folder.parent).free
         if needed > free:
             raise UserError(
-                f"{path} unpacks to {_megabytes(needed)}, {folder.parent} has {_megabytes(free)} free: free disk space."
+                f"{path} unpacks to {size_text(needed)}, {folder.parent} has {size_text(free)} free: free disk space."
             )
         try:
             temporary.mkdir()
@@ -114,7 +113,7 @@ def extract(
         except OSError as error:
             raise UserError(
                 f"{path} could not be unpacked into {folder.parent} ({error.strerror or error}): "
-                f"it needs {_megabytes(needed)} there; the archive is kept."
+                f"it needs {size_text(needed)} there; the archive is kept."
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -173,7 +172,7 @@ def _members(path: Path, zipped: zipfile.ZipFile, max_ratio: float) -> list[zipf
         raise ArchiveRefusal(path, f"is refused, {len(problems)} members are unsafe: {'; '.join(problems[:3])}")
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
     if unpacked > SMALL and unpacked / packed > max_ratio:
-        sizes = f"{_megabytes(packed)} would unpack to {_megabytes(unpacked)}, {unpacked / packed:.0f} times as much"
+        sizes = f"{size_text(packed)} would unpack to {size_text(unpacked)}, {unpacked / packed:.0f} times as much"
         raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes} (at most {max_ratio:g} times is allowed)")
     return files
 
@@ -198,5 +197,9 @@ def _collisions(names: list[str]) -> list[str]:
     return problems + [f"both file and folder {key[:80]!a}" for key in counts if key in folders]
 
 
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
+def size_text(count: int) -> str:
+    """Bytes as text in a unit in which they are 1 or more, e.g. "512 bytes", "3.0 MB", "12.5 GB"."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"

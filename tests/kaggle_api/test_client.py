@@ -147,8 +147,8 @@ def test_without_a_listing_everything_is_unpacked_and_a_message_says_so(kaggle, 
 
 CODE = """
 import os, sys
-from competition.kaggle.client import Client, Patience, ask
-print(ask(Client(dict(os.environ), Patience(1, 1, 1, 60), print), "competition", {"slug": "flowers"}, "flowers"))
+from competition.kaggle.client import Client, RetryPolicy, ask
+print(ask(Client(dict(os.environ), RetryPolicy(1, 1, 1, 60), print), "competition", {"slug": "flowers"}, "flowers"))
 """
 
 

@@ -174,7 +174,7 @@ def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, c
 
 
 def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
-    impatient = dataclasses.replace(client, patience=dataclasses.replace(client.patience, stall=6.0))
+    impatient = dataclasses.replace(client, policy=dataclasses.replace(client.policy, stall=6.0))
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
     kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
@@ -234,9 +234,9 @@ CODE = """
 import os, pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from competition.kaggle import download
-from competition.kaggle.client import Client, Patience
+from competition.kaggle.client import Client, RetryPolicy
 # limit
-client = Client(dict(os.environ), Patience(3, 0.05, 3.0, 8.0), print)
+client = Client(dict(os.environ), RetryPolicy(3, 0.05, 3.0, 8.0), print)
 download.download(client, "flowers", pathlib.Path(sys.argv[1]), 200)
 """
 
