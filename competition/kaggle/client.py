@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from competition.config.errors import UserError
+from competition.config.redaction import printable, redact, redacted_answer
 from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
 from competition.kaggle.errors import (
@@ -39,7 +40,6 @@ from competition.kaggle.errors import (
     failure_from,
     retry_line,
 )
-from competition.config.redaction import printable, redact, redacted_answer
 
 OnEvent = Callable[[dict[str, Any]], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]

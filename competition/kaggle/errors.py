@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.kaggle.credentials import SETTINGS_URL, Credential
 from competition.config.redaction import printable, redact
+from competition.kaggle.credentials import SETTINGS_URL, Credential
 
 SITE = "https://www.kaggle.com"
 # Kinds of failures that may be temporary: client.ask repeats the call.

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from competition.config.errors import UserError
+from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.kaggle import credentials, download
 from competition.kaggle.client import Client, Patience, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
-from competition.config.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.workspace.dependencies import trained_folds

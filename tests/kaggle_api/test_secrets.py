@@ -14,8 +14,8 @@ import pytest
 from fake_kaggle.parts import SIGNATURE
 
 from competition.config.errors import UserError
-from competition.kaggle import credentials
 from competition.config.redaction import redact
+from competition.kaggle import credentials
 
 ROOT = Path(__file__).parents[2]
 
