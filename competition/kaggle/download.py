@@ -8,7 +8,7 @@ downloaded once more.
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from competition.config.errors import UserError
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, Verified, ignore_progress
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules, Verified, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.errors import SITE, KaggleError
 
@@ -72,33 +72,30 @@ def fetch(
     slug: str,
     folder: Path,
     cache: Path,
-    max_ratio: float,
+    rules: UnpackRules,
     progress: StepProgress = ignore_progress,
-    unlisted: bool = False,
 ) -> None:
     """Download and unpack a competition into the empty `folder`.
 
-    cache: folder that keeps the archive between runs.  max_ratio: unpacked to packed bytes.
-    unlisted: also unpack files that are missing from Kaggle's listing.
+    cache: folder that keeps the archive between runs.
     """
     slug = competition_slug(slug)
     if _verified_earlier(slug, cache) is None:  # else Kaggle is not needed
         competition = require_access(client, slug)
         until = f" until {competition.deadline[:10]}" if competition.deadline else ""
         client.print_line(f"Kaggle: {competition.summary}{until}")
-    verified = download(client, slug, cache, max_ratio, progress, unlisted)
+    verified = download(client, slug, cache, rules, progress)
     for note in verified.notes:
         client.print_line(f"Kaggle: {note}")
-    archive.extract(cache / f"{slug}.zip", folder, max_ratio, partial(progress, "unpacking"), verified.files)
+    archive.extract(cache / f"{slug}.zip", folder, rules, partial(progress, "unpacking"), verified.files)
 
 
 def download(
     client: Client,
     slug: str,
     folder: Path,
-    max_ratio: float,
+    rules: UnpackRules,
     progress: StepProgress = ignore_progress,
-    unlisted: bool = False,
 ) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
@@ -114,8 +111,8 @@ def download(
         if not listed.complete:
             client.print_line(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
         require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
-        only_listed = listed.complete and not unlisted
-        check = partial(archive.verify, listing=listed.files, max_ratio=max_ratio, only_listed=only_listed)
+        rules = replace(rules, unlisted=rules.unlisted or not listed.complete)
+        check = partial(archive.verify, listing=listed.files, rules=rules)
         verified = _download_verified(client, slug, folder, check, progress)
         write_json(folder / f"{slug}.json", asdict(verified))
         return verified
@@ -144,7 +141,9 @@ def _download_verified(
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
     for is_last_attempt in (False, True):
-        unverified = Path(ask(client, "download", arguments, slug, progress_of(partial(progress, "downloading"))))
+        unverified = parts / f"{slug}.zip"  # exists if an earlier run was stopped while it was checked
+        if not unverified.exists():
+            unverified = Path(ask(client, "download", arguments, slug, progress_of(partial(progress, "downloading"))))
         try:
             verified = check(unverified, progress=partial(progress, "checking"))
             break

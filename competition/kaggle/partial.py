@@ -10,7 +10,7 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, ignore_progress
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.download import (
     StepProgress,
@@ -35,7 +35,7 @@ def matching(files: Mapping[str, int | None], pattern: str) -> dict[str, int | N
 
 
 def fetch_some(
-    client: Client, slug: str, pattern: str, folder: Path, max_ratio: float, progress: StepProgress = ignore_progress
+    client: Client, slug: str, pattern: str, folder: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
 ) -> dict[str, int]:
     """Download the files selected by `pattern` below `folder`; return name -> bytes on disk. Complete files are skipped.
 
@@ -77,19 +77,19 @@ def fetch_some(
             ask(client, "download_files", arguments, slug, progress_of(functools.partial(progress, "downloading")))
         for name, size in missing.items():
             if size is not None:
-                _check(folder / name, size, max_ratio)
+                _check(folder / name, size, rules)
         write_json(manifest, {**digests, **{name: sha256(folder / name) for name in selected}})
     return {name: (folder / name).stat().st_size for name in selected}
 
 
-def _check(path: Path, size: int, max_ratio: float) -> None:
+def _check(path: Path, size: int, rules: UnpackRules) -> None:
     """KaggleError if a downloaded file does not have its listed size. Unpacks a file that Kaggle sent as a zip."""
     if path.stat().st_size != size and zipfile.is_zipfile(path):
         packed, folder = path.rename(path.with_name(f"{path.name}.packed")), path.with_name(f".{path.name}.new")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            archive.verify(packed, {path.name: size}, max_ratio)
-            archive.extract(packed, folder, max_ratio, names=[path.name])
+            archive.verify(packed, {path.name: size}, rules)
+            archive.extract(packed, folder, rules, names=[path.name])
             (folder / path.name).replace(path)
             folder.rmdir()
         except ArchiveRefusal as error:

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from competition.config.errors import UserError
+from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.kaggle import credentials, download
 from competition.kaggle.client import Client, RetryPolicy, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
-from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.workspace.dependencies import trained_folds
-from pipelines.terminal.output import display_path, printable
+from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 from pipelines.terminal.versions import is_installed, versions
 
@@ -130,6 +130,8 @@ def kaggle(job: Job) -> Iterator[Finding]:
     yield Finding(str(credential))
     for warning in credential.warnings:
         yield Finding("the credential", warning)
+    for note in credential.notes:
+        yield Finding(note)
     client = Client(os.environ, RetryPolicy(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
     if needed:
         try:
@@ -139,7 +141,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
             if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *RETRYABLE}:
                 return  # the next request would fail in the same way
         else:
-            yield Finding(printable(state.summary), unsure=state.entered is None)
+            yield Finding(state.summary, unsure=state.entered is None)
             if state.closed:
                 yield Finding(
                     f"{slug} takes no submissions (any more); training and honest scores still work", unsure=True

@@ -11,7 +11,7 @@ from competition.prepare.competition import Competition
 from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
 from competition.submission import delivery, ledger
-from pipelines.terminal.output import display_path, printable
+from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client
 
 COLUMNS = ("digest", "ref", "made", "members", "cv", "honest", "public", "private", "gap", "noise", "state")
@@ -119,11 +119,11 @@ def with_submission(row: ledger.Row, submission: Submission) -> ledger.Row:
 def foreign_line(submission: Submission) -> dict[str, str]:
     """Row of a submission of this team that is not in the ledger; all values are from Kaggle."""
     scores = {"public": submission.public, "private": submission.private}
-    error = f": {printable(submission.error)}" if submission.error else ""
+    error = f": {submission.error}" if submission.error else ""
     return dict.fromkeys(COLUMNS, "-") | {
         "ref": submission.ref or "-",
         "made": submission.date[:16],
-        "members": f"{printable(submission.file)} (made elsewhere)",
+        "members": f"{submission.file} (made elsewhere)",
         **{name: f"{score:.5f}" for name, score in scores.items() if score is not None},
         "state": f"{delivery.outcome(submission)}{error}",
     }

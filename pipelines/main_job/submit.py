@@ -10,7 +10,7 @@ from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapters import adapter_named
 from competition.submission import delivery, format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
-from pipelines.terminal.output import display_path, printable
+from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, kaggle_client
 from pipelines.terminal.selection import newest_submission, require_test_images
@@ -109,7 +109,7 @@ def send_and_follow(
     if not submission.is_finished:
         state = f" ({submission.error})" if submission.error else ""
         where = f"`make submissions` looks again, or see {submit.page(slug)}"
-        job.echo(f"submit: {submission.ref} has no score yet{printable(state)}; {where}")
+        job.echo(f"submit: {submission.ref} has no score yet{state}; {where}")
         return
     score = score_text(submission.public, submission.error)
     job.echo(f"submit: {submission.ref} scored {score}; `make submissions` compares it with the others")
@@ -152,4 +152,4 @@ def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
 
 
 def score_text(public: float | None, error: str) -> str:
-    return printable(error) or (f"public {public:.5f}" if public is not None else "no public score")
+    return error or (f"public {public:.5f}" if public is not None else "no public score")

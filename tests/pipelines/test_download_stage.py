@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
+from fake_kaggle.small_competition import RULES
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
@@ -168,7 +169,7 @@ def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatc
     kaggle.faults["archive"] = ["slow:0.06"]  # 40 pieces
     client = Client(environment, RetryPolicy(2, 0.05, 3.0, 60.0), print)
     with ByteSteps() as steps:
-        download.download(client, "flowers", tmp_path / "cache", 200, steps.update)
+        download.download(client, "flowers", tmp_path / "cache", RULES, steps.update)
     output = capsys.readouterr().err
     assert "downloading" in output and "MB/s" in output and "/8.0 MB" in output
 
