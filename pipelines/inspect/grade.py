@@ -38,7 +38,7 @@ def run(job: Job) -> None:
 def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
     """The private score against the interval that chance explains on as many rows."""
     score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
-    points = entry.expected or (from_standard_error(score, error, entry.oof_rows),)
+    points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
     low, high = interval(points, grade.private_rows)
     if low <= grade.private <= high:
         return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows"

@@ -179,7 +179,8 @@ def head_of(job: Job, results: Results) -> Head:
         figures = caveats.without_interval(scores.figures(blend.result, results.ledger_row), blend.result)
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
-    warnings = [*stale_warnings(job, blend), *results.notes]
+    useless = scores.no_better_than_trivial(blend.result) if blend is not None else []
+    warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.")
 
@@ -199,10 +200,12 @@ def error_sections(prepared: Prepared, results: Results) -> list[Section | None]
         return []
     rows, (_, labels, decided, probs) = results.rows, results.rows
     kind = prepared.competition.targets.kind
+    if kind != "single":
+        worst = targets.worst_section(rows, prepared, results.pixels, bool(results.runs))
     if kind == "multi":
-        return [targets.labels_section(labels, decided, probs, prepared.competition.classes)]
+        return [targets.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
-        return [targets.values_section(labels, probs)]
+        return [targets.values_section(labels, probs), worst]
     return [
         classes.classes_section(rows, prepared, results.pixels),
         classes.calibration_section(labels, probs),

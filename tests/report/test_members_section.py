@@ -7,6 +7,7 @@ from competition.files.manifest import Manifest
 from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
 
 MANIFEST = Manifest("", {}, {}, {}, {})
+TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]
 
 
 def models(scores: dict[int, float], every_epoch: bool = False) -> list[FoldModel]:
@@ -19,12 +20,15 @@ def models(scores: dict[int, float], every_epoch: bool = False) -> list[FoldMode
 
 def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_one_that_is_not() -> None:
     scores = {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.6}
-    table = scores_table({"cnn": models(scores), "small": models(scores)}, {"cnn": [], "small": [0, 1]}, 4, "accuracy")
+    table = scores_table(
+        {"cnn": models(scores), "small": models(scores)}, {"cnn": [], "small": [0, 1]}, TRIVIAL, "accuracy"
+    )
     assert list(table.columns)[1:3] == ["mean of the folds' accuracy", "mean of folds 2, 3"]
-    cnn, small = table.rows
+    cnn, small, trivial = table.rows
+    assert trivial[:3] == ["trivial baseline", "0.2500", "0.3000"] and TRIVIAL[0][0] in table.note
     assert cnn[1:3] == ["0.7500", "0.6500"] and small[1:3] == ["0.7500 †", "0.6500"]
     assert small[4:] == ["0.9000 †", "0.8000 †", "0.7000", "0.6000"] and "† The rows of that fold" in table.note
-    plain = scores_table({"cnn": models(scores)}, {"cnn": []}, 4, "accuracy")
+    plain = scores_table({"cnn": models(scores)}, {"cnn": []}, TRIVIAL, "accuracy")
     assert "†" not in plain.note and len(plain.columns) == 3 + 4
 
 

@@ -71,7 +71,7 @@ def test_texts_of_users_are_shown_unchanged() -> None:
     charts = [
         *score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
         epoch_chart([Line(EVIL, np.array([[0.1], [0.5], [0.7]]), 0)], EVIL),
-        public_score_chart([(EVIL, 0.5, 0.1, 0.6, 0.4, 0.8)]),
+        public_score_chart([(EVIL, 0.5, 0.1, 0.6, 0.4, 0.8)], EVIL),
         legend([EVIL]),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
         reliability_chart(reliability(np.array([0, 1]), scores)[0]),

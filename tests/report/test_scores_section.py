@@ -13,7 +13,7 @@ from competition.submission.ledger import Entry, Row
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
 SINGLE = {"score": 0.9, "standard_error": 0.01}
 SCORES = {
-    "metric": "macro_f1", "members": {"cnn": SINGLE}, "equal": SINGLE, "best": SINGLE, "best_members": {"cnn": [0, 1]},
+    "metric": "macro_f1", "members": {"cnn": SINGLE, "small": SINGLE}, "equal": SINGLE, "best": SINGLE, "best_members": {"cnn": [0, 1]},
     "chosen_on": 0.92, "honest": 0.91, "standard_error": 0.01, "honest_rows": 539, "tuned_folds": [],
     "leaderboard_band": [0.88, 0.94], "over_equal": DIFFERENCE, "over_best": DIFFERENCE,
 }  # fmt: skip
@@ -57,7 +57,11 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
 
 def test_the_text_of_the_chart_for_screen_readers_has_every_score() -> None:
     (label,) = re.findall('aria-label="([^"]+)"', chart_and_caption({})[0])
-    assert "cnn 0.9000 ± 0.0100 (weight 1.00); equal weights 0.9000" in label and "blend, honest 0.9100" in label
+    assert (
+        "cnn 0.9000 ± 0.0100 (weight 1.00); small 0.9000" in label
+        and "equal weights 0.9000" in label
+        and "blend, honest 0.9100" in label
+    )
 
 
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
