@@ -8,7 +8,6 @@ from competition.ensemble.bootstrap import Score
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import NORMAL_95
 
-
 DRAWS = 9  # of random classes, of which the one with the median score is the answer
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,16 @@ from competition.report.terminal import (
 from competition.submission import ledger
 
 
-def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
+@dataclass(frozen=True)
+class ScoreOnTest:
+    """A score of the blend's submission on test rows."""
+
+    name: str  # public | private
+    score: float
+    source: str
+
+
+def figures(scores: Mapping[str, Any], test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     """The figures at the top of the page: honest score, score of the choice, expected and actual leaderboard scores."""
     band = scores["leaderboard_band"]  # None: no test images
     kind, rows = "honest", "took no part in the choice"
@@ -47,19 +57,30 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
     if band:
         note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
-    kaggle = kaggle_scores(row).items()
-    return [*result, *(Figure(name, f"{score:.5f}", "Kaggle's score, on test rows") for name, score in kaggle)]
+    return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
 
-def kaggle_scores(row: ledger.Row | None) -> dict[str, float]:
-    """The scores of a submission that Kaggle has shown."""
-    scores = {} if row is None else {"public": row.public_score, "private": row.private_score}
-    return {name: score for name, score in scores.items() if score is not None}
+def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
+    """What Kaggle and `make grade` answered.  row: of the blend's submission.  grades: grades.json."""
+    if row is None:
+        return []
+    kaggle = {"public": row.public_score, "private": row.private_score}
+    result = [
+        ScoreOnTest(name, score, "Kaggle's score, on test rows") for name, score in kaggle.items() if score is not None
+    ]
+    if grades.is_file():
+        grade = json.loads(grades.read_text(encoding="utf-8")).get(row.entry.file, {})
+        result += [
+            ScoreOnTest(name, grade[name], f"make grade, on {grade[f'{name}_rows']:,} test rows")
+            for name in ("public", "private")
+            if grade.get(f"{name}_rows")
+        ]
+    return result
 
 
-def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
+def blend_section(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Section:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
-    points = score_points(scores, chain, row)
+    points = score_points(scores, chain, test_scores)
     band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
     charts = Charts(score_chart(points, band, scores["metric"]), score_note(scores, points))
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
@@ -67,8 +88,8 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | Non
     return Section("blend", "Scores", sources, [charts, gains_table(scores, chain), *warnings])
 
 
-def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> list[Point]:
-    """The rows of the score chart: members, baselines, the blend, and Kaggle's scores if there are any."""
+def score_points(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[ScoreOnTest]) -> list[Point]:
+    """The rows of the score chart: members, baselines, the blend, and scores of test rows if there are any."""
     is_honest, weights = not scores.get("optimistic"), chain.blend.weights
     is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
     notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
@@ -86,9 +107,10 @@ def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None
     blend_name = "blend, honest" if is_honest else "blend, optimistic"
     note = f"{next(iter(scores['members']))} alone" if is_single else ""
     points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest, note))
-    kaggle = kaggle_scores(row).items()
-    test = [Point(f"{name} leaderboard", score, None, True, "other rows: test", test=True) for name, score in kaggle]
-    return [*points, *test]
+    for one in test_scores:
+        title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"
+        points.append(Point(title, one.score, None, True, "other rows: test", test=True))
+    return points
 
 
 def baselines_of(scores: Mapping[str, Any]) -> list[tuple[str, str]]:

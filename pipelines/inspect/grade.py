@@ -1,7 +1,11 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
+import json
+from pathlib import Path
+
 from competition.config.errors import UserError
 from competition.ensemble.leaderboard import from_standard_error, interval
+from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
 from pipelines.terminal.output import plural
@@ -23,6 +27,7 @@ def run(job: Job) -> None:
     entry = newest_submission(job)
     file, looks = job.submissions / entry.file, job.path("looks.json")
     grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
+    record_grade(job.path("grades.json"), entry.file, grade)
     public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
     job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
     if entry.honest_score is not None and entry.standard_error:
@@ -33,6 +38,14 @@ def run(job: Job) -> None:
     job.echo(
         f"grade: the solution was opened {plural(grade.looks, 'time')}; choosing by it repeatedly makes it optimistic"
     )
+
+
+def record_grade(file: Path, submission: str, grade: grading.Grade) -> None:
+    """Keep the scores of a submission for `make report`."""
+    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    scores = {"public": grade.public if grade.public_rows else None, "private": grade.private}
+    rows = {"public_rows": grade.public_rows, "private_rows": grade.private_rows}
+    write_json(file, {**grades, submission: scores | rows})
 
 
 def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:

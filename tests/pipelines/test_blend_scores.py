@@ -125,7 +125,7 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_termi
     assert "m " in lines and "; not better than the trivial baseline" in lines
     assert f"not better than an answer that looks at no image: {answer}" in score_text(scores)
     assert "a gain" not in lines
-    section, (figure, *_) = blend_section(scores, result.chain, None), figures(scores, None)
+    section, (figure, *_) = blend_section(scores, result.chain, []), figures(scores, [])
     assert "not better than an answer" in figure.note
     (trivial,) = section.blocks[1].rows  # one member: nothing else to compare the blend with
     assert trivial[0].startswith(f"trivial: {answer}")

@@ -130,8 +130,11 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    grade = labelled.do("grade")
-    assert float(grade.split("private ")[1].split()[0]) > 0.85
+    private = labelled.do("grade").split("private ")[1].split()[0]
+    assert float(private) > 0.85
+    labelled.do("report")
+    page = (labelled.work / "report.html").read_text()
+    assert f"<b>{private}" in page and "make grade, on 30 test rows" in page and "private, make grade" in page
 
 
 def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:

@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.report.leaderboard import honest_rows_text
-from competition.report.scores import blend_section
+from competition.report.scores import blend_section, scores_on_test
 from competition.submission.ledger import Entry, Row
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
@@ -30,8 +31,8 @@ ENTRY = Entry(
 )
 
 
-def chart_and_caption(changes: dict, row: Row | None = None) -> tuple[str, str]:
-    block = blend_section(SCORES | changes, CHAIN, row).blocks[0]
+def chart_and_caption(changes: dict, row: Row | None = None, grades: Path = Path("none")) -> tuple[str, str]:
+    block = blend_section(SCORES | changes, CHAIN, scores_on_test(row, grades)).blocks[0]
     return block.drawings[0], block.note
 
 
