@@ -82,7 +82,17 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
     points = score_points(scores, chain, test_scores)
     band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
-    charts = Charts(score_chart(points, band, scores["metric"]), score_note(scores, points))
+    ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
+    ends += band or ()
+    note = score_note(scores, points)
+    if trivial := scores.get("trivial"):  # absent in blends of earlier versions
+        point = Point("trivial baseline", trivial["score"], trivial["standard_error"], True, "looks at no image")
+        if min(ends) - (max(ends) - min(ends)) <= point.value <= max(ends) + (max(ends) - min(ends)):
+            points.insert(0, point)
+        else:
+            score = with_error(trivial["score"], trivial["standard_error"])
+            note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
+    charts = Charts(score_chart(points, band, scores["metric"]), note)
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
     sources = "blend/scores.json, blend/chain.json · make predict"
     return Section("blend", "Scores", sources, [charts, gains_table(scores, chain), *warnings])
@@ -94,7 +104,7 @@ def score_points(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[
     is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
     notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
     singles = {**scores["members"]}
-    for key, name in baselines_of(scores):
+    for key, name in baselines_of(scores)[1:]:
         if baseline := scores.get(key):  # absent in blends of earlier versions
             singles[name], notes[name] = baseline, "baseline"
     points = [

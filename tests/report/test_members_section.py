@@ -5,6 +5,7 @@ import pandas as pd
 
 from competition.files.manifest import Manifest
 from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
+from competition.report.runs import without_folder
 
 MANIFEST = Manifest("", {}, {}, {}, {})
 TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]
@@ -45,3 +46,16 @@ def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     assert len(each.drawings) == 4 and "score_epochs" not in each.note
     assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
     assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
+
+
+def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
+    history = models({0: 0.8}, every_epoch=True)[0].history.head(1)
+    (block,) = curve_charts("cnn", [FoldModel(0, MANIFEST, 0.8, history, 1.0)], "accuracy")
+    assert block.lines == [
+        "One epoch was trained, so there are no curves; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
+    ]
+
+
+def test_the_folder_of_a_file_on_this_machine_is_not_shown() -> None:
+    shown = "weights: /home/someone/w.npz -> C:\\Users\\someone\\x.keras; epochs: 1 -> 3; fit: a/b"
+    assert without_folder(shown) == "weights: w.npz -> x.keras; epochs: 1 -> 3; fit: a/b"
