@@ -201,7 +201,8 @@ def one_epoch_text(histories: Sequence[pd.DataFrame], metric: str) -> str:
     columns = {"loss": "training loss", "held_out_loss": "held-out loss", "held_out": f"held-out {metric}"}
     means = {title: by_epoch(histories, column) for column, title in columns.items()}
     known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
-    return f"One epoch was trained, so there are no curves; mean of {len(histories)} {'fold' if len(histories) == 1 else 'folds'}: {', '.join(known)}."
+    folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
+    return f"One epoch was trained, so there are no curves; mean of {folds}: {', '.join(known)}."
 
 
 def is_curve(values: np.ndarray) -> bool:

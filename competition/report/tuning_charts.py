@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from competition.ensemble.metrics import score_range
 from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, axis_ends, chart, shortened
-from competition.tuning.choice import format_value
+from competition.tuning.choice import format_value, origin_of
 
 SIZE, MARGINS = (320, 220), (56, 14, 22, 34)  # pixels
 OUTLIER = 3.0  # interquartile ranges below the lower quartile from which a score is drawn at the edge of its chart
@@ -56,7 +56,7 @@ def scored_trials(trials: Sequence[Any], sign: int) -> list[ScoredTrial]:
             trial.number,
             sign * trial.values[0],
             trial.params,
-            trial.user_attrs.get("ticket") == 0,
+            origin_of(trial) == 0,
             trial.values[1] if len(trial.values) > 1 else nan,
         )
         for trial in trials
