@@ -21,7 +21,7 @@ from competition.kaggle.child_failure import Emit, ReportedFailure
 
 CHUNK = 1 << 16  # bytes; the most that a broken connection loses
 # Answers of the storage that concern the whole object, not the requested range of it.
-NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429}
+NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 
 
 def download(api: Any, emit: Emit, slug: str, folder: str) -> str:
@@ -106,7 +106,8 @@ def _continue(answer: Any, written: int, validator: str) -> tuple[Any, int]:
     ranged = requests.get(answer.url, headers=headers, stream=True, timeout=TIMEOUT)
     if ranged.status_code == 206 and ranged.headers.get("Content-Range", "") == f"bytes {written}-{size - 1}/{size}":
         return ranged, written
-    if ranged.status_code == 206 or (400 <= ranged.status_code < 500 and ranged.status_code not in NOT_ABOUT_RANGE):
+    about_range = 400 <= ranged.status_code <= 501 and ranged.status_code not in NOT_ABOUT_RANGE
+    if ranged.status_code == 206 or about_range:
         ranged.close()
         ranged = requests.get(answer.url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=TIMEOUT)
     ranged.raise_for_status()

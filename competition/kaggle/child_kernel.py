@@ -72,11 +72,14 @@ def kernel_status(api: Any, emit: Emit, owner: str, slug: str, version: int) -> 
 
 
 def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, phrase: str) -> dict[str, Any]:
-    """{"version", "holds"}: the version number and whether its source contains `phrase`. version: 0 = the newest."""
+    """{"version", "holds", "has_source"}: the version number, whether its source contains `phrase`, and whether it was sent.
+
+    version: 0 = the newest.
+    """
     answer = call(api, "kernels", "GetKernel", **_of_version(owner, slug, version))
     number = whole(nested(answer.get("metadata")).get("currentVersionNumber"))
     source = text(nested(answer.get("blob")).get("source"))
-    return {"version": version or number or 0, "holds": phrase in source}
+    return {"version": version or number or 0, "holds": phrase in source, "has_source": bool(source)}
 
 
 def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from competition.config.errors import UserError
 from competition.files.manifest import write_json
 from competition.kaggle.attempts import (
     LostAnswer,
@@ -18,6 +19,7 @@ from competition.kaggle.attempts import (
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
 from competition.kernels import api as kernels
+from competition.kernels import kernel_script
 from competition.kernels.api import Kernel, KernelVersion
 
 
@@ -46,9 +48,18 @@ def read_push_intent(path: Path) -> PushIntent:
     return PushIntent(**{**values, "collect": tuple(values["collect"])})
 
 
-def newest_version(client: Client, owner: str, slug: str) -> int:
-    """Number of the newest version; 0 if the kernel does not exist yet (Kaggle answers 403 or 404)."""
-    return int(_source(client, owner, slug, 0, "")["version"])
+def newest_version(client: Client, owner: str, slug: str, may_be_other: bool = False) -> int:
+    """Number of the newest version; 0 if the kernel does not exist yet (Kaggle answers 403 or 404).
+
+    UserError if it is a notebook that goldfold did not push, to which a push would add a version; unless may_be_other.
+    """
+    newest = _source(client, owner, slug, 0, kernel_script.OUTPUT)
+    if newest["has_source"] and not newest["holds"] and not may_be_other:
+        raise UserError(
+            f"{SITE}/code/{owner}/{slug} is another notebook, which goldfold did not push: nothing was sent. Choose another name "
+            f'with SET="kernel.slug=...", or AGAIN=1 adds a version to that notebook'
+        )
+    return int(newest["version"])
 
 
 def push_once(
@@ -108,7 +119,7 @@ def _source(client: Client, owner: str, slug: str, version: int, text: str) -> M
     except KaggleError as error:
         if error.kind not in {"access", "missing"}:
             raise
-        return {"version": 0, "holds": False}
+        return {"version": 0, "holds": False, "has_source": False}
 
 
 def _save(state: Path, intent: PushIntent, pushed: KernelVersion) -> PushIntent:

@@ -67,8 +67,7 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     Deviations that Kaggle would accept are corrected in the returned content; the file is not changed.
     index_ids: ids of all test images, to detect a stale sample.
     """
-    header, sample = _header(competition), _sample(sample_path, competition)
-    _not_stale(sample_path, sample, [str(i) for i in index_ids])
+    header, sample = _header(competition), check_sample(sample_path, index_ids, competition)
     file_header, rows, corrections = _read(path)
     if not rows:
         raise UserError(f"{path} holds 0 rows: expected {len(sample)}, one for each line of {sample_path}.")
@@ -156,15 +155,38 @@ def _sample(path: Path, competition: Competition) -> list[str]:
     return ids
 
 
-def _not_stale(sample_path: Path, sample: list[str], index: list[str]) -> None:
-    absent, unknown = _minus(index, sample), _minus(sample, index)
+def check_sample(sample_path: Path, test_ids: Iterable[str], competition: Competition) -> list[str]:
+    """Return the ids of the sample; UserError if they are not the ids of the test images, each once."""
+    sample, ids = _sample(sample_path, competition), [str(name) for name in test_ids]
+    absent, unknown = missing_from(sample, ids), missing_from(ids, sample)
     if absent or unknown:
         lines = [f"{_some(absent)} of the test images are not in it"] if absent else []
         lines += [f"{_some(unknown)} of its rows have no test image"] if unknown else []
         raise UserError(
-            f"{sample_path} is not the sample of these {len(index)} test images: {' and '.join(lines)}; "
-            "it is stale: run `make download` again."
+            f"{sample_path} is not the sample of these {len(ids)} test images: {' and '.join(lines)}; "
+            f"{_other_form(absent, unknown) or 'it is stale: run `make download FORCE=1`'}."
         )
+    return sample
+
+
+def _other_form(test_ids: list[str], sample_ids: list[str]) -> str:
+    """What to do if both are the same ids in two forms, with and without an ending or folders; "" otherwise."""
+    forms: dict[str, Callable[[str], str]] = {
+        "the ending of the file": lambda name: name.rsplit(".", 1)[0],
+        "folders": lambda name: name.rsplit("/", 1)[-1],
+        "folders and the ending of the file": lambda name: name.rsplit("/", 1)[-1].rsplit(".", 1)[0],
+        "upper and lower case": str.casefold,
+        "leading zeros": lambda name: name.lstrip("0"),
+    }
+    for difference, plain in forms.items():
+        by_form = {plain(name): name for name in test_ids}
+        if len(by_form) == len(test_ids) and by_form.keys() == {plain(name) for name in sample_ids}:
+            example = sample_ids[0]
+            return (
+                f"they differ in {difference} only, {by_form[plain(example)]} is {example} in the sample: write the ids of the "
+                "tables as in the sample, or list the test images by the sample's ids in a test.csv, then `make download`"
+            )
+    return ""
 
 
 def _same_ids(what: str, ids: list[str], than: str, sample: list[str]) -> None:
@@ -172,9 +194,9 @@ def _same_ids(what: str, ids: list[str], than: str, sample: list[str]) -> None:
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled:
         problems.append(f"{_some(doubled)} more than once")
-    if missing := _minus(sample, ids):
+    if missing := missing_from(ids, sample):
         problems.append(f"{_some(missing)} missing")
-    if extra := _minus(ids, sample):
+    if extra := missing_from(sample, ids):
         problems.append(f"{_some(extra)} too many")
     if problems:
         raise UserError(f"{what}: expected the {len(sample)} ids of {than}, each once. Found: {'; '.join(problems)}.")
@@ -313,9 +335,10 @@ def _is_nan(cell: str) -> bool:
     return not math.isfinite(number)
 
 
-def _minus(these: list[str], those: list[str]) -> list[str]:
-    others = set(those)
-    return [name for name in dict.fromkeys(these) if name not in others]
+def missing_from(names: list[str], expected: list[str]) -> list[str]:
+    """The expected names that are not among `names`, each once, in their order."""
+    present = set(names)
+    return [name for name in dict.fromkeys(expected) if name not in present]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -104,6 +104,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
     slug = settings.slug or kernels.default_slug(job.params.competition.name)
+    previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = can_blend(job, runs, missing)
     plan = plan_for(job, missing, to_tune, submits)
     index = write_index(job)
@@ -132,7 +133,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
         )
         kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    previous_version, script_digest = newest_version(client, owner, slug), hashlib.sha256(script.encode()).hexdigest()
+    script_digest = hashlib.sha256(script.encode()).hexdigest()
     time_text = datetime.now(UTC).isoformat(timespec="seconds")
     intent = PushIntent(
         plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text

@@ -20,6 +20,7 @@ from competition.prepare.competition import Competition, Row, Settings, with_met
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.sheets import TILE, contact_sheet
+from competition.submission.format import check_sample
 from competition.workspace.dependencies import plugins_entry
 from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
@@ -69,6 +70,9 @@ def prepare(job: Job, settings: Settings) -> Computed:
     for name, member in job.params.members.items():  # training checks it again
         check_training(competition.targets.kind, name, member.train)
     table, tables, descriptors = build_index(job, settings, competition)
+    if (table["part"] == "test").any():  # else nothing can be submitted
+        sample = adapter_named(settings.adapter).sample(job.path("raw"))
+        check_sample(sample, table.loc[table["part"] == "test", "id"], competition)
     difference, tables["shift.csv"] = compare_parts(table, tables["series.csv"], descriptors)
     support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()

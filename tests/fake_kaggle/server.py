@@ -40,6 +40,7 @@ class FakeKaggle:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[tuple[str, dict[str, str]]] = []
         self.pending_polls = 1  # the number of requests for which a submission is PENDING
+        self.etag = ""  # of every file at the storage, which then sends no MD5; "" = their own
         self.unlisted_looks = 0  # the number of lists in which a new submission or kernel version is missing
         self.held = threading.Event()  # set when a response is delayed by the fault "after:hold"
         self.dataset_polls = 0  # the number of requests for which a dataset is not ready

@@ -42,6 +42,8 @@ class Handler(Answering):
                 self.kaggle.held.set()
                 self.kaggle.released.wait(600)
                 self._drop()
+            elif fault == "after:redirect":  # processed, and sent back to itself
+                self._send(307, b"", {"Location": "http://localhost" + urlsplit(self.path).path})
             elif fault.startswith("after:"):  # processed, but a gateway responds with an error
                 self._json(int(fault[6:]), {"code": int(fault[6:]), "message": "Gateway timeout"})
             elif isinstance(response, Redirect):
@@ -122,7 +124,7 @@ class Handler(Answering):
     def _send_stored(self, fault_method: str, data: bytes, md5: bool = False) -> None:
         """Send an object of the storage or the requested range of it. fault_method: key of `faults`."""
         self.kaggle.served = 0.0
-        fault, etag = self.kaggle.fault(fault_method), f'"{hashlib.md5(data).hexdigest()}"'
+        fault, etag = self.kaggle.fault(fault_method), self.kaggle.etag or f'"{hashlib.md5(data).hexdigest()}"'
         if self._inject_fault(fault):
             return
         start = 0
@@ -138,7 +140,7 @@ class Handler(Answering):
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
         headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
-        if md5:
+        if md5 and not self.kaggle.etag:
             headers["x-goog-hash"] = f"crc32c=AAAAAA==, md5={base64.b64encode(hashlib.md5(data).digest()).decode()}"
         length = str(len(body))
         if start:

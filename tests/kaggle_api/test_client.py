@@ -53,6 +53,12 @@ def test_a_long_retry_after_ends_the_call_with_the_time_of_the_next_attempt(
     assert sum(method in {"GetCompetition", "StartSubmissionUpload"} for method, _ in kaggle.calls) == 1
 
 
+@pytest.mark.parametrize("header", ["inf", "nan", "-1", "soon", "1e999"])
+def test_a_retry_after_without_meaning_is_ignored(kaggle, client, header):
+    kaggle.faults["GetCompetition"] = [f"429:{header}"]
+    assert download.state(client, "flowers").title == "Flowers"
+
+
 def test_a_retry_after_date_is_honoured(kaggle, client, messages):
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=2.5), usegmt=True)
     kaggle.faults["GetCompetition"] = [f"429:{date}"]

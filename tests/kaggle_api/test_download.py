@@ -92,6 +92,14 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
     assert not any("downloading it again" in line for line in messages)  # no damaged zip was assembled
 
 
+@pytest.mark.parametrize("fault", ["plain:412", "plain:416", "plain:501"])
+def test_a_range_that_the_storage_refuses_starts_the_download_again(kaggle, client, tmp_path, fault):
+    kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
+    kaggle.faults["archive"] = ["cut", "", fault]
+    download.download(client, "flowers", tmp_path, RULES)
+    assert is_complete(kaggle, tmp_path)
+
+
 def test_retry_after_is_honoured(kaggle, client, messages, tmp_path):
     kaggle.faults["DownloadDataFiles"] = ["429:2"]
     started = time.monotonic()

@@ -78,6 +78,25 @@ def test_an_interrupted_file_is_resumed(large_competition, client, tmp_path):
     assert progress[-1] == ("downloading", 1_000_000, 1_000_000)
 
 
+def test_a_file_that_changed_under_the_same_etag_is_not_mixed_with_the_earlier_one(large_competition, client, tmp_path):
+    large_competition.etag = '"the same"'
+    first, second = (random.Random(seed).randbytes(1_000_000) for seed in (0, 1))
+    large_competition.contests["flowers"] = Contest({"big": first})
+    large_competition.faults["file"] = ["cut"] * 3  # all attempts of the first run
+    with pytest.raises(KaggleError):
+        fetch(client, "big", tmp_path)
+    large_competition.contests["flowers"] = Contest({"big": second})
+    fetch(client, "big", tmp_path)
+    assert (tmp_path / "big").read_bytes() == second
+
+
+def test_a_listed_file_that_its_storage_does_not_have_is_reported_as_such(large_competition, client, tmp_path):
+    large_competition.faults["file"] = ["404"] * 9
+    with pytest.raises(KaggleError, match=r"Kaggle lists this file of flowers, but its storage answered 404 for c.jpg"):
+        fetch(client, "test/c.jpg", tmp_path)
+    assert large_competition.count("file") == 1
+
+
 def test_a_byte_changed_in_transit_is_detected(large_competition, client, messages, tmp_path):
     large_competition.faults["file"] = ["flip"]
     fetch(client, "test/c.jpg", tmp_path)

@@ -97,6 +97,31 @@ def test_after_a_lost_response_the_submission_is_searched_for_and_not_sent_twice
     assert kaggle.count("CreateSubmission") == 1
 
 
+def test_a_redirect_after_the_submission_was_accepted_leads_to_no_second_one(kaggle, client, file):
+    kaggle.faults["CreateSubmission"] = ["after:redirect"] * 9
+    ref = send(client, file)
+    assert ([str(each["ref"]) for each in kaggle.submissions], kaggle.count("CreateSubmission")) == ([ref], 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "Your team has used its daily Submission allowance (5) today, please try again tomorrow UTC",
+            "after midnight UTC",
+        ),
+        ("Your team has used all 40 submissions of this competition", "limits their total number, a new day adds none"),
+        ("The competition has ended", "takes no submissions any more"),
+        ("Submissions are closed", "takes no submissions any more"),
+    ],
+)
+def test_a_limit_that_is_met_only_at_the_submission_has_its_own_words(kaggle, client, file, words, message):
+    kaggle.faults["CreateSubmission"] = [f"400:Submission not allowed: {words}"]
+    with pytest.raises(KaggleError, match=message) as user_error:
+        send(client, file)
+    assert "nothing was submitted" in str(user_error.value)
+
+
 # 500: the submission was not accepted, but the client cannot know that.
 @pytest.mark.parametrize("fault", ["500", "html"])
 def test_an_unknown_outcome_is_an_error_with_the_next_step(kaggle, client, file, fault):

@@ -1,7 +1,9 @@
 """A kernel is started once: a push whose response was lost is searched for and never repeated."""
 
 import pytest
+from fake_kaggle.parts import Run
 
+from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.errors import KaggleError
 from competition.kernels import push as kernel_push
@@ -25,7 +27,17 @@ def state(tmp_path):
 def push(client, state, run="run-2", lag=300.0):
     previous = kernel_push.newest_version(client, "ada", "goldfold-flowers")
     intent = PushIntent(run, False, ("work/*",), "ada", "goldfold-flowers", 0, "", previous)
-    return kernel_push.push_once(client, KERNEL, f"print('{run}')", True, intent, state, lag)
+    source = f"print('{run}', 'goldfold-output.json')"
+    return kernel_push.push_once(client, KERNEL, source, True, intent, state, lag)
+
+
+def test_another_notebook_of_the_same_name_gets_no_version_unless_requested(kaggle, client):
+    kaggle.kernels[NAME].append(Run({"text": "import pandas"}, kaggle.folder))
+    with pytest.raises(
+        UserError, match=r"ada/goldfold-flowers is another notebook, .* SET=\"kernel.slug=...\", or AGAIN=1"
+    ):
+        kernel_push.newest_version(client, "ada", "goldfold-flowers")
+    assert kernel_push.newest_version(client, "ada", "goldfold-flowers", may_be_other=True) == 1
 
 
 def test_the_intent_is_stored_before_the_push_and_the_version_after_it(kaggle, client, state, monkeypatch):

@@ -161,3 +161,27 @@ def test_probabilities_outside_0_to_1_are_an_error(tmp_path):
 def test_a_prediction_for_an_unknown_id_is_an_error(sample):
     with pytest.raises(UserError, match=r"1 id \(i4\) missing; 1 id \(other\) too many"):
         submission.render(np.array([*IDS[:4], "other"]), np.zeros(5, int), competition(), sample)
+
+
+@pytest.mark.parametrize(
+    ("sample_ids", "test_ids", "message"),
+    [
+        (["t1.png", "t2.png"], ["t1", "t2"], "differ in the ending of the file only, t1 is t1.png in the sample"),
+        (["t1", "t2"], ["a/t1", "b/t2"], "differ in folders only, a/t1 is t1 in the sample"),
+        (["t1.png", "t2.png"], ["a/t1", "b/t2"], "differ in folders and the ending of the file only"),
+        (["T1", "T2"], ["t1", "t2"], "differ in upper and lower case only"),
+        (["1", "2"], ["001", "002"], "differ in leading zeros only"),
+        (
+            ["1", "2"],
+            ["1", "3"],
+            r"1 id \(3\) of the test images are not in it .* it is stale: run `make download FORCE=1`",
+        ),
+    ],
+)
+def test_a_sample_with_other_ids_than_the_test_images_is_an_error_that_says_how_they_differ(
+    tmp_path, sample_ids, test_ids, message
+):
+    path = tmp_path / "sample_submission.csv"
+    path.write_text("id,label\n" + "".join(f"{name},0\n" for name in sample_ids))
+    with pytest.raises(UserError, match=message):
+        submission.check_sample(path, test_ids, competition())

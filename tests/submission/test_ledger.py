@@ -87,6 +87,21 @@ def test_entries_of_earlier_versions_are_read(tmp_path):
     assert (new_entry.oof_digest, new_entry.trials) == ("rows", 3) and old_entry == ENTRY
 
 
+def test_values_that_json_does_not_have_are_written_as_null(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(path, dataclasses.replace(ENTRY, standard_error=float("nan")))
+    ledger.append(path, event("scored", ref="1", public=float("inf")))
+    contents = ledger.read(path)
+    assert (contents.entries[0].standard_error, contents.events[0].public_score, contents.unreadable) == (None, None, 0)
+
+
+def test_a_submission_to_another_competition_does_not_count(tmp_path):
+    there = dataclasses.replace(event("scored", ref="1", public=0.5), slug="roses")
+    contents = ledger.Ledger((ENTRY,), (there,), 0)
+    assert ledger.already_sent(ledger.of_slug(contents, "flowers"), ENTRY.digest) is None
+    assert ledger.already_sent(ledger.of_slug(contents, "roses"), ENTRY.digest) == there
+
+
 def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path):
     other = dataclasses.replace(ENTRY, digest="b" * 64)
     events = (
