@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter
-from competition.config.params import Member, Params
+from competition.config.params import RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
 from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import kind
@@ -95,6 +95,8 @@ def _explained(error: Any) -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
     if error["type"] == "unexpected_keyword_argument":
+        if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
+            return InvalidParameter(keys, f"renamed; write {new_key}")
         hint = did_you_mean(str(keys[-1]), _sibling_keys(keys))
         elsewhere = _key_of_other_blocks(str(keys[-1]))
         return InvalidParameter(keys, f"unknown key{elsewhere or hint}")

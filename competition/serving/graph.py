@@ -33,7 +33,7 @@ def input_name(size: int) -> str:
 
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
-    train = replace(member.train, precision="float32", small_epochs=0.0)
+    train = replace(member.train, precision="float32", low_resolution_epochs=0.0)
     model = build(replace(member, weights="none", train_size=0, train=train), classes)
     variables = saved_variables(model)
     check_state({name: tuple(variable.shape) for name, variable in variables}, dict(arrays))
