@@ -212,7 +212,7 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         means = ", ".join(f"{labels[table.loc[table['fold'] >= 0, 'fold'] == fold].mean():.4g}" for fold in support)
         job.echo(f"prepare: {support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}")
         return
-    job.echo(f"prepare: {class_counts(competition.classes, support.sum(axis=1))}")
+    job.echo(f"prepare: {class_counts(competition.classes, support.sum(axis=1).tolist())}")
     error = folds.share_errors(support).max()
     job.echo(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
