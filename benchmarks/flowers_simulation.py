@@ -21,6 +21,7 @@ from competition.ensemble.chain import ChainSettings, apply_chain, member_probs
 from competition.ensemble.decision import DecisionSettings, fit_decision
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.nested import OofRows
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
 
@@ -54,7 +55,7 @@ def simulate_competition(seed: int, rows: int) -> dict[str, tuple[float, float]]
     rng = np.random.default_rng(seed)
     folds = np.empty(rows, int)
     folds[np.argsort(oof_labels + rng.random(rows))] = np.arange(rows) % FOLDS  # stratified
-    result = fit_and_score_chain(oof, oof_labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(OofRows(oof, oof_labels, folds), SETTINGS, HONEST)
     # The other methods get the same members, after the chain's temperature.
     oof_probs = {n: member_probs(result.chain, n, v) for n, v in oof.items()}
     fresh_probs = {n: member_probs(result.chain, n, v) for n, v in fresh.items()}
