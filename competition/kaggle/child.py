@@ -1,64 +1,26 @@
-"""Child process that runs one action of the `kaggle` package.
+"""Child process that runs one action of the `kaggle` package, for client.py. See competition/files/child_process.py."""
 
-client.py starts this module, writes one JSON request to its stdin and reads JSON lines from its stdout: any number of
-events, then one {"event": "result"} or {"event": "error"}. Everything that the package prints goes to stderr.
-The process exits when its stdin closes, that is, when the parent dies.
-"""
-
-import json
 import os
 import shutil
-import sys
-import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
+from competition.files.child_process import Emit, Event, answer_parent
 from competition.kaggle import child_competition, child_download, child_kernel
 from competition.kaggle.child_failure import ReportedFailure, failure_of
 
-
-def main() -> None:
-    """Read one request, run its action, write its events and its result."""
-    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # everything printed from now on goes to stderr, also by child processes
-    sys.stdout = sys.stderr
-    guard = threading.Lock()
-
-    def emit(event: str, **values: Any) -> None:
-        with guard:
-            pipe.write(json.dumps({"event": event, **values}) + "\n")
-            pipe.flush()
-
-    parent = os.fdopen(os.dup(0), encoding="utf-8")
-    with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)
-    request = json.loads(parent.readline())
-    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
-    code = 1
-    try:
-        api = _api()
-        emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
-        emit("result", value=_action(request["action"])(api, emit, **request["arguments"]))
-        code = 0
-    except BaseException as error:  # the parent turns it into a message for the user
-        emit("error", **failure_of(error))
-    os._exit(code)  # the package leaves threads behind on some errors
+if TYPE_CHECKING:
+    from kaggle.api.kaggle_api_extended import KaggleApi
 
 
-def _exit_with_parent(parent: TextIO) -> None:
-    """Exit this process when the parent's end of the pipe closes.
-
-    parent: a file of its own, not sys.stdin. The package calls exit(), which closes sys.stdin and waits for its
-    readers, so that an expired token would hang the process.
-    """
-    while parent.readline():
-        pass
-    shutil.rmtree(os.environ.get("KAGGLE_CONFIG_DIR", ""), ignore_errors=True)  # a killed parent does not remove it
-    os._exit(1)
+def answer(request: Event, emit: Emit) -> Any:
+    """Run the action of the request and return its value."""
+    api = _api()
+    emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
+    return _action(request["action"])(api, emit, **request["arguments"])
 
 
-def _api() -> Any:
+def _api() -> "KaggleApi":
     """An authenticated KaggleApi. The import authenticates but hides its errors, so authenticate again to get them."""
     import kaggle
 
@@ -76,5 +38,10 @@ def _action(name: str) -> Callable[..., Any]:
     return next(vars(module)[name] for module in modules if name in vars(module))
 
 
+def remove_links() -> None:
+    """Remove the folder of the package's settings and upload links, which a killed parent leaves."""
+    shutil.rmtree(os.environ.get("KAGGLE_CONFIG_DIR", ""), ignore_errors=True)
+
+
 if __name__ == "__main__":
-    main()
+    answer_parent(answer, failure_of, remove_links)

@@ -5,10 +5,14 @@ whole answer if one value is unknown to them, and its session follows redirects,
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from competition.kaggle.answers import nested, objects, text
 from competition.kaggle.child_failure import ReportedFailure
+
+if TYPE_CHECKING:
+    from kaggle.api.kaggle_api_extended import KaggleApi
+    from requests import Response
 
 TIMEOUT = (30, 300)  # seconds: to connect, between two reads
 MOST_EMPTY_PAGES = 100  # in a row, before a list is taken to be at its end
@@ -27,7 +31,7 @@ class _Message(dict[str, object]):
         return dict(message)
 
 
-def call(api: Any, service: str, method: str, **fields: object) -> Mapping[str, object]:
+def call(api: "KaggleApi", service: str, method: str, **fields: object) -> Mapping[str, object]:
     """POST one request and return the JSON object of the answer.
 
     service: key of SERVICES.  fields: of the request, as Kaggle names them; those that are None or "" are not sent.
@@ -48,14 +52,14 @@ def call(api: Any, service: str, method: str, **fields: object) -> Mapping[str, 
     return body
 
 
-def open_download(api: Any, method: str, **fields: object) -> Any:
+def open_download(api: "KaggleApi", method: str, **fields: object) -> "Response":
     """Request a file of a competition and follow Kaggle to the storage; return the answer with its body unread."""
     answer = _send(api, "competitions", method, fields, stream=True)
     answer.raise_for_status()
     return answer
 
 
-def _send(api: Any, service: str, method: str, fields: Mapping[str, object], **options: object) -> Any:
+def _send(api: "KaggleApi", service: str, method: str, fields: Mapping[str, object], **options: object) -> "Response":
     message = _Message({name: value for name, value in fields.items() if value not in (None, "")})
     with api.build_kaggle_client() as kaggle:
         http = kaggle.http_client()

@@ -1,22 +1,27 @@
 """Child process: actions on a competition. Each takes an authenticated KaggleApi, `emit` and plain values."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from competition.files.child_process import Emit
 from competition.kaggle.answers import objects, text, utc_time, whole
 from competition.kaggle.child_call import call, pages
-from competition.kaggle.child_failure import Emit, ReportedFailure, failure_of
+from competition.kaggle.child_failure import ReportedFailure, failure_of
+
+if TYPE_CHECKING:
+    from kaggle.api.kaggle_api_extended import KaggleApi
 
 PAGE = 100  # submissions
 FULL_PAGE = 20  # rows of a page after which another one may follow although it names none
 
 
-def whoami(api: Any, emit: Emit) -> dict[str, str]:
+def whoami(api: "KaggleApi", emit: Emit) -> dict[str, str]:
     call(api, "competitions", "ListCompetitions", search="titanic")  # a wrong key is reported by the first request only
     return {"username": api.config_values.get(api.CONFIG_NAME_USER) or ""}
 
 
-def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+def competition(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
     answer = call(api, "competitions", "GetCompetition", competitionName=slug)
     return {
         "title": text(answer.get("title")) or slug,
@@ -32,14 +37,14 @@ def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
     """{"files": name -> bytes or None, "complete": bool}.
 
     If Kaggle limits the rate of requests, return the pages before the limit, with complete=False.
     """
     files: dict[str, int | None] = {}
 
-    def read_page(token: str) -> Any:
+    def read_page(token: str) -> Mapping[str, object]:
         return call(api, "competitions", "ListDataFiles", competitionName=slug, pageSize=200, pageToken=token)
 
     try:
@@ -53,7 +58,7 @@ def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
     return {"files": files, "complete": True}
 
 
-def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, str]:
+def submit(api: "KaggleApi", emit: Emit, slug: str, path: str, message: str) -> dict[str, str]:
     """{"ref", "message"} of the new submission; ReportedFailure of kind "upload" if the upload was refused.
 
     The event "uploaded" is emitted after the upload: only later failures can hide a submission whose answer was lost.
@@ -77,28 +82,27 @@ def _upload_complete() -> Any:
 
 
 def submit_kernel(
-    api: Any, emit: Emit, slug: str, kernel: str, version: int, file: str, message: str
+    api: "KaggleApi", emit: Emit, slug: str, message: str, source: Mapping[str, object]
 ) -> dict[str, str]:
-    owner, _, name = kernel.partition("/")
-    source = {"kernelOwner": owner, "kernelSlug": name, "kernelVersion": version, "fileName": file}
-    fields = {"competitionName": slug, "submissionDescription": message, **source}
-    return _created(call(api, "competitions", "CreateCodeSubmission", **fields))
+    """Submit an output of a kernel. source: kernelOwner, kernelSlug, kernelVersion and fileName."""
+    fields = {"submissionDescription": message, **source}
+    return _created(call(api, "competitions", "CreateCodeSubmission", competitionName=slug, **fields))
 
 
-def _created(answer: Any) -> dict[str, str]:
+def _created(answer: Mapping[str, object]) -> dict[str, str]:
     return {"ref": _ref(answer.get("ref")), "message": text(answer.get("message"))}
 
 
-def submission(api: Any, emit: Emit, ref: str) -> dict[str, str]:
+def submission(api: "KaggleApi", emit: Emit, ref: str) -> dict[str, str]:
     return _submission(call(api, "competitions", "GetSubmission", ref=int(ref)))
 
 
-def submissions(api: Any, emit: Emit, slug: str, newest: bool = False) -> list[dict[str, str]]:
+def submissions(api: "KaggleApi", emit: Emit, slug: str, newest: bool = False) -> list[dict[str, str]]:
     """All submissions of the team, the newest first. newest: only those of the first page."""
     rows: list[dict[str, str]] = []
     number = 1  # of the page, for answers that name no next one
 
-    def read_page(token: str) -> Any:
+    def read_page(token: str) -> Mapping[str, object]:
         page = {"pageToken": token} if token else {"page": number} if number > 1 else {}
         return call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=PAGE, **page)
 
@@ -115,7 +119,7 @@ def submissions(api: Any, emit: Emit, slug: str, newest: bool = False) -> list[d
         number += 1
 
 
-def _submission(entry: Any) -> dict[str, str]:
+def _submission(entry: Mapping[str, object]) -> dict[str, str]:
     """The fields of a submission as text, "" = missing. Scores and unknown states stay as Kaggle sends them."""
     return {
         "ref": _ref(entry.get("ref")),
@@ -136,7 +140,7 @@ def _ref(value: object) -> str:
     return (str(number) if number else "") if number is not None else text(value)
 
 
-def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
+def leaderboard(api: "KaggleApi", emit: Emit, slug: str, rows: int) -> dict[str, object]:
     """The first `rows` rows of the public leaderboard, and this team's name and rank if Kaggle returns them."""
     about = call(api, "competitions", "GetCompetition", competitionName=slug)
     own = call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=20)
@@ -157,7 +161,7 @@ def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
     }
 
 
-def limits(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+def limits(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
     answer = call(api, "competitions", "GetSubmissionLimits", competitionName=slug)
     return {
         "today": whole(answer.get("numToday")),

@@ -13,18 +13,23 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from competition.files.child_process import Emit
 from competition.kaggle.child_call import TIMEOUT, open_download
-from competition.kaggle.child_failure import Emit, ReportedFailure
+from competition.kaggle.child_failure import ReportedFailure
+
+if TYPE_CHECKING:
+    from kaggle.api.kaggle_api_extended import KaggleApi
+    from requests import Response
 
 CHUNK = 1 << 16  # bytes; the most that a broken connection loses
 # Answers of the storage that concern the whole object, not the requested range of it.
 NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 
 
-def download(api: Any, emit: Emit, slug: str, folder: str) -> str:
+def download(api: "KaggleApi", emit: Emit, slug: str, folder: str) -> str:
     """Download all files of the competition as <folder>/<slug>.zip; return its path."""
     target = Path(folder) / f"{slug}.zip"
     answer = open_download(api, "DownloadDataFiles", competitionName=slug)
@@ -34,7 +39,7 @@ def download(api: Any, emit: Emit, slug: str, folder: str) -> str:
     return str(target)
 
 
-def download_files(api: Any, emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> list[str]:
+def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> list[str]:
     """Download some files of the competition below `folder`; return their names.
 
     files: name -> bytes, None = unknown. Files that exist are not downloaded again.
@@ -53,7 +58,7 @@ def download_files(api: Any, emit: Emit, slug: str, folder: str, files: Mapping[
     return list(files)
 
 
-def save(answer: Any, target: Path, emit: Emit, before: int, total: int, is_verified_later: bool) -> None:
+def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, is_verified_later: bool) -> None:
     """Write the body of `answer` to `target`.part and rename it to `target` when it is complete.
 
     answer: a GET of the object, headers read, body not. An earlier .part file is resumed if it belongs to the same
@@ -92,7 +97,7 @@ def save(answer: Any, target: Path, emit: Emit, before: int, total: int, is_veri
     _finish(part, identity_file, target, answer)
 
 
-def _continue(answer: Any, written: int, validator: str) -> tuple[Any, int]:
+def _continue(answer: "Response", written: int, validator: str) -> tuple["Response", int]:
     """Request the bytes from `written` on: (answer, written), or (answer with the whole object, 0).
 
     The whole object is requested if the storage does not send exactly this range, e.g. with 412 or 416 because the
@@ -114,7 +119,7 @@ def _continue(answer: Any, written: int, validator: str) -> tuple[Any, int]:
     return ranged, 0
 
 
-def _finish(part: Path, identity_file: Path, target: Path, answer: Any) -> None:
+def _finish(part: Path, identity_file: Path, target: Path, answer: "Response") -> None:
     """Compare with the MD5 of Google's storage, if it sends one, and rename the file."""
     if (sent := _md5(answer)) and "Content-Encoding" not in answer.headers:
         with part.open("rb") as file:
@@ -126,19 +131,19 @@ def _finish(part: Path, identity_file: Path, target: Path, answer: Any) -> None:
     identity_file.unlink(missing_ok=True)
 
 
-def _md5(answer: Any) -> str:
+def _md5(answer: "Response") -> str:
     """Base64 of the object's MD5, as Google's storage sends it; "" = not sent."""
     match = re.search(r"\bmd5=([A-Za-z0-9+/]+=*)", answer.headers.get("x-goog-hash", ""))
     return match[1] if match else ""
 
 
-def _length(answer: Any) -> int:
+def _length(answer: "Response") -> int:
     """Bytes of the body; 0 if unknown (no Content-Length, or a proxy that compresses it)."""
     length = answer.headers.get("Content-Length") or ""
     return int(length) if length.isdecimal() and "Content-Encoding" not in answer.headers else 0
 
 
-def _identity(answer: Any) -> dict[str, Any] | None:
+def _identity(answer: "Response") -> dict[str, Any] | None:
     """Validators and size of this version of the object; None if the server does not send them."""
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
     if not validator or not _length(answer):
@@ -153,5 +158,5 @@ def _read(path: Path) -> Any:
     return None
 
 
-def _kind(answer: Any) -> str:
+def _kind(answer: "Response") -> str:
     return answer.headers.get("Content-Type", "").split(";")[0] or "of no known kind"

@@ -5,11 +5,9 @@ import errno
 import json
 import os
 import traceback
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-Emit = Callable[..., None]  # emit(event, **values): sends an event to the parent
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
 
 

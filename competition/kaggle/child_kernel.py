@@ -5,12 +5,16 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from competition.files.child_process import Emit
 from competition.kaggle import answers
 from competition.kaggle.answers import nested, text, utc_time, whole
 from competition.kaggle.child_call import TIMEOUT, call, pages
-from competition.kaggle.child_failure import Emit, ReportedFailure, failure_of
+from competition.kaggle.child_failure import ReportedFailure, failure_of
+
+if TYPE_CHECKING:
+    from kaggle.api.kaggle_api_extended import KaggleApi
 
 CHUNK = 1 << 20  # bytes
 # Field of the request <- key of kernel-metadata.json.
@@ -28,7 +32,7 @@ PUSHED = {
 }
 
 
-def quota(api: Any, emit: Emit) -> dict[str, Any]:
+def quota(api: "KaggleApi", emit: Emit) -> dict[str, object]:
     """Seconds used and allowed this week, for each accelerator; None = unknown."""
     answer = call(api, "kernels", "GetAcceleratorQuotaStatistics")
     quotas = {device: nested(answer.get(f"{device}Quota")) for device in ("gpu", "tpu")}
@@ -39,7 +43,7 @@ def quota(api: Any, emit: Emit) -> dict[str, Any]:
     }
 
 
-def push(api: Any, emit: Emit, folder: str, seconds: int, accelerator: str) -> dict[str, Any]:
+def push(api: "KaggleApi", emit: Emit, folder: str, seconds: int, accelerator: str) -> dict[str, object]:
     """Push the kernel in `folder`; return {"ref", "url", "version"}.
 
     A rejected data source is an error: Kaggle would run the kernel without it.  seconds: of the session, 0 = Kaggle's
@@ -65,34 +69,34 @@ def push(api: Any, emit: Emit, folder: str, seconds: int, accelerator: str) -> d
     return {"ref": text(answer.get("ref")), "url": text(answer.get("url")), "version": version or 0}
 
 
-def kernel_status(api: Any, emit: Emit, owner: str, slug: str, version: int) -> dict[str, str]:
+def kernel_status(api: "KaggleApi", emit: Emit, kernel: str, version: int) -> dict[str, str]:
     """The status as Kaggle names it, "" = none, and the message of a failure."""
-    answer = call(api, "kernels", "GetKernelSessionStatus", **_of_version(owner, slug, version))
+    answer = call(api, "kernels", "GetKernelSessionStatus", **_of_version(kernel, version))
     return {"status": text(answer.get("status")), "message": text(answer.get("failureMessage"))}
 
 
-def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, phrase: str) -> dict[str, Any]:
+def kernel_source(api: "KaggleApi", emit: Emit, kernel: str, version: int, phrase: str) -> dict[str, object]:
     """{"version", "holds", "has_source"}: the version number, whether its source contains `phrase`, and whether it was sent.
 
     version: 0 = the newest.
     """
-    answer = call(api, "kernels", "GetKernel", **_of_version(owner, slug, version))
+    answer = call(api, "kernels", "GetKernel", **_of_version(kernel, version))
     number = whole(nested(answer.get("metadata")).get("currentVersionNumber"))
     source = text(nested(answer.get("blob")).get("source"))
     return {"version": version or number or 0, "holds": phrase in source, "has_source": bool(source)}
 
 
-def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:
+def kernel_log(api: "KaggleApi", emit: Emit, kernel: str, skip: int) -> int:
     """Emit the lines of the log after the first `skip` until it ends; return the number of lines."""
     count = 0
-    for line in api.kernels_logs_stream(f"{owner}/{slug}"):
+    for line in api.kernels_logs_stream(kernel):
         count += 1
         if count > skip:
             emit("log", text=text(nested(line).get("data")), count=count)
     return count
 
 
-def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, folder: str, only: str = "") -> list[str]:
+def kernel_output(api: "KaggleApi", emit: Emit, kernel: str, version: int, folder: str, only: str = "") -> list[str]:
     """Download the output files into the empty `folder`; return their names.
 
     only: name of the one file to download; "" = all. A path outside `folder` or a truncated file is an error.
@@ -100,7 +104,7 @@ def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, fol
     names: list[str] = []
 
     def read_page(token: str) -> Mapping[str, object]:
-        fields = {"pageSize": 100, "pageToken": token, **_of_version(owner, slug, version)}
+        fields = {"pageSize": 100, "pageToken": token, **_of_version(kernel, version)}
         return call(api, "kernels", "ListKernelSessionOutput", **fields)
 
     for page in pages(read_page, "files"):
@@ -116,7 +120,8 @@ def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, fol
     return names
 
 
-def _of_version(owner: str, slug: str, version: int) -> dict[str, object]:
+def _of_version(kernel: str, version: int) -> dict[str, object]:
+    owner, _, slug = kernel.partition("/")
     return {"userName": owner, "kernelSlug": slug, "versionLabel": f"v{version}" if version else None}
 
 
@@ -143,7 +148,7 @@ def _fetch(url: str, target: Path, emit: Emit) -> None:
         raise ReportedFailure("damaged", f"{target.name} holds {done} of {expected} bytes")
 
 
-def dataset(api: Any, emit: Emit, folder: str, ref: str, note: str, wait: float) -> str:
+def dataset(api: "KaggleApi", emit: Emit, folder: str, ref: str, note: str, wait: float) -> str:
     """Create the private dataset in `folder`, or a new version of it; wait until it is ready; return its status.
 
     note: the version's description.  wait: seconds.

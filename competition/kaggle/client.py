@@ -11,26 +11,19 @@ answers and files are checked instead.
 # uploads of datasets and submissions exist in the kaggle package only, and a stalled call in this process cannot be
 # killed.
 
-import contextlib
-import json
-import os
-import queue
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.redaction import printable, redact, redacted_answer
+from competition.files.child_process import ChildEnded, ChildStalled, run_child
 from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
 from competition.kaggle.errors import (
@@ -128,83 +121,25 @@ def _run(
     temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
     environment = credentials.child_environment(client.environment, credential)
     environment |= {"KAGGLE_CONFIG_DIR": str(temporary), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "competition.kaggle.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
-    )
-    assert child.stdin and child.stdout and child.stderr
-    lines: queue.Queue[str | None] = queue.Queue()
-    printed: list[str] = []
-    readers = [
-        threading.Thread(target=_read_lines, args=(child.stdout, lines.put), daemon=True),
-        threading.Thread(target=_read_lines, args=(child.stderr, lambda line: printed.append(line or "")), daemon=True),
-    ]
+    events = run_child("competition.kaggle.child", request, environment, client.policy.stall)
     try:
-        for reader in readers:
-            reader.start()
-        child.stdin.write(json.dumps(request) + "\n")
-        child.stdin.flush()
-        return _answer(client, credential, lines, printed, on_event)
-    except BrokenPipeError:
-        return None, Failure(
-            "client", printable(redact("".join(printed), credential.secrets))[-300:] or "it did not start"
-        )
+        for event in events:
+            if event["event"] == "result":
+                return redacted_answer(event["value"], credential.secrets), None
+            if event["event"] == "error":
+                return None, failure_from(event, credential)
+            if "text" in event:
+                event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
+            on_event(event)
+    except ChildStalled as stalled:
+        return None, Failure("stalled", str(stalled))
+    except ChildEnded as ended:
+        last = printable(redact(" ".join(str(ended).split()), credential.secrets))[-300:]
+        return None, Failure("client", f"it ended without an answer: {last}")
     finally:
-        _kill(child)
-        for reader in readers:
-            reader.join(timeout=5)
-        for stream in (child.stdin, child.stdout, child.stderr):
-            with contextlib.suppress(OSError):
-                stream.close()
+        events.close()
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _answer(
-    client: Client,
-    credential: credentials.Credential,
-    lines: "queue.Queue[str | None]",
-    printed: list[str],
-    on_event: OnEvent,
-) -> tuple[Any, Failure | None]:
-    """Read events until the result or an error. lines: of the child's stdout, None at its end. printed: its stderr."""
-    while True:
-        try:
-            line = lines.get(timeout=client.policy.stall)
-        except queue.Empty:
-            return None, Failure("stalled", f"no progress for {client.policy.stall:.0f} s")
-        if line is None:
-            last = printable(redact(" ".join("".join(printed).split()), credential.secrets))[-300:]
-            return None, Failure("client", f"it ended without an answer: {last}")
-        event = json.loads(line)
-        if event["event"] == "result":
-            return redacted_answer(event["value"], credential.secrets), None
-        if event["event"] == "error":
-            return None, failure_from(event, credential)
-        if "text" in event:
-            event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
-        on_event(event)
-
-
-def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
-    """Pass each line to `on_line`, and None at the end, which is also reached if another thread closes the stream."""
-    with contextlib.suppress(ValueError):
-        for line in stream:
-            on_line(line)
-    on_line(None)
-
-
-def _kill(child: "subprocess.Popen[str]") -> None:
-    """Kill the child with its own child processes, which ends the reading of its output."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    raise AssertionError("the last event is a result or an error")
 
 
 def progress_of(progress: Progress) -> OnEvent:

@@ -27,7 +27,7 @@ STANDARD |= {"unauthenticated", "an internal server error occurred"}
 REFUSED_SUBMISSIONS = {
     "notebooks": r"only .*(notebook|kernel)|(notebook|kernel)s? only",
     "daily": r"submission.*(daily|per day|\ba day|today|tomorrow)|(daily|today).*submission",
-    "total": r"(total|lifetime|maximum|\ball\b).*submission|submission.*(total|lifetime|maximum|\ball\b)",
+    "total": r"(total|lifetime|maximum|used (up )?all).*submission|submission.*(total|lifetime|maximum|used (up )?all)",
     "closed": r"(competition|submission|deadline).*(\bended|\bover\b|closed|passed|no longer|not open|disabled|finished)",
 }
 

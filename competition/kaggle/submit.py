@@ -50,8 +50,11 @@ def by_file(path: Path, display_name: str) -> SubmissionMethod:
 
 
 def by_kernel(output: KernelSubmission) -> SubmissionMethod:
-    arguments = {"kernel": output.kernel, "version": output.version, "file": output.file}
-    return SubmissionMethod("submit_kernel", arguments, f"-k {output.kernel} -v {output.version} -f {output.file}")
+    owner, _, slug = output.kernel.partition("/")
+    source = {"kernelOwner": owner, "kernelSlug": slug, "kernelVersion": output.version, "fileName": output.file}
+    return SubmissionMethod(
+        "submit_kernel", {"source": source}, f"-k {output.kernel} -v {output.version} -f {output.file}"
+    )
 
 
 @dataclass(frozen=True)
@@ -199,9 +202,8 @@ def newest_ref(refs: Collection[str]) -> str:
 
 def refuse_another_output(client: Client, output: KernelSubmission) -> None:
     """UserError unless the kernel's output on Kaggle, which Kaggle would score, has the digest of `output`."""
-    owner, slug = output.kernel.split("/")
     with tempfile.TemporaryDirectory() as folder:
-        arguments = {"owner": owner, "slug": slug, "version": output.version, "folder": folder, "only": output.file}
+        arguments = {"kernel": output.kernel, "version": output.version, "folder": folder, "only": output.file}
         ask(client, "kernel_output", arguments, output.kernel)
         file = Path(folder) / output.file
         if not file.is_file() or sha256(file) != output.digest:

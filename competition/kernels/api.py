@@ -96,8 +96,8 @@ def username(client: Client) -> str:
 
 def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome:
     """Status of a version of the kernel. version: 0 = the newest."""
-    arguments = {"owner": owner, "slug": slug, "version": version}
-    answer = ask(client, "kernel_status", arguments, f"{owner}/{slug}")
+    kernel = f"{owner}/{slug}"
+    answer = ask(client, "kernel_status", {"kernel": kernel, "version": version}, kernel)
     state = answer["status"].upper().removeprefix("KERNEL_WORKER_STATUS_")
     return KernelOutcome(state or UNKNOWN, answer["message"])
 
@@ -190,9 +190,8 @@ def follow(
             unknown, unknown_since = outcome.status, time.monotonic()
             client.print_line(f"kernel: Kaggle's status {unknown} is not known here; waiting for another one")
         if outcome.status in (*ENDED, "RUNNING") or unknown:
-            arguments = {"owner": pushed.owner, "slug": pushed.slug, "skip": log_lines}
             try:
-                ask(client, "kernel_log", arguments, name, on_event, once=True)
+                ask(client, "kernel_log", {"kernel": name, "skip": log_lines}, name, on_event, once=True)
             except KaggleError as error:
                 # RETRYABLE are temporary failures; the others are Kaggle's answers while there is no log yet.
                 if error.kind not in RETRYABLE | {"access", "missing", "absent", "client"}:

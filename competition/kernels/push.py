@@ -113,7 +113,7 @@ def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:
     """The number of a version and whether it holds `text`; version 0 without it if Kaggle answers 403 or 404."""
-    arguments = {"owner": owner, "slug": slug, "version": version, "phrase": text}
+    arguments = {"kernel": f"{owner}/{slug}", "version": version, "phrase": text}
     try:
         return dict(ask(client, "kernel_source", arguments, f"{owner}/{slug}"))
     except KaggleError as error:

@@ -40,7 +40,7 @@ def pull(client: Client, pushed: KernelVersion, run: str, folder: Path) -> Outpu
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder.parent) as temporary:
         download = Path(temporary) / "output"
         download.mkdir()
-        arguments = {"owner": pushed.owner, "slug": pushed.slug, "version": pushed.version, "folder": str(download)}
+        arguments = {"kernel": name, "version": pushed.version, "folder": str(download)}
         ask(client, "kernel_output", arguments, name)
         output = read_output(download, run, name)
         shutil.rmtree(folder, ignore_errors=True)

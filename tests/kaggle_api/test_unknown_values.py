@@ -25,8 +25,8 @@ METHODS = {
     "get_submission_limits": ("limits", {"slug": "flowers"}, lambda value: submit.Limits(**value)),
     "get_leaderboard": ("leaderboard", {"slug": "flowers", "rows": 5}, lambda value: value["rows"]),
     "get_accelerator_quota_statistics": ("quota", {}, lambda value: value),
-    "get_kernel_session_status": ("kernel_status", {"owner": "ada", "slug": "work", "version": 1}, lambda value: value),
-    "get_kernel": ("kernel_source", {"owner": "ada", "slug": "work", "version": 0, "phrase": "x"}, lambda value: value),
+    "get_kernel_session_status": ("kernel_status", {"kernel": "ada/kernel", "version": 1}, lambda value: value),
+    "get_kernel": ("kernel_source", {"kernel": "ada/kernel", "version": 0, "phrase": "x"}, lambda value: value),
 }
 ODD = [
     None,
@@ -61,20 +61,22 @@ def server_and_api(tmp_path_factory):
         server.contests["flowers"] = Contest(FILES, leaderboard=(("Ada", "0.9"), ("Alan", "0.8")))
         server._submitted(SUBMITTED, b"1", "x.csv")
         server.submissions[0]["ref"] = 1001
-        server.kernels["ada/work"].append(Run({"text": "print('x')"}, Path(folder), "RUNNING"))
+        server.kernels["ada/kernel"].append(Run({"text": "print('x')"}, Path(folder), "RUNNING"))
         yield server, api
 
 
-def run_action(server, api, method, change):
-    """The value of an action whose answer was changed, as the parent process reads it."""
+def run_action(server, api, method, answer):
+    """The value of an action as the parent process reads it, with another answer of the server."""
     action, arguments, parse = METHODS[method]
-    original = getattr(FakeKaggle, method).__get__(server)
-    setattr(server, method, lambda request: change(original(request)))
+    module = child_competition if hasattr(child_competition, action) else child_kernel
+    setattr(server, method, lambda request: answer)
     try:
-        module = child_competition if hasattr(child_competition, action) else child_kernel
         return parse(json.loads(json.dumps(getattr(module, action)(api, lambda *_, **__: None, **arguments))))
     finally:
         delattr(server, method)
+
+
+REQUEST = {"competitionName": "flowers", "ref": 1001, "userName": "ada", "kernelSlug": "kernel"}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -94,20 +96,21 @@ def test_no_field_of_an_answer_can_stop_an_action(server_and_api, method, data):
                 value[key] = odd
         return value
 
-    run_action(*server_and_api, method, changed)
+    server, api = server_and_api
+    run_action(server, api, method, changed(getattr(server, method)(REQUEST)))
 
 
 @pytest.mark.parametrize("answer", [None, [], "text", 7])
 def test_an_answer_that_is_no_object_is_reported_as_such(server_and_api, answer):
     with pytest.raises(ReportedFailure, match="it is no JSON object but") as failure:
-        run_action(*server_and_api, "get_submission_limits", lambda _: answer)
+        run_action(*server_and_api, "get_submission_limits", answer)
     assert failure.value.kind == "answer"
 
 
 def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(server_and_api):
     good = {"ref": 7, "date": "2026-01-01T00:30:00.5+05:30", "status": "COMPLETE", "publicScore": "0.5"}
     rows = [None, {**good, "ref": "8", "date": "yesterday"}, {**good, "ref": "nine", "status": "RESCORING"}, good]
-    found = run_action(*server_and_api, "list_submissions", lambda _: {"submissions": rows})
+    found = run_action(*server_and_api, "list_submissions", {"submissions": rows})
     assert [(each.ref, each.date, each.status) for each in found] == [
         ("8", "yesterday", "COMPLETE"),
         ("nine", "2025-12-31T19:00:00", "RESCORING"),
@@ -120,7 +123,7 @@ def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(
 @pytest.mark.parametrize("score", ["NaN", "inf", "-Infinity", "1e999", "n/a"])
 def test_a_score_that_is_no_finite_number_is_recorded_in_words(server_and_api, tmp_path, score):
     fields = {"ref": 7, "status": "COMPLETE", "publicScore": score}
-    submission = run_action(*server_and_api, "get_submission", lambda _: fields)
+    submission = run_action(*server_and_api, "get_submission", fields)
     assert (submission.public, submission.error) == (None, f"unknown answer of Kaggle: its public score is {score!r}")
     delivery.record_result(tmp_path / "ledger.jsonl", "a" * 64, "flowers", submission)
     (event,) = ledger.read(tmp_path / "ledger.jsonl").events
@@ -164,7 +167,7 @@ def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(ka
     shown = kaggle._shown
     kaggle._shown = lambda submission: {**shown(submission), "status": "RESCORING", "publicScore": None}
     ref, waits = str(kaggle.submissions[0]["ref"]), []
-    submission = delivery.follow(client, "flowers", ref, delivery.ScoreWait(0.3, 0.1, 0.1, waits.append))
+    submission = delivery.follow(client, "flowers", ref, delivery.ScoreWait(4.0, 0.1, 0.1, waits.append))
     assert (submission.status, submission.public, bool(waits)) == ("RESCORING", None, True)
 
 
@@ -190,8 +193,8 @@ def test_a_quota_without_its_fields_is_unknown(kaggle, client, monkeypatch):
 
 def test_a_kernel_whose_status_is_unknown_is_waited_for(kaggle, client, messages):
     run = Run({"text": ""}, kaggle.folder, "PREEMPTED", log=["epoch 1\n"])
-    kaggle.kernels["ada/work"].append(run)
-    version, log = kernels.KernelVersion("ada", "work", 1, ""), []
+    kaggle.kernels["ada/kernel"].append(run)
+    version, log = kernels.KernelVersion("ada", "kernel", 1, ""), []
     outcome = kernels.follow(client, version, log.append, 60, 0.05, longest_unknown=0.1)
     assert (outcome.status, log) == ("PREEMPTED", ["epoch 1\n"])
     assert messages == ["kernel: Kaggle's status PREEMPTED is not known here; waiting for another one"]
