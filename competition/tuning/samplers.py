@@ -10,7 +10,7 @@ from competition.config.errors import UserError
 
 FULL = 100  # a trial's progress in percent; scores are reported at these steps
 # Percent of a trial before which median, asha and hyperband prune none. On digits the scores at 12 % say little about the end:
-# with 12 as the first rung, successive halving pruned the best of 30 trials in 93 % of replays (python -m benchmarks.pruning).
+# with 12 as the first rung, successive halving pruned the best of 30 trials in 93 % of replays (docs/tuning.md).
 FIRST_RUNG = 25
 REDUCTION = 3  # asha, hyperband: a third of the trials goes on at each rung, with three times the work
 STARTUP_TRIALS = 5  # trials before the sampler learns
