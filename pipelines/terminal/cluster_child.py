@@ -21,17 +21,20 @@ from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import views_dependencies
 from competition.workspace.runs import Run, stored_runs
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
+from competition.workspace.study_worker import storage_of, work_on_study
+from pipelines.terminal.cluster_tuning import with_storage
 from pipelines.terminal.device_retries import train_with_retries
 from pipelines.terminal.failures import describe
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
-from pipelines.terminal.study_worker import with_storage, work_on_study
+from pipelines.terminal.trainer import open_trial_runner
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
@@ -108,12 +111,20 @@ def run_of(job: Job, member: str, values: Mapping[str, Any]) -> Run:
 
 def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
     """Run trials of the study until none is left. Raises UserError if this machine would work on another study."""
-    if study_settings(job.work, job.prepared, job.params, name).name != values["study"]:
+    from competition.tuning.study import open_study
+
+    job = with_storage(job, values["storage"])
+    settings = study_settings(job.work, job.prepared, job.params, name, job.options.workers)
+    if settings.name != values["study"]:
         changes = changed_keys(values["depends"], tuning_dependencies(job.prepared, job.params, name))
         raise UserError(
             f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
         )
-    work_on_study(with_storage(job, values["storage"]), name)
+    study = open_study(storage_of(job.work, job.prepared, job.params, name), settings)
+    sign = metric_named(job.prepared.competition.metric).sign
+    work_on_study(
+        study, settings, open_trial_runner(job, name), sign, lambda line: print(f"tune {name}: {line}", flush=True)
+    )
 
 
 if __name__ == "__main__":
