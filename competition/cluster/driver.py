@@ -48,7 +48,7 @@ class Status:
 
     done: int
     running: Mapping[str, str]  # task -> address of its machine
-    latest: str  # line of a task
+    latest: str  # progress of one of them
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,8 @@ class _Tasks:
             except Empty:
                 break
             if event.versions is None:
-                self.latest = f"{event.address}: {event.text}"
+                if "%)" in event.text:  # its progress bar, where there is no terminal
+                    self.latest = event.text
                 if event.text.startswith("tune "):  # a trial has ended
                     self.callbacks.print_line(f"cluster: {event.address}: {event.text}")
                 continue

@@ -1,11 +1,8 @@
 """Several `make train` in one work folder share its fold models."""
 
-import os
 import re
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -37,24 +34,4 @@ def test_two_processes_train_each_fold_model_once_and_both_end_with_all(
     assert sorted(trained[0] + trained[1]) == [f"{name} fold {fold}" for name in ("slim", "wide") for fold in range(3)]
     assert all(trained), outputs  # each had a share
     assert all("wide: 3 folds, mean held-out score" in output for output in outputs)
-    assert untrained.weights() == finished.weights()
-
-
-def test_the_fold_model_of_a_killed_process_is_trained_by_the_one_that_waits_for_it(
-    finished: Workspace, untrained: Workspace
-) -> None:
-    first = started(untrained)
-    end = time.monotonic() + 300
-    while not list(untrained.work.glob("members/*/*/fold*/checkpoints/*.json")):
-        assert first.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    os.kill(first.pid, signal.SIGSTOP)  # it holds the lock and does not go on
-    second = started(untrained)
-    while len(untrained.weights()) < 2:
-        assert second.poll() is None and time.monotonic() < end
-        time.sleep(0.1)
-    first.kill()
-    first.communicate()
-    output, _ = second.communicate(timeout=500)
-    assert second.returncode == 0, output
     assert untrained.weights() == finished.weights()
