@@ -24,6 +24,7 @@ def main() -> None:
     if action.startswith("exit"):
         print("goldfold: this is wrong")
         sys.exit(int(action.removeprefix("exit ")))
+    time.sleep(values.get("seconds", 0))
     texts = [(work / folder / "value.txt").read_text() for folder in task["inputs"]]
     write_result(work / task["result_folder"], "+".join([*texts, task["name"][-1]]))
 

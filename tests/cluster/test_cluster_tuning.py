@@ -51,7 +51,7 @@ def running_on(url: str, node: Node) -> list[int]:
 def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) -> None:
     every = trials_of(url)
     finished = [trial for trial in every if trial.state.name == "COMPLETE"]
-    assert sorted(origin_of(trial) for trial in finished) == list(range(trials))
+    assert len(finished) == len({origin_of(trial) for trial in finished}) == trials
     assert len({str(trial.params) for trial in finished}) == trials
     assert {trial.state.name for trial in every} == {"COMPLETE", "FAIL"}
     (best,) = workspace.work.glob("tune/slim/*/best.json")

@@ -99,7 +99,7 @@ def test_every_task_is_done_once_and_a_student_gets_the_results_of_its_teachers(
     write_result(bench.folder / "home" / "x" / "h5", "5")  # a teacher that was trained before
     names = [f"{member}{n}" for member in "ab" for n in range(3)]
     bench.files["x/data/index.csv"] = b"data"
-    bench.run(task("c1", reads=("a1", "b2", "h5")), *map(task, names))
+    bench.run(task("c1", reads=("a1", "b2", "h5")), *(task(name, seconds=2) for name in names))
     assert bench.delivered == {**{name: name[1] for name in names}, "c1": "1+2+5+1"}
     assert all(len(bench.starts(name)) == 1 for name in names)
     assert {bench.starts(name)[0][0] for name in names} == set(MACHINES)
@@ -107,7 +107,7 @@ def test_every_task_is_done_once_and_a_student_gets_the_results_of_its_teachers(
     assert all((machines / m / "x/data/index.csv").read_bytes() == b"data" for m in MACHINES)
     assert not [path for m in MACHINES for path in (machines / m / "tasks").iterdir()]  # removed when they are at home
     (machines / MACHINES[0] / "x/data/index.csv").write_bytes(b"DATA")  # damaged
-    bench.run(task("a7"), task("b7"), task("a8"), task("b8"))
+    bench.run(*(task(name, seconds=2) for name in ("a7", "b7", "a8", "b8")))
     assert (machines / MACHINES[0] / "x/data/index.csv").read_bytes() == b"data"
 
 
