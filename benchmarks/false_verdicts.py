@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.flowers_predictions import class_counts
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference
 
@@ -72,7 +72,7 @@ def differences(setting: Setting, pairs: int, seed: int, better: float = 1.0) ->
     rng, metric = np.random.default_rng(seed), METRICS[setting.metric]
     for n in range(pairs):
         labels, before, after = pair(setting, rng, better)
-        yield paired(labels, before, after, metric, len(setting.shares), RESAMPLES, n)
+        yield paired(labels, before, after, Evaluation(metric, len(setting.shares), RESAMPLES, n))
 
 
 def main(pairs: int, seed: int) -> None:

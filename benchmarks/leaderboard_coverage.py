@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.flowers_predictions import CLASSES, draw_predictions
+from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.leaderboard import expected_scores, interval
 from competition.ensemble.metrics import METRICS, Metric, label_counts_of_samples
 
@@ -71,7 +72,9 @@ def coverage(
     for n in range(competitions):
         labels, predicted = distribution.rows(oof_rows, rng)
         for i, rows in enumerate(test_rows):
-            expected = expected_scores(labels, predicted, metric, CLASSES, rows, resamples, n, shares=(1.0,))
+            expected = expected_scores(
+                labels, predicted, Evaluation(metric, CLASSES, resamples, n), rows, shares=(1.0,)
+            )
             low, high = interval(expected, rows)
             coverages[n, i] = np.mean((scores[i] >= low) & (scores[i] <= high))
             spread = np.hypot(expected[0].spread, expected[0].error)

@@ -23,6 +23,7 @@ import numpy as np
 
 from competition.config.params_file import load_params
 from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 
@@ -94,7 +95,9 @@ def run_case(folder: Path, folds: int) -> None:
             flush=True,
         )
 
-    result = fit_and_score_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
+    result = fit_and_score_chain(
+        OofRows(views, labels, np.arange(len(labels)) % folds), settings, honest, progress=progress
+    )
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = usage.ru_utime + usage.ru_stime - usage_before.ru_utime - usage_before.ru_stime
     gigabytes = usage.ru_maxrss * 1024 / 1e9

@@ -31,6 +31,7 @@ from competition.ensemble.chain import ChainSettings, chain_labels
 from competition.ensemble.decision import ARGMAX
 from competition.ensemble.honest import baselines, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 
@@ -141,7 +142,7 @@ def stratified_folds(labels: np.ndarray, seed: int) -> np.ndarray:
 def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, honest: Honest) -> Outcome:
     labels, probs, rows = draw(setting, seed, FRESH)
     oof, fresh = as_members(probs[:, :rows]), as_members(probs[:, rows:])
-    result = fit_and_score_chain(oof, labels[:rows], stratified_folds(labels[:rows], seed), settings, honest)
+    result = fit_and_score_chain(OofRows(oof, labels[:rows], stratified_folds(labels[:rows], seed)), settings, honest)
     chain = result.chain
     equal = replace(
         chain,
