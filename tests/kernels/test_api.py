@@ -47,7 +47,13 @@ KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flow
 def project():
     root = Path(__file__).parents[2]
     files = packing.project_files(
-        root, ["competition/__init__.py", "competition/files/manifest.py", "competition/config/faults.py"]
+        root,
+        [
+            "competition/__init__.py",
+            "competition/files/manifest.py",
+            "competition/config/digests.py",
+            "competition/config/faults.py",
+        ],
     )
     return {**files, "train.py": TRAIN.encode()}
 
