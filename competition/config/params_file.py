@@ -12,6 +12,7 @@ from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, UserError
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
+from competition.config.secrets import is_secret
 from competition.config.suggestions import did_you_mean
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import line_of, parse_yaml, read_text, read_yaml
@@ -77,13 +78,15 @@ def parse_overrides(text: str) -> list[Override]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UserError(f"SET: {text!r} cannot be read ({str(error).lower()}); close the quotes") from None
+        raise UserError(f"SET cannot be read ({str(error).lower()}); close the quotes") from None
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not all(key.split(".")):
+            # A secret that contains a blank is cut into words.
+            found = "a word" if any(is_secret(other.partition("=")[0].split(".")) for other in words) else repr(word)
             raise UserError(
-                f'SET: {word!r} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
+                f'SET: {found} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
                 "put a value that contains blanks in quotes"
             )
         overrides.append(Override(tuple(key.split(".")), parse_yaml(value, f"SET {key}") if value else ""))

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
+from competition.config.redaction import redact
+from competition.config.secrets import secrets_of
 
 # Two workers that create the tables of an empty database at once: one of them gets such an error, and finds the tables
 # when it tries again.
@@ -104,4 +106,5 @@ def without_password(url: str) -> str:
 
 
 def _one_line(error: Exception, url: str) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))[:200]
+    text = " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))
+    return redact(text, secrets_of(url))[:200]

@@ -8,6 +8,7 @@ The first process that tunes a member leads its study: it enqueues the trials, c
 values, and writes the result. Other processes with the same parameters and storage join as workers.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,8 +160,12 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
     command = [sys.executable, "-m", "pipelines", "tune", "--join", "--member", name, "--workers", str(options.workers)]
     for flag, value in (("params", options.params), ("work", options.work), ("submissions", options.submissions)):
         command += [f"--{flag}", str(value)]
-    command += ["--set", options.sets, *(["--debug"] if options.debug else [])]
-    processes = [subprocess.Popen(command) for _ in range(options.workers if options.workers > 1 else 0)]
+    command += ["--debug"] if options.debug else []
+    # Other users of the machine see a command line, but not the environment; SET may have the password of tune.storage.
+    environment = {**os.environ, "GOLDFOLD_SET": options.sets}
+    processes = [
+        subprocess.Popen(command, env=environment) for _ in range(options.workers if options.workers > 1 else 0)
+    ]
     try:
         yield processes
     finally:

@@ -167,7 +167,7 @@ def setup_of(job: Job, verb: str, needs: Mapping[str, Needs]) -> Setup:
     files = data_files(job.work, data, bool(job.prepared.remote_records))
     shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
     if shared:
-        start_tensorflow(job)
+        start_tensorflow()
         copied = copies.publish_data(shared, files)
         job.echo(
             f"cluster: data and checkpoints go through {shared}"

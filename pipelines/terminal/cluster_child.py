@@ -176,7 +176,7 @@ class Training(Slot):
             path.unlink(missing_ok=True)
         remote = f"{self.settings['checkpoints']}/{request['unit']}/checkpoints" if self.settings["checkpoints"] else ""
         if remote:
-            start_tensorflow(self.job)
+            start_tensorflow()
             if copies.fetch_checkpoints(remote, path.parent / "checkpoints"):
                 print(f"{run.title} {describe_fold(fold)}: continues from a checkpoint of another machine", flush=True)
         done: list[Manifest] = []
