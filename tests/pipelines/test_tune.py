@@ -138,7 +138,7 @@ def journal_has_a_running_trial(workspace: Workspace) -> bool:
 def test_a_killed_study_goes_on_and_a_second_process_joins_the_first(prepared_workspace, tmp_path: Path) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     shutil.rmtree(workspace.work / "tune", ignore_errors=True)
-    sets = SETS.replace("score_and_time", "score")
+    sets = SETS.replace("score_and_time", "score") + " tune.heartbeat=1"
     leader = subprocess.Popen(workspace.command("tune", sets=sets), cwd=ROOT, stdout=-1, stderr=-1, text=True)
     while not journal_has_a_running_trial(workspace) and leader.poll() is None:
         time.sleep(0.1)
@@ -163,6 +163,16 @@ def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
     assert "in 2 processes" in text and "best of 4 trials" in text
     numbers = re.findall(r"tune slim: trial (\d+) complete", text)
     assert len(numbers) == len(set(numbers)) == 4
+
+
+def test_a_member_that_a_person_names_is_tuned_whatever_tune_members_says(prepared_workspace, tmp_path: Path) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    sets = SETS.replace("tune.trials=4", "tune.trials=1")
+    assert "tune wide: 1 trials of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
+    before_training = workspace.run("tune", "--member", "wide", sets=f"{sets} tune.seed=5", GOLDFOLD_GOALS="train")
+    assert before_training.code == 0 and "tune wide" not in before_training.out
+    student = workspace.do("tune", "--member", "wide", sets=f"{sets} members.wide.teacher=[slim]")
+    assert "nothing to do, because wide learns from a teacher" in student
 
 
 def test_two_folds_leave_nothing_for_an_honest_score_so_nothing_is_tuned(prepared_workspace) -> None:
