@@ -85,8 +85,9 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
 def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
     """Parameters for the kernel: without secrets, local files, bucket and external predictions."""
     require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
+    params = without_secrets(params)
     return replace(
-        without_secrets(params),
+        params,
         plugins=PLUGINS if params.plugins else "",
         members=dict(members),
         foreign={},

@@ -40,7 +40,7 @@ def open_storage(url: str, journal: Path) -> "BaseStorage":
             cause = " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))
             cause = redact(cause, secrets_of(url))[:200]
             raise UserError(
-                f"tune.storage: {without_password(url)} cannot be opened ({cause}); state the URL of a running database and "
+                f"tune.storage: {redact(without_password(url))} cannot be opened ({cause}); state the URL of a running database and "
                 "install its driver, e.g. pip install 'psycopg[binary]' for postgresql+psycopg://, or leave it empty for a "
                 "journal file"
             ) from None

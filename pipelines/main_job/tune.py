@@ -230,6 +230,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "comparison": comparison,
         "trial": 0 if chosen is None else chosen.number,
         "own_values": dict(settings.own_values),
+        "tried": {str(trial.number): dict(trial.params) for trial in trials},  # each can be adopted
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
         "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
