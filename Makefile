@@ -36,6 +36,7 @@ BIN_PYTHON := "$$GOLDFOLD_BIN"/python
 # reads its output (make runs | head): no error, unless there is more to do. bash reports the killed process with its whole
 # command line, so its own stderr is closed meanwhile.
 ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
+  126|127) echo "goldfold: $$GOLDFOLD_BIN/python cannot be started; remove that folder to install it again"; return 0 ;; \
   134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; \
   141) $(if $(JOB)$(word 2,$(MAKECMDGOALS)),return,exit) 0 ;; *) return 0 ;; esac >&3; \
   echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&3; }; \
@@ -259,4 +260,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help
+.PHONY: main-job test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help

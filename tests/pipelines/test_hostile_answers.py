@@ -26,7 +26,8 @@ def kaggle_setup(tmp_path_factory):
         basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
         echoed = f"{kaggle.key} Basic {basic} {quote(kaggle.key, safe='')} \x1b[2J\x9b1m\r\nFAKE: scored public 0.99"
         kaggle.contests["flowers"] = Contest(
-            {**FILES, f"train/{kaggle.key}.tfrec": b"1"},
+            FILES,
+            listed={**{name: len(data) for name, data in FILES.items()}, f"train/{kaggle.key}.tfrec": 1},
             title=f"Flowers {echoed}",
             leaderboard=((f"Eve {echoed}", f"0.99 {echoed}"),),
             score=lambda data: ("ERROR", "", "", f"wrong {echoed}"),
