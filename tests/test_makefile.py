@@ -63,7 +63,7 @@ def test_the_command_runs_the_same_stages_as_make_unless_it_is_told_to_run_one(c
 def test_the_stages_of_training_have_the_options_of_the_job(called) -> None:
     _, preflight, tune, train = called("train", "MEMBER=cnn", "FOLD=2", "CLUSTER=auto")
     assert (preflight.options.mode, preflight.options.if_tpu, preflight.options.member) == ("ops", True, "cnn")
-    assert (tune.options.member, tune.options.cluster) == ("cnn", "")
+    assert (tune.options.member, tune.options.cluster, tune.options.as_part) == ("cnn", "", True)
     assert (train.options.member, train.options.fold, train.options.cluster) == ("cnn", "2", "auto")
 
 

@@ -47,7 +47,7 @@ from pipelines.terminal import hosts
 from pipelines.terminal.cluster_tuning import reachable_study, run_workers
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.selection import is_named_verb, selected_members
+from pipelines.terminal.selection import selected_members
 from pipelines.terminal.trainer import open_trial_runner, start_device
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def members_to_tune(job: Job) -> list[str]:
 
     Where a person named the verb and there is nothing to do, a line says why.
     """
-    selected, is_named = selected_members(job), is_named_verb("tune")
+    selected, is_named = selected_members(job), not job.options.as_part
     if students := [name for name in selected if job.params.members[name].teacher]:
         selected = [name for name in selected if name not in students]  # their teachers are trained only after tuning
     names = selected if job.options.member and is_named else [name for name in selected if is_tuned(job.params, name)]

@@ -61,7 +61,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         ),
         "prepare": Verb("Index the images, assign folds and write records.", ("like",), next="train"),
         "resolve": Verb("Choose where records are read from on this machine."),
-        "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), next="train"),
+        "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster", "as_part"), next="train"),
         "train": Verb(
             "Tune, then train every fold model that is not current.",
             (*SELECTION, "cluster", "debug_rows", "alone"),
@@ -135,7 +135,10 @@ CHAINS = {
     "predict": ("predict", "blend"),
 }
 # Options of a stage within a chain, where they differ from those of the verb alone.
-IN_CHAIN: dict[str, dict[str, Any]] = {"preflight": {"mode": "ops", "if_tpu": True}, "tune": {"cluster": ""}}
+IN_CHAIN: dict[str, dict[str, Any]] = {
+    "preflight": {"mode": "ops", "if_tpu": True},
+    "tune": {"cluster": "", "as_part": True},
+}
 
 app = typer.Typer(
     name="goldfold",

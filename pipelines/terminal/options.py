@@ -23,6 +23,9 @@ class Options:
     force: bool = option(False, "Compute again although the result is current.")
     debug: bool = option(False, "Print full tracebacks.")
     alone: bool = option(False, "Only the stage of this name, not those that the verb runs before or after it.")
+    as_part: bool = option(
+        False, "Tune only the members of tune.members, silently if there are none, as a part of `train`."
+    )
     member: str = option("", "Only this member.", metavar="NAME")
     fold: str = option("", "Only these folds, e.g. 0 or 0,2.", metavar="NUMBERS")
     allow_partial: bool = option(False, "Continue although fold models are missing.")
