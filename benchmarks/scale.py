@@ -123,7 +123,7 @@ def main() -> int:
         seconds, gigabytes, wall, score = map(float, fields)
         verdicts.append(gigabytes <= case.gigabytes and (not case.seconds or seconds <= case.seconds))
         print(
-            f"{name}: {case.rows:,} rows x {case.classes:,} classes x {case.members} members x {case.views} views, "
+            f"RESULT: {name}: {case.rows:,} rows x {case.classes:,} classes x {case.members} members x {case.views} views, "
             f"{options.folds} folds: {seconds:.0f} CPU s{f' (target {case.seconds:.0f})' if case.seconds else ''}, "
             f"{gigabytes:.2f} GB (target {case.gigabytes:g}), {wall:.0f} s on this machine, honest macro-F1 {score:.4f}: "
             f"{'holds' if verdicts[-1] else 'DOES NOT HOLD'}",
