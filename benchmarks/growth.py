@@ -91,10 +91,8 @@ def seconds_at(count: int, classes: int) -> dict[str, float]:
     ids, everything = np.array([f"r{n:06}" for n in range(count)]), np.arange(count)
     labels, probs = predictions(count, classes, 0)
     views = ViewPredictions(ids, VIEWS, probs.astype(np.float16))
-    seconds["policy"] = cpu_seconds(
     cache = OutputCache(views, settings.policy.mixing, labels)
-        lambda: fit_policy(cache, everything, metric, settings.policy)
-    )
+    seconds["policy"] = cpu_seconds(lambda: fit_policy(cache, everything, metric, settings.policy))
     members = {f"m{n}": predictions(count, classes, n)[1][:, 0] for n in range(MEMBERS)}
     for method in settings.blend.methods:
         seconds[f"blend, {method}"] = cpu_seconds(

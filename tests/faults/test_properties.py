@@ -20,7 +20,7 @@ from competition.ensemble.predictions import Predictions, ViewPredictions, conca
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.competition import Competition
 from competition.prepare.folds import assign
-from competition.report.spreadsheets import FORMULA, for_spreadsheet
+from competition.report.tables import FORMULA, for_spreadsheet
 from competition.submission import format
 
 FEW = settings(max_examples=40, deadline=None)
