@@ -59,7 +59,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "download": Verb(
             "Download the competition, verify every file, index it, assign folds.", ("only", "alone"), next="prepare"
         ),
-        "prepare": Verb("Index the images, assign folds and write records.", ("like",), next="train"),
+        "prepare": Verb("Index the images, assign folds and write records.", ("folds_from",), next="train"),
         "resolve": Verb("Choose where records are read from on this machine."),
         "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster", "as_part"), next="train"),
         "train": Verb(
