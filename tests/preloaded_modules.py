@@ -1,4 +1,4 @@
-"""What the fork server of preloaded.py imports: the large packages and the project; and the digest of the code, once for all."""
+"""What the fork server of preloaded.py imports: the large packages and the project."""
 
 import importlib
 import pkgutil
@@ -16,7 +16,6 @@ import yaml  # noqa: F401
 
 import competition
 import pipelines
-from competition.workspace.code_digest import code_digest
 
 # A module that looks whether its output is a terminal is imported as if it were none, as in a stage, whose output is a file.
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
@@ -25,4 +24,3 @@ with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             if not module.name.endswith(".__main__"):
                 with suppress(ImportError):  # an optional package is not installed
                     importlib.import_module(module.name)
-code_digest()  # cached by the content of each file

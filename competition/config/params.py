@@ -19,6 +19,13 @@ Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
+# Earlier key (block and name) -> its present name.
+RENAMED_KEYS = {
+    "train.small_epochs": "low_resolution_epochs",
+    "train.small_size": "low_resolution_size",
+    "policy.by": "objective",
+    "kaggle.tries": "max_attempts",
+}
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # also the name of a folder
 
 
@@ -128,8 +135,8 @@ class Train(Block):
     patience_share: Annotated[float, Field(gt=0, le=0.5)]
     probe: bool
     freeze_norm: bool
-    small_epochs: Share
-    small_size: ShareAboveZero
+    low_resolution_epochs: Share
+    low_resolution_size: ShareAboveZero
     precision: Literal["auto", "float32", "bfloat16", "float16"]
     loop: Literal["auto", "custom", "fit"]
     steps_per_call: Positive
@@ -230,7 +237,7 @@ class Predict(Block):
 @dataclass(frozen=True)
 class Policy(Block):
     method: Literal["identity", "mean", "greedy"]
-    by: Literal["log_likelihood", "metric"]
+    objective: Literal["log_likelihood", "metric"]
     mixing: Mixing
     rounds: Positive
     seconds_limit: NonNegative
@@ -270,7 +277,7 @@ class Honest(Block):
 @dataclass(frozen=True)
 class KaggleParams(Block):
     submit: Literal["file", "notebook"]
-    tries: Positive
+    max_attempts: Positive
     first_wait: AboveZero
     longest_wait: AboveZero
     stall: AboveZero

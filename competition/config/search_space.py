@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.params import Dimension, Finite, Member, Train
+from competition.config.params import RENAMED_KEYS, Dimension, Finite, Member, Train
 from competition.config.suggestions import did_you_mean
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
@@ -25,12 +25,21 @@ CHECKED_TOGETHER = ("architecture", "weights", "probe")  # parameters of which n
 # Parameters of train that a compiled engine reads at run time. Every other one is compiled in: another value needs another
 # engine, which costs a compilation.
 AT_RUN_TIME = {
-    *("seed", "epochs", "patience", "patience_share", "probe", "small_size", "steps_per_call", "freeze_epochs"),
+    *(
+        "seed",
+        "epochs",
+        "patience",
+        "patience_share",
+        "probe",
+        "low_resolution_size",
+        "steps_per_call",
+        "freeze_epochs",
+    ),
     *("learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay"),
     *("flip", "shift", "zoom", "rotate", "crop", "brightness", "contrast", "saturation", "erase"),
     *("rand_augment", "trivial_augment", "mixup", "cutmix", "label_smoothing", "class_weights", "sampling"),
 }
-ON_OR_OFF = ("ema", "small_epochs")  # only whether they are above 0 is compiled in
+ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 
 
 def searchable_keys() -> list[str]:
@@ -41,6 +50,9 @@ def search_problems(search: Mapping[str, Dimension]) -> Iterator[Problem]:
     """What is wrong with the search space, without regard to the members."""
     for key, dimension in search.items():
         if not key.startswith(AUGMENT) and key not in searchable_keys():
+            if new_key := RENAMED_KEYS.get(f"train.{key}"):
+                yield (key,), f"renamed; write {new_key}"
+                return
             known = [*searchable_keys(), f"{AUGMENT}noise"]
             yield (key,), f"no parameter that a trial can change{did_you_mean(key, known)}"
             return

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter
-from competition.config.params import Params
+from competition.config.params import RENAMED_KEYS, Params
 from competition.config.rules import check_rules
 from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import kind
@@ -95,6 +95,8 @@ def _explained(error: Any) -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
     if error["type"] == "unexpected_keyword_argument":
+        if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
+            return InvalidParameter(keys, f"renamed; write {new_key}")
         return InvalidParameter(keys, f"unknown key{did_you_mean(str(keys[-1]), _sibling_keys(keys))}")
     if error["type"] in ("missing", "missing_argument"):
         return InvalidParameter(keys, MISSING)

@@ -28,7 +28,7 @@ class PolicySettings:
     """The block `policy` of params.yaml."""
 
     method: str  # identity | mean | greedy
-    by: str  # greedy: log_likelihood | metric
+    objective: str  # greedy: log_likelihood | metric
     mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks
     seconds_limit: float  # greedy: inference time of the used views per 1,000 images and fold model; 0 = no limit
@@ -138,29 +138,30 @@ def _search(
     metric: Metric,
     settings: PolicySettings,
 ) -> _Search:
-    if settings.by == "log_likelihood" and settings.mixing == "rank":
+    if settings.objective == "log_likelihood" and settings.mixing == "rank":
         raise UserError(
-            "policy.by log_likelihood does not work with policy.mixing rank; expected policy.by metric, or policy.mixing mean or geometric"
+            "policy.objective log_likelihood does not work with policy.mixing rank; expected policy.objective metric, or "
+            "policy.mixing mean or geometric"
         )
-    if settings.by == "log_likelihood" and settings.mixing == "mean":
+    if settings.objective == "log_likelihood" and settings.mixing == "mean":
         train = np.isin(np.arange(len(labels)), rows)
         step = cache.identity_view().temperature_step(train)
         true_probs = np.stack([cache.with_policy({name: 1.0}).calibrated_true_probs(step)[rows] for name in names])
         return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
     probs, labels = np.stack([cache.predictions.view(name, rows) for name in names]), labels[rows]
-    if settings.by == "log_likelihood":
+    if settings.objective == "log_likelihood":
         independent = metric.target == "multi"
         probs = apply_temperature(probs, fit_temperature(probs[0], labels), independent)
         metric = METRICS["multilabel_log_loss" if independent else "log_loss"]
-    elif settings.by != "metric":
-        raise UserError(f"policy by '{settings.by}' is not known; expected log_likelihood or metric")
+    elif settings.objective != "metric":
+        raise UserError(f"policy objective '{settings.objective}' is not known; expected log_likelihood or metric")
     return _Search(to_mixing_space(probs, settings.mixing), labels, metric)
 
 
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
     """Return True if the policy is better than the identity view by more than the standard error."""
     identity, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
-    if settings.by == "log_likelihood":
+    if settings.objective == "log_likelihood":
         if search.metric.target == "multi":
             gains = label_log_likelihoods(search.labels, mixed) - label_log_likelihoods(search.labels, identity)
             gains = gains.mean(1)

@@ -35,7 +35,7 @@ def validate_params(params: Params) -> Params:
                 raise UserError(f"{key}: {name!r} is not known{did_you_mean(name, known)}")
     if params.policy.mixing == "rank":
         for key, value, required in (
-            ("policy.by", params.policy.by, "metric"),
+            ("policy.objective", params.policy.objective, "metric"),
             ("blend.mixing", params.blend.mixing, "rank"),
         ):
             if value != required:
@@ -72,7 +72,7 @@ def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> C
         policy = replace(policy, mixing=_independent("policy.mixing", policy.mixing, target))
         blend = replace(blend, mixing=_independent("blend.mixing", blend.mixing, target))
     if target == "regression":  # the likelihood of a member without a variance is its squared error
-        policy = replace(policy, by="metric")
+        policy = replace(policy, objective="metric")
     return ChainSettings(metric, policy, blend, decision)
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from competition.config.errors import UserError
+from competition.config.redaction import printable, redact, redacted_answer
 from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
 from competition.kaggle.errors import (
@@ -39,7 +40,6 @@ from competition.kaggle.errors import (
     failure_from,
     retry_line,
 )
-from competition.kaggle.redaction import redact
 
 OnEvent = Callable[[dict[str, Any]], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +153,9 @@ def _run(
         child.stdin.flush()
         return _answer(client, credential, lines, printed, on_event)
     except BrokenPipeError:
-        return None, Failure("client", redact("".join(printed[-3:]), credential.secrets) or "it did not start")
+        return None, Failure(
+            "client", printable(redact("".join(printed), credential.secrets))[-300:] or "it did not start"
+        )
     finally:
         _kill(child)
         for reader in readers:
@@ -175,15 +177,15 @@ def _answer(
         except queue.Empty:
             return None, Failure("stalled", f"no progress for {client.patience.stall:.0f} s")
         if line is None:
-            last = redact(" ".join("".join(printed).split())[-300:], credential.secrets)
+            last = printable(redact(" ".join("".join(printed).split()), credential.secrets))[-300:]
             return None, Failure("client", f"it ended without an answer: {last}")
         event = json.loads(line)
         if event["event"] == "result":
-            return event["value"], None
+            return redacted_answer(event["value"], credential.secrets), None
         if event["event"] == "error":
             return None, failure_from(event, credential)
         if "text" in event:
-            event["text"] = redact(event["text"], credential.secrets)
+            event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
         on_event(event)
 
 

@@ -30,7 +30,8 @@ class Credential:
     username: str  # "" = known to Kaggle only
     secrets: tuple[str, ...] = field(repr=False)  # strings that must never be shown
     environment: dict[str, str] = field(repr=False)  # variables that pass it to the kaggle package
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what the user should change
+    notes: tuple[str, ...] = ()  # what the user may want to know
 
     def __str__(self) -> str:
         """Kind, source and user; none of it is secret."""
@@ -63,35 +64,61 @@ def child_environment(environment: Mapping[str, str], credential: Credential) ->
 def _token(environment: Mapping[str, str], home: Path) -> Credential | None:
     if "KAGGLE_KERNEL_RUN_TYPE" in environment and "KAGGLE_DATA_PROXY_URL" in environment:
         file = Path(environment.get("KAGGLE_API_V1_TOKEN", ""))
-        if environment.get("KAGGLE_API_V1_TOKEN") and (token := _read(file)):
+        if environment.get("KAGGLE_API_V1_TOKEN") and (token := _read_token(file)):
             variables = {name: environment[name] for name in IN_NOTEBOOK}
             return Credential("token", f"the notebook's token ({file})", "", (token,), variables)
-    shadowed = ("KAGGLE_KEY is ignored because of it",) if environment.get("KAGGLE_KEY") else ()
+    notes = ("KAGGLE_KEY is not used, because a token comes first",) if environment.get("KAGGLE_KEY") else ()
     if value := environment.get("KAGGLE_API_TOKEN", "").strip():
         file = Path(value)
         is_file = len(value) < 1024 and file.is_file()
-        token = _read(file) if is_file else value
         source = f"KAGGLE_API_TOKEN (the file {file})" if is_file else "KAGGLE_API_TOKEN"
+        token = _read_token(file) if is_file else _checked(value, source, "token")
         if not token:
             raise UserError(f"{source} holds no token: make a new one at {SETTINGS_URL}, or unset KAGGLE_API_TOKEN.")
-        return Credential("token", source, "", (token, value), {"KAGGLE_API_TOKEN": token}, shadowed)
+        return Credential("token", source, "", (token, value), {"KAGGLE_API_TOKEN": token}, notes=notes)
     for name in ("access_token", "access_token.txt"):
         file = home / ".kaggle" / name
-        if token := _read(file):
-            warnings = (*shadowed, *_permission_warning(file))
-            return Credential("token", str(file), "", (token,), {"KAGGLE_API_TOKEN": token}, warnings)
+        if token := _read_token(file):
+            environment = {"KAGGLE_API_TOKEN": token}
+            return Credential("token", str(file), "", (token,), environment, _permission_warning(file), notes)
     return None
 
 
+def _read_token(file: Path) -> str:
+    """The token in a file; "" if there is none."""
+    text = _read(file)
+    return _checked(text, str(file), "token") if text else ""
+
+
+def _checked(value: object, source: str, what: str) -> str:
+    """Raise UserError unless `value` is one line of visible ASCII characters, which is all that a header can carry.
+
+    what: token, key or username; the message names it and never quotes it.
+    """
+    if not isinstance(value, str):
+        problem = f"a {what} of the type {type(value).__name__}"
+    elif len(value.splitlines()) > 1:
+        problem = f"{len(value.splitlines())} lines"
+    elif bad := next((character for character in value if not "!" <= character <= "~"), ""):
+        problem = f"a {what} with the character U+{ord(bad):04X}"
+    else:
+        return value
+    raise UserError(
+        f"{source} has {problem}, expected one {what} of letters and digits on one line: make a new token at {SETTINGS_URL}, "
+        "and copy nothing else."
+    )
+
+
 def _key(environment: Mapping[str, str], home: Path) -> Credential | None:
-    user, key = environment.get("KAGGLE_USERNAME", ""), environment.get("KAGGLE_KEY", "")
+    source = "KAGGLE_USERNAME and KAGGLE_KEY"
+    user, key = environment.get("KAGGLE_USERNAME", "").strip(), environment.get("KAGGLE_KEY", "").strip()
     if user and key:
-        return _with_key("KAGGLE_USERNAME and KAGGLE_KEY", user, key, ())
+        return _with_key(source, user, key, ())
     file = _config_folder(environment, home) / "kaggle.json"
     if not file.is_file():
         return None
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(file.read_text(encoding="utf-8-sig"))
         user, key = user or values["username"], key or values["key"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -100,22 +127,28 @@ def _key(environment: Mapping[str, str], home: Path) -> Credential | None:
     return _with_key(str(file), user, key, _permission_warning(file))
 
 
-def _with_key(source: str, user: str, key: str, warnings: tuple[str, ...]) -> Credential:
+def _with_key(source: str, user: object, key: object, warnings: tuple[str, ...]) -> Credential:
+    user, key = _checked(user, source, "username"), _checked(key, source, "key")
+    if not user or not key:
+        raise UserError(f"{source} has an empty username or key: make a new token at {SETTINGS_URL}.")
     environment = {"KAGGLE_USERNAME": user, "KAGGLE_KEY": key}
     return Credential("key", source, user, (key, f"{user}:{key}"), environment, warnings)
 
 
 def _oauth(home: Path) -> Credential | None:
+    """The file of `kaggle auth login`, which the kaggle package reads itself."""
     file = home / ".kaggle" / "credentials.json"
-    text = _read(file)
-    if not text:
+    if not _read(file):
         return None
     try:
-        values = json.loads(text)
-        secrets = tuple(str(value) for name, value in values.items() if "token" in name and value)
-        return Credential("oauth", str(file), str(values.get("username", "")), secrets, {}, _permission_warning(file))
-    except (ValueError, AttributeError) as error:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        tokens = {name: value for name, value in values.items() if "token" in name and value}
+        username = values.get("username") or ""
+    except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{file} cannot be read as JSON: run `kaggle auth login` again, or remove the file.") from error
+    secrets = tuple(_checked(value, str(file), name) for name, value in tokens.items() if "expir" not in name)
+    username = _checked(username, str(file), "username")
+    return Credential("oauth", str(file), username, secrets, {}, _permission_warning(file))
 
 
 def _config_folder(environment: Mapping[str, str], home: Path) -> Path:
@@ -134,7 +167,12 @@ def _permission_warning(file: Path) -> tuple[str, ...]:
 
 
 def _read(file: Path) -> str:
+    """The text of a file without a byte-order mark; "" if there is no such file. Raises UserError if it is no text."""
     try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        return file.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{file} is not UTF-8 text: make a new token at {SETTINGS_URL}, and save it as plain text."
+        ) from error
+    except OSError:
         return ""

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any
 
 from competition.config.errors import UserError
+from competition.config.redaction import printable, redact
 from competition.kaggle.credentials import SETTINGS_URL, Credential
-from competition.kaggle.redaction import redact
 
 SITE = "https://www.kaggle.com"
 # Kinds of failures that may be temporary: client.ask repeats the call.
@@ -47,7 +47,8 @@ class Failure:
 
 def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
     """Failure described by the "error" event of the child process."""
-    message = redact(" ".join(str(event.get("message", "")).split())[:500], credential.secrets)
+    # Redacted before it is cut: a cut secret would not be recognised.
+    message = printable(redact(" ".join(str(event.get("message", "")).split()), credential.secrets))[:500]
     if event["kind"] != "http":
         return Failure(event["kind"], message)
     status, wait = int(event["status"]), retry_after_seconds(event.get("retry_after"))

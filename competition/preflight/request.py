@@ -14,7 +14,7 @@ from competition.preflight.topology import Topology
 
 # Parameters of train that the loop, the host or the step table supplies in every step. One that is missing here only costs an
 # unnecessary compilation.
-SUPPLIED = {*AT_RUN_TIME, "batch", "loop", "small_epochs", "ema"}
+SUPPLIED = {*AT_RUN_TIME, "batch", "loop", "low_resolution_epochs", "ema"}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from competition.preflight.planning import duration
 from competition.prepare.prepared import Prepared
 from competition.report.page import Section, Table, Text
 from competition.workspace.dependencies import fold_model_path
+from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
 from competition.workspace.runs import Run, created, runs_of, stored_runs
 from competition.workspace.scores import held_out_score
@@ -25,7 +26,12 @@ NOTE = (
 )
 TUNED = " †"
 MOST_DIFFERENCES = 3
-NAMES = {"data": "other data", "code": "other code", "teachers": "other teachers", "weights": "other initial weights"}
+NAMES = {
+    "data": "other data",
+    "training_version": "other version of training",
+    "teachers": "other teachers",
+    "weights": "other initial weights",
+}
 
 
 def run_rows(
@@ -77,7 +83,7 @@ def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequen
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
     differences = []
-    for change in changed_keys(before.depends, after.depends):
+    for change in changed_keys(with_names_of_today(before.depends), with_names_of_today(after.depends)):
         stated = change.removeprefix("member.train.").removeprefix("member.")
         differences.append(NAMES.get(re.split("[.:]", change)[0], stated))
     differences = list(dict.fromkeys(differences))

@@ -59,7 +59,7 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     """
     keras.utils.set_random_seed(member.train.seed)
     # Batches have a static shape; only training on smaller images needs a network of variable size.
-    is_fixed = not member.train.small_epochs and member.training_size == member.image_size
+    is_fixed = not member.train.low_resolution_epochs and member.training_size == member.image_size
     size = member.image_size if is_fixed else None
     inputs = keras.Input((size, size, 3), name="images")
     previous_policy = keras.config.dtype_policy()

@@ -58,7 +58,11 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
         images = keras.layers.Rescaling(scale, offset=offset)(images)
     expected, received = tuple(model.inputs[0].shape[1:]), tuple(images.shape[1:])
     if any(side is not None and side != other for side, other in zip(expected, received, strict=True)):
-        advice = "set train.small_epochs: 0 and train_size: 0" if None in received else f"set image_size: {expected[0]}"
+        advice = (
+            "set train.low_resolution_epochs: 0 and train_size: 0"
+            if None in received
+            else f"set image_size: {expected[0]}"
+        )
         raise UserError(f"weights {weights!r}: its network takes images of {expected}, found {received}; {advice}")
     features = model(images)
     if len(features.shape) != 3:

@@ -77,10 +77,12 @@ class Trainer:
         on_epoch: called after every epoch.
         """
         size = self.member.training_size
-        small = min(size, max(32, round(size * train.small_size) // 8 * 8))  # backbones need 32 pixels
+        small = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
 
         def batches_at(epoch: int) -> TrainingBatches:
-            return self.training_batches(train, small if epoch < round(train.epochs * train.small_epochs) else size)
+            return self.training_batches(
+                train, small if epoch < round(train.epochs * train.low_resolution_epochs) else size
+            )
 
         def held_out_score(epoch: int) -> float | None:
             watched = watch if isinstance(watch, bool) else epoch in watch

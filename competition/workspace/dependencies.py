@@ -13,6 +13,7 @@ from competition.config.digests import digest_of
 from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.teachers import ancestors
 from competition.files.manifest import Manifest, atomic_write, is_current, read_manifest
+from competition.workspace.earlier_version import prediction_entry
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
 
@@ -116,6 +117,7 @@ def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:
         "views": params.predict.views,
         "model": weights_digest(run, fold) or "none",
         "tuned_folds": run.depends["tuned_folds"],
+        **prediction_entry(run.depends),
         **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
     }
 
@@ -129,7 +131,8 @@ def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
 def soft_labels_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
     """What the soft labels of one teacher model depend on."""
     model = weights_digest(run, fold) or "none"
-    return {"data": run.depends["data"], "fit": run.depends["fit"], "model": model}
+    entry = prediction_entry(run.depends)
+    return {"data": run.depends["data"], "fit": run.depends["fit"], "model": model, **entry}
 
 
 def blend_blocks(params: Params) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from competition.config.params_file import Override
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import read_manifest, write_json
 from competition.prepare.prepared import Prepared
-from competition.workspace.code_digest import code_digest
+from competition.training.versions import TRAINING
+from competition.workspace import earlier_version
 from competition.workspace.studies import DIGITS, member_with_tuned_values, study_subject
 
 RUN_FILE = "run.json"
@@ -68,11 +69,14 @@ def run_with(
         **study_subject(prepared.digest, params, member),
         "teachers": {teacher: [run.digest for run in runs] for teacher, runs in teachers.items()},
         "tuned_folds": sorted({*member.tuned_folds, *folds}),
-        "code": code_digest(),
+        "training_version": TRAINING,
     }
     if member.train.patience:  # the metric chooses the epoch
         depends["metric"] = prepared.competition.metric
         depends["metric_code"] = plugin_digest("METRICS", [prepared.competition.metric])
+    depends_then = earlier_version.recorded_then(depends)
+    if depends_then is not None and run_folder(work, name, digest_of(depends_then)).is_dir():
+        depends = depends_then
     digest = digest_of(depends)
     folder = run_folder(work, name, digest)
     title = f"{name} seed {train.seed}" if several else name
@@ -181,7 +185,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
 
 def _stored(work: Path, folder: Path, content: Mapping[str, Any]) -> Run:
     try:
-        member = TypeAdapter(Member).validate_python(content["depends"]["member"])
+        member = TypeAdapter(Member).validate_python(earlier_version.with_names_of_today(content["depends"])["member"])
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(

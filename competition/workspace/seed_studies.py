@@ -9,7 +9,7 @@ from competition.config.params import Member, Params
 from competition.config.params_file import Override
 from competition.config.yaml_text import read_yaml
 from competition.prepare.prepared import Prepared
-from competition.workspace.code_digest import code_digest
+from competition.training.versions import TRAINING
 from competition.workspace.studies import DIGITS, member_with_tuned_values, study_subject
 
 
@@ -19,10 +19,10 @@ def seed_study_path(work: Path, name: str, digest: str) -> Path:
 
 
 def seed_study_digest(prepared: Prepared, params: Params, member: Member) -> str:
-    """Digest of what a seed study is valid for: the data, the metric, the code, and the member without its seed."""
+    """Digest of what a seed study is valid for: the data, the metric, the version of training, and the member without its seed."""
     member = replace(member, train=replace(member.train, seed=0))
     subject = study_subject(prepared.digest, params, member)
-    return digest_of({**subject, "metric": prepared.competition.metric, "code": code_digest()})
+    return digest_of({**subject, "metric": prepared.competition.metric, "training_version": TRAINING})
 
 
 def seed_spreads(

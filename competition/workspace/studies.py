@@ -17,9 +17,10 @@ from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
 from competition.prepare.prepared import Prepared
+from competition.training.versions import TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
-from competition.workspace.code_digest import code_digest
+from competition.workspace.earlier_version import with_names_of_today
 
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
 WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
@@ -56,7 +57,7 @@ def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[s
         "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
         "metric": prepared.competition.metric,
         "metric_code": plugin_digest("METRICS", [prepared.competition.metric]),
-        "code": code_digest(),
+        "training_version": TRAINING,
     }
 
 
@@ -211,7 +212,8 @@ def _differences(
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
     ignored = set(own) if is_known else overridden
     after = study_subject(prepared.digest, params, member)
-    before = {key: manifest.depends.get(key) for key in after}
+    recorded = with_names_of_today(manifest.depends)
+    before = {key: recorded.get(key) for key in after}
     return changed_keys(_without(before, ignored), _without(after, ignored))
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from competition.config.errors import UserError
+from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.kaggle import credentials, download
 from competition.kaggle.client import Client, Patience, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
-from competition.kaggle.redaction import redact
 from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.workspace.dependencies import trained_folds
@@ -130,6 +130,8 @@ def kaggle(job: Job) -> Iterator[Finding]:
     yield Finding(str(credential))
     for warning in credential.warnings:
         yield Finding("the credential", warning)
+    for note in credential.notes:
+        yield Finding(note)
     client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
     if needed:
         try:

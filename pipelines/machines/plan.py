@@ -97,7 +97,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:
-        schedule = replace(member.train, epochs=epochs, patience=0, small_epochs=0.0, freeze_epochs=0)
+        schedule = replace(member.train, epochs=epochs, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
         return timed(lambda: trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False))
 
     def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from competition.config.digests import digest_of
 from competition.ensemble.bootstrap import slow_metric_warning
-from competition.ensemble.chain import Chain, ChainMembers, ViewSeconds, apply_chain
+from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import Metric, metric_named
@@ -82,6 +82,7 @@ def run(job: Job) -> None:
         "data": prepared.digest,
         "competition": prepared.competition,  # the metric and the form of the submission
         "seeds": spreads,
+        "blend_version": BLEND,
         **blend_blocks(params),
         "caveats": digests(job.path("data")),
     }

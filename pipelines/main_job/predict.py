@@ -6,7 +6,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.files.manifest import changed_keys, is_current, read_manifest
-from competition.workspace.code_digest import code_digest
+from competition.training.versions import TRAINING
 from competition.workspace.dependencies import (
     fold_model_dependencies,
     fold_model_path,
@@ -14,6 +14,7 @@ from competition.workspace.dependencies import (
     is_trained,
     views_dependencies,
 )
+from competition.workspace.earlier_version import training_of
 from competition.workspace.runs import Run, blended_runs, stored_runs
 from pipelines.terminal import hosts
 from pipelines.terminal.cluster import predict_on_cluster
@@ -50,8 +51,8 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]
     stale = {fold: depends[fold] for fold in hosts.decided(missing)}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
-    if stale and (run.depends["data"] != job.prepared.digest or run.depends["code"] != code_digest()):
-        other = "data" if run.depends["data"] != job.prepared.digest else "code"
+    if stale and (run.depends["data"] != job.prepared.digest or training_of(run.depends) != TRAINING):
+        other = "data" if run.depends["data"] != job.prepared.digest else "version of training"
         raise UserError(
             f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
             f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"

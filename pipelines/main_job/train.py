@@ -24,6 +24,7 @@ from competition.workspace.dependencies import (
     model_path,
     teacher_models,
 )
+from competition.workspace.earlier_version import is_of_then
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score
 from competition.workspace.soft_labels import load_soft_labels
@@ -73,7 +74,8 @@ def train_run(job: Job, run: Run) -> None:
     current = [fold for fold in folds if fold not in stale]
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold and current else ""
-        job.echo(f"train {run.title}: {fold_names(current)} current{again}")
+        then = " (trained at 2739021, by the same training: accepted)" if is_of_then(run.depends) else ""
+        job.echo(f"train {run.title}: {fold_names(current)} current{then}{again}")
     for fold in current if hosts.writes() else ():
         remove_checkpoints(model_path(run, fold).parent)
     if stale:

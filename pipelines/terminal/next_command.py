@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from competition.config.params import Params
-from competition.kaggle.redaction import redact
+from competition.config.redaction import redact
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path
 

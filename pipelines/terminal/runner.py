@@ -187,10 +187,10 @@ def remove_leftovers(manifest: Path) -> None:
 
 
 def kaggle_client(job: Job, tries: int = 0) -> Client:
-    """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.tries."""
+    """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.max_attempts."""
     credential, settings = credentials.find_credential(os.environ), job.params.kaggle
-    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings)))
-    patience = Patience(tries or settings.tries, settings.first_wait, settings.longest_wait, settings.stall)
+    job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings, *credential.notes)))
+    patience = Patience(tries or settings.max_attempts, settings.first_wait, settings.longest_wait, settings.stall)
     return Client(os.environ, patience, job.echo)
 
 

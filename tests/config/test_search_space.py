@@ -52,7 +52,7 @@ def test_a_search_that_could_fail_in_a_trial_is_an_error_at_once(search: str, me
 @pytest.mark.parametrize(
     "search",
     [
-        "{small_epochs: {low: 0.0, high: 0.5}, ema: {low: 0.0, high: 0.999}}",
+        "{low_resolution_epochs: {low: 0.0, high: 0.5}, ema: {low: 0.0, high: 0.999}}",
         "{image_size: {choices: [24, 32]}, batch: {low: 16, high: 64, step: 16}, accumulate: {choices: [1, 2]}}",
         "{architecture: {choices: [cnn, Xception]}, weights: {choices: [none, imagenet], when: {architecture: Xception}}}",
         "{augment.noise: {low: 0, high: 1}, freeze_norm: {choices: [true, false]}}",
@@ -93,7 +93,7 @@ def test_values_reach_the_member_and_come_back() -> None:
         ({"batch": 16}, False),
         ({"dropout": 0.5}, False),
         ({"image_size": 24}, False),
-        ({"small_epochs": 0.5}, False),
+        ({"low_resolution_epochs": 0.5}, False),
         ({"augment.noise": 0.5}, False),
     ],
 )
@@ -112,7 +112,7 @@ def test_every_training_parameter_is_read_at_run_time_or_part_of_the_compiled_ke
         if isinstance(value, int | float) and not isinstance(value, bool)
         if compiled_key(replace(before, train=replace(before.train, **{name: value + 1}))) != compiled_key(before)
     }
-    assert changed == {"batch", "dropout", "norm_momentum", "accumulate", "ema", "small_epochs"}
+    assert changed == {"batch", "dropout", "norm_momentum", "accumulate", "ema", "low_resolution_epochs"}
 
 
 def vars_of_train(one) -> dict:
@@ -121,13 +121,13 @@ def vars_of_train(one) -> dict:
 
 def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None:
     search = {
-        "small_size": Dimension(choices=(0.5, 0.75), when={"small_epochs": (0.5,)}),
-        "small_epochs": Dimension(choices=(0.0, 0.5)),
+        "low_resolution_size": Dimension(choices=(0.5, 0.75), when={"low_resolution_epochs": (0.5,)}),
+        "low_resolution_epochs": Dimension(choices=(0.0, 0.5)),
         "epochs": Dimension(low=2, high=4, step=2),
     }
     combinations = grid(search)
     assert len(combinations) == 2 * (1 + 2)
-    assert all(("small_size" in values) == (values["small_epochs"] == 0.5) for values in combinations)
+    assert all(("low_resolution_size" in values) == (values["low_resolution_epochs"] == 0.5) for values in combinations)
 
 
 def test_members_of_the_base_that_a_file_replaces_are_not_tuned(tmp_path) -> None:

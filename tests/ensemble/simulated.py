@@ -42,7 +42,7 @@ BLEND = BlendSettings(
 )
 DECISION = DecisionSettings(rules=("argmax", "prior"), passes=1, shrink_rows=20)
 POLICY = PolicySettings(
-    method="greedy", by="log_likelihood", mixing="mean", rounds=10, seconds_limit=0, same_below=1e-3
+    method="greedy", objective="log_likelihood", mixing="mean", rounds=10, seconds_limit=0, same_below=1e-3
 )
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 

@@ -296,7 +296,7 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
     folds = folds_of(400)
     settings = replace(
         BAGGED,
-        policy=replace(SETTINGS.policy, mixing=mixing, by="metric"),
+        policy=replace(SETTINGS.policy, mixing=mixing, objective="metric"),
         blend=replace(BAGGED.blend, mixing="rank" if mixing == "rank" else "mean", calibrations=("temperature",)),
     )
     crossed = cross_fit(views, labels, folds, settings, HONEST)

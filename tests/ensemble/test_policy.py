@@ -31,10 +31,10 @@ def fit(labels, views, settings, **options):
     return fit_policy(views, labels, np.arange(len(labels)), F1, settings, **options)
 
 
-@pytest.mark.parametrize("by", ["log_likelihood", "metric"])
-def test_a_helpful_view_is_selected_and_a_harmful_one_is_not(by):
+@pytest.mark.parametrize("objective", ["log_likelihood", "metric"])
+def test_a_helpful_view_is_selected_and_a_harmful_one_is_not(objective):
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
-    policy = fit(labels, views, replace(POLICY, by=by))
+    policy = fit(labels, views, replace(POLICY, objective=objective))
     assert policy.keys() == {"identity", "flip_lr"}
     assert sum(policy.values()) == pytest.approx(1)
     log_loss = METRICS["log_loss"]
@@ -70,8 +70,8 @@ def test_lower_confidence_alone_does_not_select_a_view():
     assert fit(labels, views, POLICY).get("blur", 0) < 0.5
 
 
-@pytest.mark.parametrize("by", ["log_likelihood", "metric"])
-def test_a_gain_within_its_standard_error_keeps_the_plain_view(by):
+@pytest.mark.parametrize("objective", ["log_likelihood", "metric"])
+def test_a_gain_within_its_standard_error_keeps_the_plain_view(objective):
     # A second view with the same information and none of its own.
     selected = []
     for seed in range(10):
@@ -80,7 +80,7 @@ def test_a_gain_within_its_standard_error_keeps_the_plain_view(by):
         other = softmax(np.log(probs) + 0.02 * rng.normal(size=probs.shape))
         ids = np.arange(300).astype(str)
         views = ViewPredictions(ids, ("identity", "jitter"), np.stack([probs, other], 1).astype(np.float16))
-        selected.append("jitter" in fit(labels, views, replace(POLICY, by=by)))
+        selected.append("jitter" in fit(labels, views, replace(POLICY, objective=objective)))
     assert sum(selected) <= 4
 
 
@@ -118,7 +118,7 @@ def test_a_member_with_one_view_is_used_unchanged_whatever_the_name_of_the_view(
 @pytest.mark.parametrize("mixing", ["mean", "geometric", "rank"])
 def test_views_are_averaged_as_members_are(mixing):
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
-    settings = replace(POLICY, mixing=mixing, by="metric")
+    settings = replace(POLICY, mixing=mixing, objective="metric")
     policy = fit(labels, views, settings)
     assert policy.keys() == {"identity", "flip_lr"}
     mixed, by_hand = mix_views(views, policy, mixing), np.stack([views.view(name) for name in policy])
@@ -150,5 +150,5 @@ def test_unknown_settings_are_an_error():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5})
     with pytest.raises(UserError, match="method 'best' is not known; expected identity, mean or greedy"):
         fit(labels, views, replace(POLICY, method="best"))
-    with pytest.raises(UserError, match="by 'luck' is not known"):
-        fit(labels, views, replace(POLICY, by="luck"))
+    with pytest.raises(UserError, match="objective 'luck' is not known"):
+        fit(labels, views, replace(POLICY, objective="luck"))

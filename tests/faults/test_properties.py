@@ -32,7 +32,7 @@ FLOWERS = Competition(
 )  # fmt: skip
 F1 = METRICS["macro_f1"]
 BLEND = BlendSettings(("none",), ("equal",), "mean", rounds=5, bags=2, trials=5, ridge=1.0, seed=0)
-POLICY = PolicySettings("greedy", by="log_likelihood", mixing="mean", rounds=5, seconds_limit=0, same_below=1e-3)
+POLICY = PolicySettings("greedy", objective="log_likelihood", mixing="mean", rounds=5, seconds_limit=0, same_below=1e-3)
 
 
 def probabilities(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -26,7 +26,7 @@ STAGES = (  # stage, arguments, parameters, faults
     ("predict", ("--debug",), "members.slim.train.epochs=1", ""),
     ("blend", ("--force",), "", "file.before_sync:1:full"),
     ("submit", (), "", ""),
-    ("quota", ("--debug",), "kaggle.tries=1", ""),
+    ("quota", ("--debug",), "kaggle.max_attempts=1", ""),
     ("report", (), "", ""),
     ("doctor", ("--explain", "UnavailableError: Socket closed"), "", ""),
 )

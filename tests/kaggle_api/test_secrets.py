@@ -1,10 +1,12 @@
 """Four planted secrets (key, token, Authorization header, signed link) must never appear in output or files."""
 
 import base64
+import html
 import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,8 +14,8 @@ import pytest
 from fake_kaggle.parts import SIGNATURE
 
 from competition.config.errors import UserError
+from competition.config.redaction import redact
 from competition.kaggle import credentials
-from competition.kaggle.redaction import redact
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,10 +43,43 @@ def test_strings_that_look_like_secrets_are_hidden(text):
     assert "[hidden]" in redacted
 
 
-@pytest.mark.parametrize("form", [str, lambda s: base64.b64encode(s.encode()).decode(), lambda s: quote(s, safe="")])
-def test_a_known_secret_is_hidden_in_every_form(form):
-    secret = "Un+usual/key=42"
-    assert redact(f"before {form(secret)} after", [secret]) == "before [hidden] after"
+FORMS = {
+    "plain": str,
+    "repr of bytes": lambda secret: repr(f"Bearer {secret}".encode())[9:-1],
+    "JSON": lambda secret: json.dumps(secret)[1:-1],
+    "JSON in JSON": lambda secret: json.dumps(json.dumps(secret))[3:-3],
+    "every character escaped": lambda secret: "".join(f"\\x{ord(c):02x}" for c in secret),
+    "JSON escapes": lambda secret: "".join(f"\\u{ord(c):04X}" for c in secret),
+    "HTML": html.escape,
+    "URL": lambda secret: quote(secret, safe=""),
+    "URL in lower case": lambda secret: quote(secret, safe="").lower() if secret.islower() else quote(secret, safe=""),
+    "base64": lambda secret: base64.b64encode(secret.encode()).decode(),
+    "hexadecimal": lambda secret: secret.encode().hex(),
+    "two lines": lambda secret: f"{secret[:5]}\n  {secret[5:]}",
+    "two lines in repr": lambda secret: f"{secret[:5]}\\n{secret[5:]}",
+    "base64 in lines": lambda secret: "\n".join(textwrap.wrap(base64.b64encode(secret.encode()).decode(), 7)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "secret", ["Un+usual/key=42", "a\\b'c\"d&e<f>:g h", "0123456789abcdef", "first-line\nsecond-line"]
+)
+def test_a_known_secret_is_hidden_in_every_form(form, secret):
+    assert redact(f"before {FORMS[form](secret)} after", [secret]) == "before [hidden] after"
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "ada:"])
+def test_base64_of_a_text_that_contains_a_secret_is_hidden(before):
+    coded = base64.b64encode(f"{before}planted-secret-7c2b:and more".encode()).decode()
+    shown = redact(coded, ["planted-secret-7c2b"])
+    assert "[hidden]" in shown
+    left = "".join(part + "=" * (-len(part) % 4) for part in shown.split("[hidden]")[:1])
+    assert b"plant" not in base64.b64decode(left)
+
+
+def test_the_lines_of_a_secret_are_secrets_themselves():
+    assert "planted" not in redact("Invalid header value b'Bearer x\\nplanted-line'", ["KGAT_abcdefgh\nplanted-line"])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +110,7 @@ def test_the_environment_of_the_client_has_one_credential_and_no_unrelated_varia
     assert "k-1234" not in repr(credential)
 
 
-def test_a_token_has_precedence_over_a_key_with_a_warning(tmp_path):
+def test_a_token_has_precedence_over_a_key_and_that_is_no_mistake(tmp_path):
     environment = {
         "HOME": str(tmp_path),
         "KAGGLE_API_TOKEN": "KGAT_abcdefgh",
@@ -83,7 +118,8 @@ def test_a_token_has_precedence_over_a_key_with_a_warning(tmp_path):
         "KAGGLE_KEY": "k-1234",
     }
     credential = credentials.find_credential(environment)
-    assert (credential.source, credential.warnings) == ("KAGGLE_API_TOKEN", ("KAGGLE_KEY is ignored because of it",))
+    notes = ("KAGGLE_KEY is not used, because a token comes first",)
+    assert (credential.source, credential.warnings, credential.notes) == ("KAGGLE_API_TOKEN", (), notes)
     assert "KAGGLE_KEY" not in credentials.child_environment(environment, credential)
 
 
@@ -116,10 +152,46 @@ def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
     )
 
 
-def test_a_kaggle_json_that_is_none_is_refused_by_name(tmp_path):
-    (tmp_path / "kaggle.json").write_text("{}")
-    with pytest.raises(UserError, match=r"kaggle.json is not \{\"username\""):
-        credentials.find_credential({"HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(tmp_path)})
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("access_token", b"KGAT_abcdefgh\nplanted-key", "access_token has 2 lines, expected one token"),
+        ("access_token", b"KGAT_planted\0key", "has a token with the character U+0000"),
+        ("access_token", "KGAT_planted\u2014key".encode(), "has a token with the character U+2014"),
+        ("access_token", b"KGAT_planted key", "has a token with the character U+0020"),
+        ("access_token", "KGAT_planted".encode("utf-16"), "access_token is not UTF-8 text"),
+        ("kaggle.json", b"{}", 'kaggle.json is not {"username"'),
+        ("kaggle.json", b'{"username": "ada", "key": 1234567}', "kaggle.json has a key of the type int"),
+        ("kaggle.json", b'{"username": "ada", "key": null}', "kaggle.json has a key of the type NoneType"),
+        ("kaggle.json", b'{"username": null, "key": "planted"}', "kaggle.json has a username of the type NoneType"),
+        ("kaggle.json", b'{"username": "ada", "key": ""}', "kaggle.json has an empty username or key"),
+        ("kaggle.json", b'{"username": "ada", "key": "planted\\u0000key"}', "has a key with the character U+0000"),
+        ("kaggle.json", b'{"username": "ada", "key": "planted\\nkey"}', "kaggle.json has 2 lines"),
+        ("credentials.json", b'{"username": "ada", "refresh_token": 5}', "has a refresh_token of the type int"),
+        ("credentials.json", b"[1]", "credentials.json cannot be read as JSON"),
+    ],
+)
+def test_a_malformed_credential_is_refused_by_the_name_of_its_file_and_never_quoted(tmp_path, name, content, message):
+    (tmp_path / ".kaggle").mkdir()
+    (tmp_path / ".kaggle" / name).write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        credentials.find_credential({"HOME": str(tmp_path)})
+    assert message in str(refused.value) and "planted" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "secret"),
+    [("access_token", "KGAT_abc\r\n", "KGAT_abc"), ("kaggle.json", '{"username": "ada", "key": "k-12"}', "k-12")],
+)
+def test_a_byte_order_mark_is_not_part_of_a_credential(tmp_path, name, text, secret):
+    (tmp_path / ".kaggle").mkdir()
+    (tmp_path / ".kaggle" / name).write_text(text, encoding="utf-8-sig")
+    assert secret in credentials.find_credential({"HOME": str(tmp_path)}).secrets
+
+
+def test_a_token_of_two_lines_in_the_environment_is_refused(tmp_path):
+    with pytest.raises(UserError, match="KAGGLE_API_TOKEN has 2 lines"):
+        credentials.find_credential({"HOME": str(tmp_path), "KAGGLE_API_TOKEN": "KGAT_abc\nplanted"})
 
 
 CODE = """

@@ -97,7 +97,7 @@ def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path)
     for fold in range(2):
         write_fold_model(run, fold, b"one")
     first = digest()
-    assert digest("kaggle.tries=2 device.retries=1 blend.name=mine") == first
+    assert digest("kaggle.max_attempts=2 device.retries=1 blend.name=mine") == first
     assert digest("blend.rounds=3") != first and digest("competition.metric=accuracy") != first
     write_fold_model(run, 1, b"other")
     assert digest() != first

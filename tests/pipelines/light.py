@@ -22,7 +22,7 @@ competition: {{name: small, adapter: folder, slug: flowers}}
 prepare: {{folds: 2}}
 members:
   slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
-kaggle: {{tries: 3, first_wait: 0.05, longest_wait: 3.0, stall: 600.0, listing_lag: 300.0, score_wait: 300.0, score_pause: 0.05}}
+kaggle: {{max_attempts: 3, first_wait: 0.05, longest_wait: 3.0, stall: 600.0, listing_lag: 300.0, score_wait: 300.0, score_pause: 0.05}}
 kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, pause: 0.1}}
 """
 CSV = b"id,label\na,1\nb,0\n"

@@ -151,7 +151,7 @@ def test_the_effect_of_views_is_reported_for_each_member(workspace: Workspace) -
 
 @pytest.mark.parametrize("mixing", ["geometric", "rank"])
 def test_every_mixing_of_views_leads_to_a_submission(workspace: Workspace, mixing: str) -> None:
-    ranks = " policy.by=metric blend.mixing=rank" if mixing == "rank" else ""
+    ranks = " policy.objective=metric blend.mixing=rank" if mixing == "rank" else ""
     workspace.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
     assert Chain.load(workspace.blend / "chain.json").view_mixing == mixing
     if ranks:

@@ -27,7 +27,7 @@ from pipelines.terminal.runner import Job
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small, adapter: flowers, slug: flowers}}
-kaggle: {{tries: 2, first_wait: 0.05, longest_wait: 3.0, stall: 200.0}}
+kaggle: {{max_attempts: 2, first_wait: 0.05, longest_wait: 3.0, stall: 200.0}}
 """
 
 

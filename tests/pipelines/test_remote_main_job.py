@@ -39,7 +39,7 @@ policy: {{rounds: 1}}
 blend: {{methods: [equal], rounds: 1, bags: 1}}
 decision: {{rules: [argmax]}}
 honest: {{resamples: 20}}
-kaggle: {{tries: 3, first_wait: 0.05, longest_wait: 3.0, stall: 60.0, score_wait: 60.0, score_pause: 0.05}}
+kaggle: {{max_attempts: 3, first_wait: 0.05, longest_wait: 3.0, stall: 60.0, score_wait: 60.0, score_pause: 0.05}}
 kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, pause: 0.1}}
 """
 # Packages that are absent from Kaggle's image or not needed there: kernels must run without them.

@@ -106,7 +106,7 @@ def test_a_lambda_layer_is_refused_before_it_runs(tmp_path: Path) -> None:
         ("text.keras", {}, r"not a \.keras file"),
         ("model.keras", {}, "does not normalise pixels itself, so state how it was trained: `normalise: "),
         ("model.keras", {"normalise": "0..1", "size": 32}, r"takes images of \(16, 16, 3\), found \(32, 32, 3\); set image_size: 16"),
-        ("model.keras", {"normalise": "0..1", "small_epochs": 0.5}, r"found \(None, None, 3\); set train\.small_epochs: 0"),
+        ("model.keras", {"normalise": "0..1", "low_resolution_epochs": 0.5}, r"found \(None, None, 3\); set train\.low_resolution_"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_one_sentence(path: str, options: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ TRAINING_OPTIONS = [
     ({"class_weights": "balanced"}, 0),
     ({"class_weights": "sqrt", "sampling": "balanced"}, (0, 2)),
     ({"patience": 6, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}, 0),
-    ({"ema": 0.9, "small_epochs": 0.5}, 0),
+    ({"ema": 0.9, "low_resolution_epochs": 0.5}, 0),
 ]
 
 

@@ -265,18 +265,23 @@ def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: 
 
 def test_choices_whole_numbers_and_conditions_are_drawn_as_declared(tmp_path: Path) -> None:
     search = {
-        "small_size": Dimension(low=0.4, high=0.8, step=0.2, when={"small_epochs": (0.5,)}),
-        "small_epochs": Dimension(choices=(0.0, 0.5)),
+        "low_resolution_size": Dimension(low=0.4, high=0.8, step=0.2, when={"low_resolution_epochs": (0.5,)}),
+        "low_resolution_epochs": Dimension(choices=(0.0, 0.5)),
         "epochs": Dimension(low=2, high=8, step=3),
         "flip": Dimension(choices=("none", "both")),
     }
-    own = {"small_size": 0.5, "small_epochs": 0.25, "epochs": 7, "flip": "horizontal"}  # all outside the space
+    own = {
+        "low_resolution_size": 0.5,
+        "low_resolution_epochs": 0.25,
+        "epochs": 7,
+        "flip": "horizontal",
+    }  # all outside the space
     trials, tried = searched(tmp_path / "study.log", 16, even, search=search, own_values=own)
-    assert tried[0] == {key: value for key, value in own.items() if key != "small_size"} and len(trials) == 16
+    assert tried[0] == {key: value for key, value in own.items() if key != "low_resolution_size"} and len(trials) == 16
     for values in tried[1:]:
-        assert ("small_size" in values) == (values["small_epochs"] == 0.5)
+        assert ("low_resolution_size" in values) == (values["low_resolution_epochs"] == 0.5)
         assert values["epochs"] in (2, 5, 8, 7) and isinstance(values["epochs"], int)
-        assert values.get("small_size", 0.4) in (0.4, pytest.approx(0.6), pytest.approx(0.8))
+        assert values.get("low_resolution_size", 0.4) in (0.4, pytest.approx(0.6), pytest.approx(0.8))
     assert {"none", "both"} <= {values["flip"] for values in tried}
 
 

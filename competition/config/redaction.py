@@ -1,0 +1,125 @@
+"""Text that may hold a secret, or that came from outside, before it is shown or stored."""
+
+import base64
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+HIDDEN = "[hidden]"
+SHORTEST = 4  # characters of a secret that is looked for; a shorter one would match in ordinary words
+
+# Each pattern keeps its first group and hides the rest.
+PATTERNS = (
+    # Authorization: Basic ..., 'Authorization': 'Bearer ...', X-Kaggle-Authorization: ...
+    re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*(?:b?['\"])?+(?:(?:basic|bearer|token)\s+)?+)[^\s'\",}]+"),
+    re.compile(r"(?i)(\b(?:basic|bearer)\s+)[a-z0-9._~+/=\\-]{8,}"),
+    # query parameters of a signed link
+    re.compile(
+        r"(?i)([?&;](?:x-goog-[a-z-]+|x-amz-[a-z-]+|signature|sig|googleaccessid|expires|token|access_token|key|password)=)"
+        r"[^&\s'\"<>]+"
+    ),
+    # KAGGLE_KEY=..., "key": "...", api_token = ...
+    re.compile(
+        r"(?i)(\b(?:kaggle_key|kaggle_api_token|kaggle_token|kaggle_user_secrets_token|(?:api|access|refresh)[_-]?token"
+        r"|password)\b['\"]?\s*[:=]\s*['\"]?)[^\s'\",}]+"
+    ),
+    re.compile(r"(?i)(['\"]key['\"]\s*:\s*['\"])[^'\"]+"),
+    # token formats of Kaggle, Google and GitHub
+    re.compile(r"\b()(?:KGAT_[A-Za-z0-9_-]{8,}|ya29\.[A-Za-z0-9._-]{8,}|gh[pousr]_[A-Za-z0-9]{20,})"),
+    # user:password@ in a link; a password may contain "/" and "@"
+    re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@'\"]*:[^\s'\"]+(?=@)"),
+)
+
+
+def redact(text: str, known: Iterable[str] = ()) -> str:
+    """Replace secrets in `text` by HIDDEN: strings that match PATTERNS, and the `known` secrets in every form."""
+    text = hide(text, known)
+    for pattern in PATTERNS:
+        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text
+
+
+def hide(text: str, known: Iterable[str]) -> str:
+    """Replace the `known` secrets (a token, a key, "user:key") by HIDDEN, in every form in which a program prints them.
+
+    The forms: plain; escaped as by repr, JSON, HTML or in a URL; base64 and hexadecimal, also as a part of a longer text;
+    each of them may be broken into lines.
+    """
+    pattern = _pattern_of(known)
+    return pattern.sub(HIDDEN, text) if pattern else text
+
+
+def _pattern_of(known: Iterable[str]) -> re.Pattern[str] | None:
+    """What matches each of the secrets in every form; None without secrets."""
+    pieces = {piece for secret in known for piece in (secret, *secret.split("\n")) if len(piece) >= SHORTEST}
+    forms = {form for piece in pieces for form in (piece, *_encoded(piece))}
+    line_break = r"(?:[ \t]*(?:[\r\n]|\\+[rn])+[ \t]*)?"
+    patterns = [line_break.join(map(_character_pattern, form)) for form in sorted(forms, key=len, reverse=True)]
+    return re.compile("|".join(patterns)) if patterns else None
+
+
+def _encoded(secret: str) -> Iterator[str]:
+    """The secret in base64 and hexadecimal; what base64 makes of it inside a longer text depends on its position there."""
+    data = secret.encode()
+    yield from (data.hex(), data.hex().upper())
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(data).decode()
+        for before, mixed in ((0, 0), (1, 2), (2, 3)):  # bytes before it; characters that depend on them as well
+            text = encode(b"\0" * before + data).decode().rstrip("=")
+            inner = text[mixed : len(text) - bool((before + len(data)) % 3)]
+            if len(inner) >= 2 * SHORTEST:
+                yield inner
+
+
+def _character_pattern(character: str) -> str:
+    """Regular expression of one character, plain or escaped."""
+    plain = rf"\\*{re.escape(character)}"
+    code, escape = ord(character), repr(character)[1:-1].lstrip("\\")
+    percent = "".join(f"%{byte:02x}" for byte in character.encode())
+    forms = [percent, rf"\\+(?:x{code:02x}|u{code:04x}|U{code:08x})", f"&#(?:0*{code}|x0*{code:x});"]
+    forms += [
+        rf"&{name};" for name, sign in {"amp": "&", "lt": "<", "gt": ">", "quot": '"'}.items() if sign == character
+    ]
+    forms += [r"\+"] if character == " " else []
+    forms += [rf"\\+{escape}"] if escape in ("n", "r", "t") and not character.isprintable() else []
+    return f"(?:{plain}|(?i:{'|'.join(forms)}))"
+
+
+def redacted_answer(value: Any, known: Iterable[str]) -> Any:
+    """The answer of a server with the `known` secrets hidden and every text on one line without control characters.
+
+    value: as of JSON. Keys keep their control characters: names of files are looked up by them.
+    """
+    pattern = _pattern_of(known)
+
+    def hidden(text: str) -> str:
+        return pattern.sub(HIDDEN, text) if pattern else text
+
+    def redacted(item: Any) -> Any:
+        if isinstance(item, str):
+            return printable(hidden(item))
+        if isinstance(item, list):
+            return [redacted(one) for one in item]
+        return {hidden(key): redacted(one) for key, one in item.items()} if isinstance(item, dict) else item
+
+    return redacted(value)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text on one line: line breaks become blanks, other control characters "?".
+
+    Otherwise a title, a name or a message from outside could move the cursor, colour what follows it, or look like a line
+    of goldfold's own. keep: control characters that stay, e.g. line breaks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character in keep or not _is_control(character) else " " if character.isspace() else "?"
+        for character in text
+    )
+
+
+def _is_control(character: str) -> bool:
+    """Control characters, line and paragraph separators, surrogates, and formats such as a change of direction."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")

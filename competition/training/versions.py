@@ -1,0 +1,12 @@
+"""Versions of what this package computes. Every result records those it was computed by.
+
+Raise one when the results of its code change for equal data and parameters, and only then: a raised version computes all
+results of all users again, a forgotten one mixes results that do not belong together. tests/reference compares tiny
+results with recorded ones and fails if they change while the version does not.
+"""
+
+# Fold models: competition/images, prepare/decoding.py, prepare/targets.py, workspace/soft_labels.py and training, except
+# the modules that PREDICTION stands for.
+TRAINING = 1
+# Predictions by given weights: views, the inference of both engines, the mean for unreadable images.
+PREDICTION = 1

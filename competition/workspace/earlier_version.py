@@ -1,0 +1,54 @@
+"""Results of commit 2739021, which recorded a digest of the source code where there are named versions now.
+
+Its code trained and predicted what TRAINING = 1 and PREDICTION = 1 do. So a run that it began keeps its digest, its folder and
+all that refers to them (predictions, blends, the ledger), and is continued.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from competition.config.digests import to_plain
+from competition.training.versions import PREDICTION, TRAINING
+
+CODE = "c5a07fdb0f1f15611c332b218c95472253b324b3366452ce7aad257624c004cb"
+RENAMED = {"low_resolution_epochs": "small_epochs", "low_resolution_size": "small_size"}  # keys of train: now -> then
+
+
+def recorded_then(depends: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What 2739021 recorded for a run that depends on this; None if the results differ from those of today's version."""
+    if TRAINING != 1:
+        return None
+    then: dict[str, Any] = to_plain(depends)
+    then.pop("training_version")
+    train = then["member"]["train"]
+    then["member"]["train"] = {RENAMED.get(key, key): value for key, value in train.items()}
+    return {**then, "code": CODE}
+
+
+def is_of_then(depends: Mapping[str, Any]) -> bool:
+    """Return True if a run, with these dependencies, was begun at 2739021."""
+    return depends.get("code") == CODE
+
+
+def with_names_of_today(depends: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded dependencies of a run or a study, under today's names and with today's version if they are of 2739021."""
+    if not is_of_then(depends):
+        return dict(depends)
+    names_now = {then: now for now, then in RENAMED.items()}
+    train = {names_now.get(key, key): value for key, value in depends["member"]["train"].items()}
+    now = {**depends, "member": {**depends["member"], "train": train}, "training_version": 1}
+    del now["code"]
+    return now
+
+
+def training_of(depends: Mapping[str, Any]) -> object:
+    """The version of training that a run records."""
+    return with_names_of_today(depends).get("training_version")
+
+
+def prediction_entry(depends: Mapping[str, Any]) -> dict[str, int]:
+    """The entry for the version of prediction among what the predictions of a run depend on.
+
+    depends: of the run.  Predictions of 2739021 have none, and remain those of version 1.
+    """
+    return {} if is_of_then(depends) and PREDICTION == 1 else {"prediction_version": PREDICTION}

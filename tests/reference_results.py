@@ -1,0 +1,171 @@
+"""Tiny trainings and predictions by each engine, and a blend, that are compared with recorded results.
+
+    python tests/reference_results.py     # record them in tests/reference_results.json, after a version was raised
+
+They show that results changed; the tolerance covers what processors and versions of libraries differ in.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+RECORDED = Path(__file__).with_suffix(".json")
+TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
+BACKENDS = ("tensorflow", "jax")
+Results = dict[str, dict[str, list[float]]]  # kind (training | prediction | blend) -> case -> numbers
+
+AUGMENTED = {
+    "flip": "horizontal", "shift": 0.1, "zoom": 0.1, "rotate": 10.0, "brightness": 0.1, "contrast": 0.1, "saturation": 0.2,
+    "erase": 0.5, "mixup": 0.4, "crop": 0.8, "rand_augment": 1, "label_smoothing": 0.1, "dropout": 0.2,
+}  # fmt: skip
+STEP_OPTIONS = {
+    "accumulate": 2, "ema": 0.8, "focal_gamma": 1.5, "layer_decay": 0.8, "patience": 2, "patience_share": 0.3,
+    "class_weights": "balanced", "sampling": "balanced", "cutmix": 1.0, "freeze_epochs": 1,
+}  # fmt: skip
+VIEWS = ("identity", "flip_lr", "shift_up", "rot90")
+
+
+def results_of_engine() -> Results:
+    """Results of the backend of Keras: losses and out-of-fold probabilities of a few training runs; probabilities of views."""
+    from builders import CLASSES, member, params, pixels_of
+
+    from competition.ensemble.predictions import Predictions
+    from competition.images.labelled_images import Images
+    from competition.prepare.targets import SINGLE, Targets
+    from competition.training.device import open_device
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import Trainer
+
+    count = 59
+    labels, ids = np.arange(count) % CLASSES, np.array([f"i{n:02}" for n in range(count)])
+    images = Images(ids, pixels_of(labels), labels, np.arange(count) // CLASSES % 3, np.arange(count) != 4)
+    device = open_device(params().device)
+
+    def soft_labels(fold: object) -> Predictions:
+        taught = images.folds != fold
+        return Predictions(ids[taught], np.full((taught.sum(), CLASSES), 1 / CLASSES, np.float32))
+
+    def trainer_of(targets: Targets, metric: str, **train: object) -> Trainer:
+        recipe = member(batch=12, epochs=3, **train)
+        student = replace(recipe, teacher=("other",), teacher_weight=0.3) if targets is SINGLE else recipe
+        classes = 1 if targets.kind == "regression" else CLASSES
+        rows = FoldRows(student, images, classes, targets, soft_labels if student.teacher else None)
+        return Trainer(rows, metric, device, 8)
+
+    cases = {
+        "augmented": trainer_of(SINGLE, "macro_f1", **AUGMENTED),
+        "step options": trainer_of(SINGLE, "log_loss", **STEP_OPTIONS),
+    }
+    if device.backend == "tensorflow":  # the same code on both, and JAX compiles slowly
+        cases["several labels"] = trainer_of(Targets("multi", np.eye(CLASSES)[:, ::-1] > 0), "multilabel_macro_f1")
+        cases["regression"] = trainer_of(Targets("regression", np.array([1.0, 2.0, 4.0])), "rmse")
+    training = {}
+    for name, trainer in cases.items():
+        trained = trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False)
+        losses = [epoch.loss for epoch in trained.history]
+        training[name] = numbers(losses, trainer.out_of_fold(0, trained).probs[:6])
+    trainer, random = cases["augmented"], np.random.default_rng(0)
+    weights = {
+        name: random.normal(1.0 if value.ndim == 1 else 0.0, 0.2, value.shape).astype(np.float32)
+        for name, value in sorted(trainer.engine.weights().items())
+    }
+    views = trainer.predict(weights, images, np.arange(6), VIEWS)
+    return {"training": training, "prediction": {"views": numbers(views.probs)}}
+
+
+def results_of_blend() -> Results:
+    """Results of a blend of three simulated members with three views each: chosen weights, probabilities and honest score."""
+    from builders import params
+
+    from competition.ensemble.chain import apply_chain
+    from competition.ensemble.honest import fit_and_score_chain
+    from competition.ensemble.predictions import ViewPredictions
+    from competition.ensemble.settings import chain_settings
+
+    random, rows = np.random.default_rng(0), 240
+    labels, folds = random.integers(0, 3, rows), np.arange(rows) % 4
+    ids = np.array([f"i{n:03}" for n in range(rows)])
+    members = {}
+    for name, noise in {"a": 0.8, "b": 1.0, "c": 1.5}.items():
+        logits = 1.2 * np.eye(3)[labels][:, None] + random.normal(0, noise, (rows, 3, 3))
+        probs = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
+        members[name] = ViewPredictions(ids, ("identity", "flip_lr", "shift_up"), probs.astype(np.float16))
+    settings = params()
+    result = fit_and_score_chain(members, labels, folds, chain_settings(settings, "macro_f1", True), settings.honest)
+    weights = [result.chain.blend.weights.get(name, 0.0) for name in members]
+    views = [weight for policy in result.chain.policies.values() for weight in policy.values()]
+    probs, decided = apply_chain(result.chain, members, np.arange(6))
+    return {
+        "blend": {
+            "weights of members and views": numbers(weights, views),
+            "probabilities": numbers(probs, decided),
+            "honest score": numbers([result.honest.value, result.chosen_on], result.cross_fitted.probs[:3]),
+        }
+    }
+
+
+def numbers(*parts: object) -> list[float]:
+    """All numbers of some arrays, rounded to what is recorded."""
+    return [round(float(value), 5) for part in parts for value in np.asarray(part, np.float64).ravel()]
+
+
+def computed(backend: str) -> Results:
+    """The results of one engine, or of the blend ("ensemble"), from a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.json"
+        environment = {"KERAS_BACKEND": backend} if backend in BACKENDS else {}
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+        environment |= {"PYTHONPATH": os.pathsep.join([str(RECORDED.parents[1]), str(RECORDED.parent)])}
+        command = [sys.executable, str(Path(__file__)), backend, str(file)]
+        process = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr[-3000:]
+        results: Results = json.loads(file.read_text())
+    return results
+
+
+def changed_cases(results: Results, recorded: Results) -> list[str]:
+    """The kinds (training, prediction, blend) whose results differ from the recorded ones."""
+    return [
+        kind
+        for kind, cases in results.items()
+        if cases.keys() != recorded.get(kind, {}).keys()
+        or any(
+            len(values) != len(recorded[kind][case]) or not np.allclose(values, recorded[kind][case], 0, TOLERANCE)
+            for case, values in cases.items()
+        )
+    ]
+
+
+def versions() -> dict[str, int]:
+    """Kind -> the version that is raised when its results change."""
+    from competition.ensemble.chain import BLEND
+    from competition.training.versions import PREDICTION, TRAINING
+
+    return {"training": TRAINING, "prediction": PREDICTION, "blend": BLEND}
+
+
+def record() -> None:
+    """Record the results of all engines. Refuses changed results of an equal version."""
+    recorded = json.loads(RECORDED.read_text()) if RECORDED.is_file() else {"versions": {}}
+    content: dict[str, object] = {"versions": versions()}
+    for backend in (*BACKENDS, "ensemble"):
+        content[backend] = results = computed(backend)
+        for kind in changed_cases(results, recorded.get(backend, {})):
+            if recorded["versions"].get(kind) == versions()[kind]:
+                sys.exit(f"the results of {kind} on {backend} changed; raise its version before they are recorded")
+    RECORDED.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        results = results_of_engine() if sys.argv[1] in BACKENDS else results_of_blend()
+        Path(sys.argv[2]).write_text(json.dumps(results))
+    else:
+        sys.path.insert(0, str(RECORDED.parents[1]))
+        record()
