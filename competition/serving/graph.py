@@ -33,13 +33,8 @@ def input_name(size: int) -> str:
 
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
-<<<<<<< HEAD
-    train = replace(member.train, precision="float32", small_epochs=0.0)
-    model = build(replace(member.without_pretrained_weights, train_size=0, train=train), classes)
-=======
     train = replace(member.train, precision="float32", low_resolution_epochs=0.0)
-    model = build(replace(member, weights="none", train_size=0, train=train), classes)
->>>>>>> main
+    model = build(replace(member.without_pretrained_weights, train_size=0, train=train), classes)
     variables = saved_variables(model)
     check_state({name: tuple(variable.shape) for name, variable in variables}, dict(arrays))
     for name, variable in variables:
