@@ -131,7 +131,7 @@ class Project:
         return self._table(pd.Index(ids, name="id"), {**facts, **self._decisions(decided)}, probs)
 
     def scores(self) -> pd.DataFrame:
-        """score, standard_error and weight of each member, of equal weights and of the blend, whose score is the honest one.
+        """score, standard_error and weight of each member, the trivial baseline, equal weights and the blend (its honest score).
 
         The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
         """
@@ -141,6 +141,8 @@ class Project:
             name: (one["score"], one["standard_error"], weights.get(name, 0.0))
             for name, one in scores["members"].items()
         }
+        if trivial := scores.get("trivial"):  # absent in blends of earlier versions
+            rows["trivial baseline"] = (trivial["score"], trivial["standard_error"], None)
         rows["equal weights"] = (scores["equal"]["score"], scores["equal"]["standard_error"], None)
         rows[BLEND] = (scores["honest"], scores["standard_error"], None)
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["score", "standard_error", "weight"], dtype=float)
