@@ -51,9 +51,9 @@ kaggle: {{first_wait: 0.05, longest_wait: 3.0, score_wait: 60.0}}
 """
 PRESET = """  preset: {architecture: from_file, image_size: 16, alpha: 1.0, weights: models/vit, normalise: "-1..1"}"""
 PLUGINS = """
-import keras
-
 def tiny(image_size, classes):
+    import keras
+
     inputs = keras.Input((image_size, image_size, 3))
     x = keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(keras.layers.Rescaling(1 / 255)(inputs)))
     return keras.Model(inputs, keras.layers.Dense(classes, name="logits")(x))
