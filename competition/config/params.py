@@ -59,6 +59,7 @@ class CompetitionParams(Block):
     target: Literal["", "single", "multi", "ordinal", "regression"]
     predicts: Literal["", "label", "probabilities"]
     miniature: Share
+    class_level: Count
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Prepare(Block):
     group_column: str
     shard_megabytes: Positive
     external: dict[Name, str]
+    largest_megapixels: Positive
     fit: Literal["squash", "crop"]
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.convert import files
 from competition.convert.schema import Labelled, labelled
 from competition.convert.shard import SourceImage
@@ -45,7 +45,8 @@ def read_source(source: str, settings: Settings) -> Source:
     _check_ids(rows)
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
-        tables[SAMPLE] = _blank_submission(competition, [row.id for row in rows.get("test", ())])
+        header, blanks = folder.blank_submission(competition, [row.id for row in rows.get("test", ())])
+        tables[SAMPLE] = csv_text(header, blanks).encode()
     return Source(competition, {part: part_rows for part, part_rows in rows.items() if part_rows}, tables)
 
 
@@ -161,9 +162,5 @@ def _check_ids(rows: Rows) -> None:
     twice = [row_id for row_id, count in counts.items() if count > 1]
     if twice:
         raise UserError(
-            f"{len(twice):,} ids appear more than once, {first_few(twice)}; every image needs an id of its own"
+            f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
         )
-
-
-def _blank_submission(competition: Competition, ids: Sequence[str]) -> bytes:
-    return csv_text(*folder.blank_submission(competition, ids)).encode()

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from competition.config.digests import to_plain
 from competition.config.faults import point
-from competition.ensemble.leaderboard import ExpectedScore, from_standard_error, interval
+from competition.ensemble.expected_score import ExpectedScore, from_standard_error, interval
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def refs(ledger: Ledger, digest: str) -> frozenset[str]:
 
 
 def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
-    """95 % interval of public minus honest score by chance alone, from `leaderboard.interval`.
+    """95 % interval of public minus honest score by chance alone, from `expected_score.interval`.
 
     public_share: share of the test rows that the public score uses.
     """
@@ -242,7 +242,8 @@ def _parse(raw: str) -> Entry | Event | Look | None:
         kind: Any = KINDS[values.pop("kind")]
         known = {each.name for each in fields(kind)}  # a later version may have more fields
         if "expected" in values:
-            complete = [point for point in values["expected"] if None not in point.values()]
+            measured = ("rows", "middle", "spread", "error")  # the limits of a metric may be unknown
+            complete = [point for point in values["expected"] if None not in map(point.get, measured)]
             values["expected"] = [ExpectedScore(**point) for point in complete]
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
     except (ValueError, KeyError, TypeError, AttributeError):

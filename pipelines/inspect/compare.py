@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError
+from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
-from competition.report.spreadsheets import for_spreadsheet
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
+from competition.report.tables import for_spreadsheet
 from competition.report.terminal import gain, seeds_line
 from competition.workspace.seed_studies import seed_spreads
 from pipelines.terminal.output import display_path
@@ -29,7 +30,9 @@ def run(job: Job) -> None:
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
     honest = job.params.honest
-    comparison = compare(rows.ids, rows.labels, before, after, metric, len(classes), honest.resamples, honest.seed)
+    comparison = compare(
+        rows.ids, rows.labels, before, after, Evaluation(metric, len(classes), honest.resamples, honest.seed)
+    )
     spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = retrained_members(a, b)

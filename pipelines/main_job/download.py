@@ -25,10 +25,27 @@ def run(job: Job) -> None:
     if job.options.only:
         download_some(job, job.options.only)
         return
+    require_named_files(job)
     settings = job.adapter_settings()
     depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
     depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
+
+
+def require_named_files(job: Job) -> None:
+    """Raise UserError for weights and external images that are not there: training would miss them hours later."""
+    for name, member in job.params.members.items():
+        weights = member.weights
+        if weights not in ("none", "imagenet") and "://" not in weights and not Path(weights).exists():
+            raise UserError(
+                f"members.{name}.weights: {weights} does not exist; expected none, imagenet, a weights file or the folder of a "
+                "KerasHub preset"
+            )
+    for name, folder in job.params.prepare.external.items():
+        if not Path(folder).is_dir():
+            raise UserError(
+                f"prepare.external.{name}: {folder} is not a folder; expected a folder with one subfolder per class"
+            )
 
 
 def download_all(job: Job, settings: Settings) -> Computed:

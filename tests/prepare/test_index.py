@@ -82,10 +82,10 @@ def test_rows_stay_in_order_over_several_chunks(helpers, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", "train"), ("a", "train")], "1 ids appear more than once, 'a' \\(train and train\\)"),
+        ([("a", "train"), ("a", "train")], "1 id of more than one row, 'a' \\(train and train\\)"),
         ([("a", "train"), ("a", "test")], "train and test"),
-        ([("a\0b", "train")], "control or surrogate characters"),
-        ([("a\udc80", "train")], "control or surrogate characters"),
+        ([("a\0b", "train")], "control or surrogate characters in 1 id"),
+        ([("a\udc80", "train")], "control or surrogate characters in 1 id"),
         ([("a", "test")], "no training image"),
         ([], "no image was found"),
     ],
@@ -96,7 +96,7 @@ def test_invalid_ids_are_errors(helpers, rows, message):
 
 
 def test_a_label_outside_the_classes_is_an_error_with_its_file(helpers):
-    with pytest.raises(UserError, match=r"1 labels are outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
+    with pytest.raises(UserError, match=r"1 label outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
         index.build([helpers.row("a", 1, label=2), helpers.row("b", 2, label=3)], classes=3)
 
 
@@ -135,9 +135,9 @@ def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(helpers, t
     index.save(index.choices(saved_index), tmp_path / "there.csv")
     assert "sha256" not in (tmp_path / "there.csv").read_text()
     index.save(saved_index, tmp_path / "expected.csv")
-    index.save(index.like(index_table, tmp_path / "there.csv"), tmp_path / "got.csv")
+    index.save(index.folds_from(index_table, tmp_path / "there.csv"), tmp_path / "got.csv")
     assert (tmp_path / "got.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
     with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
-        index.like(index_table.drop(index=3), tmp_path / "there.csv")
+        index.folds_from(index_table.drop(index=3), tmp_path / "there.csv")
     with pytest.raises(UserError, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
-        index.like(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
+        index.folds_from(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
