@@ -49,6 +49,9 @@ class Plan:
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
     leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
     needs: Mapping[str, str]  # module -> requirement, installed if it is missing
+    jax: Mapping[
+        str, str
+    ]  # package -> version that preflight verified for its TPU: jax, jaxlib, libtpu; {} = the image's
     accelerator: str  # "tpu", "gpu", or "" = any
     devices: int  # minimum number of them
     seconds: int  # limit of Kaggle's session

@@ -52,7 +52,7 @@ class Verb:
 
 
 SELECTION = ("member", "fold")
-PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
+PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {

@@ -44,6 +44,9 @@ class Options:
         "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
         choices=("compile", "quick", "ops"),
     )
+    pair: str = option(
+        "newest", "jax and libtpu that compile: newest, or those of Kaggle's TPU image.", choices=("newest", "kaggle")
+    )
     backend: str = option("", "Overrides device.backend.", choices=("tensorflow", "jax"))
     step: str = option("", "Only this step.", choices=("train", "predict"))
     search: bool = option(False, "Find the largest training batch that fits.")
