@@ -13,7 +13,7 @@ PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
@@ -95,8 +95,8 @@ grade: $(BIN)/.ready ## score the submission against the private solution of a l
 	@$(call STAGE,grade) $(FILES)
 
 ##@ Planning for a TPU
-preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
-	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
+preflight: $(if $(filter kaggle,$(PAIR)),$(BIN)/.ready .venv/preflight-kaggle/.ready,$(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight)) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick PAIR=kaggle: with the jax of Kaggle's image)
+	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(PAIR),--pair "$(PAIR)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
 
 plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine; MACHINES=4: training on a cluster)
 	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MACHINES),--machines "$(MACHINES)")
@@ -109,6 +109,9 @@ convert: $(BIN)/.ready ## images to TFRecord shards in several sizes (SOURCE=fol
 	@$(call STAGE,convert) $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TARGET),--target="$$GOLDFOLD_TARGET")
 
 beam: .venv/beam/.ready ## install Apache Beam into .venv/beam, an environment of its own (for convert.engine=beam)
+
+test-kaggle-image: $(BIN)/.ready-dev ## a pushed kernel on the packages of Kaggle's TPU image, with older and newer jax (on the CPU; minutes)
+	@$(BIN)/python -m pytest -m long --timeout 7200 tests/pipelines/test_kaggle_image.py
 
 test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: real Ray nodes and JAX processes on this machine
 	@$(BIN)/python -m pytest tests/cluster tests/cluster/acceptance.py
@@ -230,7 +233,7 @@ help: ## this page
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
-	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' \
+	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
@@ -251,6 +254,13 @@ $(BIN)/.ready: pyproject.toml constraints.txt
 	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	@touch $@
 
+# The jax and libtpu of Kaggle's TPU image, which do not go into one environment with the newest.
+.venv/preflight-kaggle/.ready: requirements-kaggle-tpu.txt
+	@test -x .venv/preflight-kaggle/bin/python || $(PYTHON) -m venv .venv/preflight-kaggle
+	@echo "installing the packages of Kaggle's TPU image into .venv/preflight-kaggle (once; two minutes)"
+	@.venv/preflight-kaggle/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kaggle-tpu.txt filelock ruamel.yaml
+	@touch $@
+
 $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
 	@touch $@
@@ -263,4 +273,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help
+.PHONY: test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help

@@ -1,6 +1,6 @@
 """The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -207,6 +207,11 @@ class Member(Block):
     def training_size(self) -> int:
         """Pixels of its training images."""
         return self.train_size or self.image_size
+
+    @property
+    def without_pretrained_weights(self) -> "Member":
+        """The member for a network whose weights are loaded afterwards. A network that is read from a file keeps its file."""
+        return self if self.architecture == FROM_FILE else replace(self, weights="none")
 
 
 def stated_keys(member: Member) -> dict[str, Any]:

@@ -48,6 +48,9 @@ class Plan:
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
     leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
     needs: Mapping[str, str]  # module -> requirement, installed if it is missing
+    jax: Mapping[
+        str, str
+    ]  # package -> version that preflight verified for its TPU: jax, jaxlib, libtpu; {} = the image's
     accelerator: str  # "tpu", "gpu", or "" = any
     devices: int  # minimum number of them
     seconds: int  # limit of Kaggle's session
@@ -163,7 +166,7 @@ def commands(
         for name, folds in training.items()
         for verb in (("tune", "train") if name in tuning else ("train",))
     ]
-    prepare = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
+    prepare = [stage("download"), stage("prepare", "--folds-from", like), stage("resolve")]
     blend = [stage("blend", "--submissions", submissions)] if submissions else []
     return (*prepare, *train, stage("predict", "--allow-partial"), *blend)
 

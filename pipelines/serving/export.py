@@ -92,6 +92,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
         digest,
         classes,
         selection.sizes,
+        selection.features_size,
         fit,
         tuple(formats),
     )

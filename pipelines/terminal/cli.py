@@ -47,12 +47,12 @@ class Verb:
 
 
 SELECTION = ("member", "fold")
-PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
+PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {
         "download": Verb("Download the competition and verify every file.", ("only",), next="prepare"),
-        "prepare": Verb("Index the images, assign folds and write records.", ("like",), next="train"),
+        "prepare": Verb("Index the images, assign folds and write records.", ("folds_from",), next="train"),
         "resolve": Verb("Choose where records are read from on this machine."),
         "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), next="train"),
         "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), next="predict"),
