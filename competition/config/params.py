@@ -18,6 +18,7 @@ ImageSize = Annotated[int, Field(ge=8, le=4096)]  # pixels of the side
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
+SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 # Earlier key (block and name) -> its present name.
 RENAMED_KEYS = {
@@ -179,7 +180,7 @@ class Tune(Block):
     pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
     objectives: Literal["score", "score_and_time"]
     warm_start: tuple[str, ...]
-    storage: str
+    storage: str = field(repr=False, metadata=SECRET)  # a URL may hold a password
     heartbeat: AboveZero
     retries: Count
     search: dict[str, Dimension]
@@ -326,7 +327,7 @@ class ConvertParams(Block):
     engine: Literal["local", "beam"]
     processes: Count
     beam_python: str
-    beam_options: tuple[str, ...]
+    beam_options: tuple[str, ...] = field(repr=False, metadata=SECRET)  # such as --db_password=...
 
 
 @dataclass(frozen=True)
