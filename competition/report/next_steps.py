@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
 from competition.report.confused_pairs import worst_pairs
@@ -17,7 +16,6 @@ from competition.report.mistakes import confusion
 from competition.report.page import Section, Table
 from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
-from competition.workspace.studies import used_study
 
 MOST = 8
 HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -129,23 +127,25 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
 
 def open_steps(
     params: Params,
-    work: Path,
     prepared: Prepared,
     models_of: Mapping[str, Sequence[FoldModel]],
     submitted: Sequence[ledger.Row],
-    spreads: Mapping[str, float],
-    overrides: Sequence[Override] = (),
+    has_spreads: bool,
+    has_study: bool,
 ) -> list[Step]:
-    """What has not been done yet; its gain is unknown. Members with external predictions are trained elsewhere."""
+    """What has not been done yet; its gain is unknown. Members with external predictions are trained elsewhere.
+
+    has_spreads: a seed study is used.  has_study: some member uses a study.
+    """
     steps = []
     missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
     if missing:
         steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} are missing"))
     if len(params.members) + len(params.foreign) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
-    if params.members and all(used_study(work, prepared, params, name, overrides) is None for name in params.members):
+    if params.members and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
-    if params.members and not spreads:
+    if params.members and not has_spreads:
         steps.append(
             Step("measure the noise of training", "make noise", None, "no gain counts the spread over seeds yet")
         )

@@ -202,7 +202,8 @@ def _differences(
     overridden = overridden_keys(name, own, overrides)
     member = params.members[name]
     stated = own_values(member, own)
-    results = [own, *({**own, **values} for values in (best["values"], *(point["values"] for point in best["front"])))]
+    tried = (best["values"], *(point["values"] for point in best["front"]), *best.get("tried", {}).values())
+    results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
     ignored = set(own) if is_known else overridden
     after = study_subject(prepared.digest, params, member)

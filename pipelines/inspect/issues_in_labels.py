@@ -11,7 +11,7 @@ from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, records
 from competition.prepare.decoding import BadImage, decode
 from competition.report.sheets import TILE, contact_sheet
-from competition.report.spreadsheets import for_spreadsheet
+from competition.report.tables import for_spreadsheet
 from competition.workspace.dependencies import newest_blend
 from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
@@ -62,7 +62,7 @@ def run(job: Job) -> None:
 
 def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
     """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
-    start_tensorflow(job)
+    start_tensorflow()
     ids, images = set(issues["id"]), dict[str, np.ndarray]()
     for name, _, data in records.read([str(path) for path in job.prepared.records("train")]):
         if name in ids:

@@ -10,6 +10,7 @@ from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
+from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
@@ -22,11 +23,11 @@ from competition.report import (
     costs,
     data,
     grad_cam,
-    leaderboard,
     members,
     next_steps,
     samples,
     scores,
+    submissions,
     targets,
     tpu,
     tuning,
@@ -41,6 +42,7 @@ from competition.workspace.dependencies import blend_blocks, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.seed_studies import seed_spreads
+from competition.workspace.studies import used_study
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
 from pipelines.terminal.versions import git_commit, versions
@@ -111,8 +113,8 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         data.data_section(prepared),
         caveats_section(prepared, blend),
         runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
-        leaderboard.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
-        leaderboard.ledger_section(submitted, public_share, looks),
+        submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
+        submissions.ledger_section(submitted, public_share, looks),
         costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
         provenance_section(job, blend),
     ]
@@ -121,12 +123,11 @@ def sections_of(job: Job, results: Results) -> list[Section]:
 
 def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     prepared, models_of = job.prepared, results.models_of
+    studies = [used_study(job.work, prepared, job.params, name, job.overrides) for name in job.params.members]
     return [
         *label_steps(job, results.rows),
         *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
-        *next_steps.open_steps(
-            job.params, job.work, prepared, models_of, results.submitted, results.spreads, job.overrides
-        ),
+        *next_steps.open_steps(job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)),
     ]
 
 
@@ -246,12 +247,15 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
 def provenance_section(job: Job, blend: Manifest | None) -> Section:
     """Section with command lines, parameters and versions that reproduce the results."""
     prepared = job.prepared
-    params_file, set_text = display_path(job.options.params), f' SET="{job.options.sets}"' if job.options.sets else ""
+    params_file, set_text = (
+        display_path(job.options.params),
+        f' SET="{public_sets(job.options.sets)}"' if job.options.sets else "",
+    )
     params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
     facts = [
         ["this page", f"make report{params_text}{set_text}"],
         ["all of it", f"make download train predict{params_text}{set_text}"],
-        ["parameters", f"{params_file}, digest {digest_of(job.params)}"],
+        ["parameters", f"{params_file}, digest {digest_of(without_secrets(job.params))}"],
         ["data", f"digest of the index {prepared.digest[:64]}"],
         ["code", git_commit() or "not in a repository"],
     ]

@@ -10,9 +10,9 @@ from pipelines.terminal.runner import Job
 from pipelines.terminal.versions import is_installed
 
 
-def start_tensorflow(job: Job) -> None:
+def start_tensorflow() -> None:
     """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
-    if job.options.debug or "tensorflow" in sys.modules:
+    if "tensorflow" in sys.modules:
         return
     stderr = os.dup(2)
     with Path(os.devnull).open("w") as null:
@@ -37,7 +37,7 @@ def start_backend(job: Job) -> None:
         backend, reason = choose_backend(job.params.device.backend, os.environ, os.path.exists, is_installed)
         os.environ["KERAS_BACKEND"] = backend
         job.echo(f"backend: {backend} ({reason})")
-    start_tensorflow(job)
+    start_tensorflow()
     if os.environ.get("KERAS_BACKEND") == "jax":
         import tensorflow
 
