@@ -41,13 +41,14 @@ def main() -> int:
 
 def prepared_job(folder: Path) -> Any:
     from competition.config.params_file import load_params
+    from competition.workspace.workspace import Workspace
     from pipelines.main_job import download, prepare
     from pipelines.terminal.options import Options
     from pipelines.terminal.runner import Job
 
     path, work = ROOT / "params.yaml", folder / "work" / "digits"
     work.mkdir(parents=True)
-    job = Job(load_params(path), (), Options(params=path), work, folder / "submissions")
+    job = Job(Workspace(work, load_params(path)), Options(params=path), folder / "submissions")
     with redirect_stdout(io.StringIO()):
         download.run(job)
         prepare.run(job)

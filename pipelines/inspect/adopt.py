@@ -13,8 +13,9 @@ from competition.config.params_file import load_params
 from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml
 from competition.files.manifest import changed_keys, write_text
-from competition.workspace.runs import find_run, runs_of
+from competition.workspace.runs import find_run
 from competition.workspace.studies import used_study
+from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -74,7 +75,7 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     Its tuned folds are those of the study: their rows stay excluded from the honest scores.
     """
     name, _, number = label.partition(":")
-    study = used_study(job.work, job.prepared, job.params, name, job.overrides) if name in params.members else None
+    study = used_study(job.workspace, name) if name in params.members else None
     if study is None:
         raise UserError(
             f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"
@@ -127,8 +128,7 @@ def check_stated(path: Path, name: str) -> None:
 
 def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
     """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
-    prepared = job.prepared
-    runs = runs_of(job.work, prepared, params, adopted.name)
+    runs = Workspace(job.work, params, loaded=job.prepared).runs_of(adopted.name)
     if adopted.digest in {each.digest for each in runs}:
         return
     changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)

@@ -21,7 +21,7 @@ def run(job: Job) -> None:
     """data/ -> bench.json; no fold model is changed"""
     _, results = job.prepared, {}  # an error before anything is started
     for name in selected_members(job):
-        member = job.tuned_member(name)
+        member = job.workspace.tuned_member(name)
         job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
         results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)

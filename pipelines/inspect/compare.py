@@ -30,7 +30,7 @@ def run(job: Job) -> None:
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
     honest = job.params.honest
     comparison = compare(rows.ids, rows.labels, before, after, metric, len(classes), honest.resamples, honest.seed)
-    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
+    spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = retrained_members(a, b)
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)

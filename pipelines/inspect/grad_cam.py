@@ -45,7 +45,7 @@ def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
     """The first run of the chosen member, or of the one with the largest weight in the blend."""
     names = selected_members(job)
     name = max(names, key=lambda member: weights.get(member, 0.0))
-    one = job.runs_of(name)[0]
+    one = job.workspace.runs_of(name)[0]
     missing = [fold for fold in range(job.params.prepare.folds) if not is_trained(one, fold)]
     if missing:
         raise UserError(

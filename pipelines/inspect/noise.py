@@ -29,7 +29,7 @@ def run(job: Job) -> None:
         raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
     prepared = job.prepared
-    member = job.tuned_member(name)
+    member = job.workspace.tuned_member(name)
     if member.teacher:
         raise UserError(
             f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
@@ -41,7 +41,7 @@ def run(job: Job) -> None:
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
-    digest = seed_study_digest(prepared, job.params, member)
+    digest = seed_study_digest(job.workspace, member)
     path = seed_study_path(job.work, name, digest)
     write_json(path, {"of": digest, **to_plain(noise)})
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
@@ -56,7 +56,7 @@ def run(job: Job) -> None:
 def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:
     """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
-    run = run_with(job.work, job.prepared, job.params, name, member, job.overrides)
+    run = run_with(job.workspace, name, member)
     folds = range(job.params.prepare.folds)
     if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")

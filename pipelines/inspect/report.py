@@ -80,8 +80,8 @@ def run(job: Job) -> None:
 def load_results(job: Job) -> Results:
     prepared, folder = job.prepared, newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    runs = {run.title: run for name in job.params.members for run in job.runs_of(name)}
+    spreads, notes = seed_spreads(job.workspace)
+    runs = {run.title: run for name in job.params.members for run in job.workspace.runs_of(name)}
     sizes = [member.image_size for member in job.params.members.values()]
     return Results(
         folder,
@@ -106,16 +106,16 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         *score_sections(results),
         next_steps.next_steps_section(steps_of(job, results)),
         members.members_section(runs, results.models_of, params, prepared, results.spreads),
-        tuning.tuning_section(job.work, prepared, params, job.overrides),
+        tuning.tuning_section(job.workspace),
         *error_sections(prepared, results),
         *optional_sections(job, results),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats_section(prepared, blend),
-        runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
+        runs_report.runs_section(job.workspace, job.submissions),
         leaderboard.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
         leaderboard.ledger_section(submitted, public_share, looks),
-        costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
+        costs.costs_section(job.workspace, runs, blend),
         provenance_section(job, blend),
     ]
     return [section for section in sections if section is not None]
@@ -126,9 +126,7 @@ def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     return [
         *label_steps(job, results.rows),
         *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
-        *next_steps.open_steps(
-            job.params, job.work, prepared, models_of, results.submitted, results.spreads, job.overrides
-        ),
+        *next_steps.open_steps(job.workspace, models_of, results.submitted, results.spreads),
     ]
 
 
@@ -224,7 +222,7 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
     if blend.depends.get("data") != prepared.digest:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     warnings = []
-    runs_by_member = blended_runs(job.work, prepared, job.params, job.overrides)
+    runs_by_member = blended_runs(job.workspace)
     for name, predictions in blend.depends.get("predictions", {}).items():
         if name in runs_by_member and prediction_digests(runs_by_member[name], job.params) != predictions:
             warnings.append(

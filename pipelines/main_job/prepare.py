@@ -29,7 +29,7 @@ from pipelines.terminal.runner import Computed, Job
 
 def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
-    raw, params = job.require(job.path("raw.json"), "download"), job.params.prepare
+    raw, params = job.workspace.require(job.path("raw.json"), "download"), job.params.prepare
     if (params.group_by == "column") != bool(params.group_column):
         raise UserError(
             f"prepare.group_by is {params.group_by} and prepare.group_column is {params.group_column!r}: "

@@ -77,10 +77,10 @@ def run(job: Job) -> None:
 
 def tune_member(job: Job, name: str) -> Manifest | None:
     """Lead the study of one member, or join it if another process on this machine leads it."""
-    if not job.options.force and (study := adopted_study(job.work, job.prepared, job.params, name)):
+    if not job.options.force and (study := adopted_study(job.workspace, name)):
         job.echo(f"tune {name}: current (the parameter file has values of {display_path(study)})")
         return None
-    depends = tuning_dependencies(job.prepared, job.params, name)
+    depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
     refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
     with leading(result) as leads:
@@ -123,7 +123,7 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
 def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
     workers = job.options.workers
-    settings = study_settings(job.work, job.prepared, job.params, name, workers)
+    settings = study_settings(job.workspace, name, workers)
     with reachable_study(job, name, settings.name) if job.options.cluster else nullcontext(job) as job:
         study = open_study(storage_of(job, name), settings)
         done = len(finished_trials(study, settings))

@@ -53,13 +53,13 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     models: dict[str, tuple[Run, ExcludedFolds]] = {}
     works: dict[str, Work] = {}
     for name in names:
-        for run in job.runs_of(name):
+        for run in job.workspace.runs_of(name):
             wanted = list(selected_folds(job))
             stale = [fold for fold in wanted if job.options.force or not is_trained(run, fold)]
             if len(stale) < len(wanted):
                 job.echo(f"train {run.title}: {len(wanted) - len(stale)} of {len(wanted)} fold models current")
             for teacher, pair in nested_teachers(job.params, {name: stale}):
-                for teacher_run in job.runs_of(teacher):
+                for teacher_run in job.workspace.runs_of(teacher):
                     if not is_trained(teacher_run, pair):
                         add_model(job, teacher_run, pair, works, models)
             for fold in stale:
@@ -161,9 +161,11 @@ def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: C
 def setup_of(job: Job, verb: str, needs: Mapping[str, Needs]) -> Setup:
     params = job.params
     is_tuning = verb == "tune"  # of the members as they are in the file
-    members = {name: member if is_tuning else job.tuned_member(name) for name, member in params.members.items()}
+    members = {
+        name: member if is_tuning else job.workspace.tuned_member(name) for name, member in params.members.items()
+    }
     project, digest = packed_project(ROOT, params, members, is_tuning)
-    data = job.require(job.path("data", "manifest.json"), "download")
+    data = job.workspace.require(job.path("data", "manifest.json"), "download")
     files = data_files(job.work, data, bool(job.prepared.remote_records))
     shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
     if shared:

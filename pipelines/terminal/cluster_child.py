@@ -40,6 +40,7 @@ from competition.workspace.runs import Run, stored_runs
 from competition.workspace.soft_labels import load_soft_labels
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
+from competition.workspace.workspace import Workspace
 from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.device_retries import train_with_retries
 from pipelines.terminal.fold_prediction import measure_views, predict_fold
@@ -133,7 +134,7 @@ def open_job(settings: Mapping[str, Any]) -> Job:
     if settings["shared"]:
         copies.fetch_data(settings["shared"], work, settings["files"])
     options = Options(params=path, work=work, submissions=Path(settings["root"]) / "submissions")
-    job = Job(params, (), options, work / params.competition.name, options.submissions)
+    job = Job(Workspace(work / params.competition.name, params), options, options.submissions)
     if settings["records"]:
         write_json(job.path("resolve.json"), {"path": settings["records"]})
     return job
@@ -152,7 +153,7 @@ class Slot:
 
     def run_of(self, request: Mapping[str, Any]) -> Run:
         """The run with the digest that the driver computed. Raises UserError if this machine computes another one."""
-        own = self.job.runs_of(self.settings["member"])
+        own = self.job.workspace.runs_of(self.settings["member"])
         stored = stored_runs(self.job.work, self.settings["member"])
         for run in [*own, *stored]:
             if run.digest == request["run"]:
@@ -265,8 +266,8 @@ class Tuning(Slot):
         started, name = time.monotonic(), self.settings["member"]
         job = with_storage(self.job, request["storage"])
         job = replace(job, options=replace(job.options, workers=request["workers"]))
-        if study_settings(job.work, job.prepared, job.params, name).name != request["study"]:
-            changes = changed_keys(request["depends"], tuning_dependencies(job.prepared, job.params, name))
+        if study_settings(job.workspace, name).name != request["study"]:
+            changes = changed_keys(request["depends"], tuning_dependencies(job.workspace, name))
             raise UserError(
                 f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
             )

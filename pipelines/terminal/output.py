@@ -2,8 +2,11 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import TextIO
+
+from competition.files.manifest import display_path
+
+__all__ = ["discard_output", "display_path", "plural", "print_line", "printable"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 
@@ -25,12 +28,6 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
-
-
-def display_path(path: Path) -> str:
-    """Path relative to the current folder if it lies below it, else unchanged."""
-    resolved, here = path.resolve(), Path.cwd()
-    return resolved.relative_to(here).as_posix() if resolved.is_relative_to(here) else str(path)
 
 
 def plural(count: int, noun: str) -> str:

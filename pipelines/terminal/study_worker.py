@@ -26,7 +26,7 @@ def work_on_study(
     tune.storage (without it: the same work folder). Whoever calls it first creates the study.
     show: gets a line for each finished trial; None: it is printed.
     """
-    settings = study_settings(job.work, job.prepared, job.params, name, max(job.options.workers, 1))
+    settings = study_settings(job.workspace, name, max(job.options.workers, 1))
     study = open_study(storage_of(job, name), settings)
     runner, sign = runner or TrialRunner(job, name), metric_named(job.prepared.competition.metric).sign
     show = show or job.echo
@@ -44,7 +44,7 @@ def storage_of(job: Job, name: str) -> Any:
 
 def journal_of(job: Job, name: str) -> Path:
     """The journal file of a member's study on this machine; a copy of that of fewer trials if the study continues it."""
-    depends = tuning_dependencies(job.prepared, job.params, name)
+    depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
     journal = result.with_name("study.log")
     if not journal.exists() and (earlier := continued_journal(result, name, depends)):
@@ -54,7 +54,8 @@ def journal_of(job: Job, name: str) -> Path:
 
 def with_storage(job: Job, storage: str) -> Job:
     """The job with another tune.storage; a study does not depend on where it is stored."""
-    return replace(job, params=replace(job.params, tune=replace(job.params.tune, storage=storage)))
+    params = replace(job.params, tune=replace(job.params.tune, storage=storage))
+    return replace(job, workspace=job.workspace.with_params(params))
 
 
 def trial_line(study: Any, settings: StudySettings, trial: Any, sign: int) -> str:

@@ -1,18 +1,15 @@
 """What starting TensorFlow changes for the rest of a command."""
 
 import logging
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from builders import params
 
-from pipelines.terminal.backend import start_tensorflow
-from pipelines.terminal.runner import Job, Options
+from competition.training.backend import start_tensorflow
 
 
 def test_many_members_raise_no_warning_about_programs_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     messages: list[str] = []
     handler = logging.Handler()
@@ -21,7 +18,7 @@ def test_many_members_raise_no_warning_about_programs_compiled_again(
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "filters", [])
     monkeypatch.delitem(__import__("sys").modules, "tensorflow")
-    start_tensorflow(Job(params(), (), Options(), tmp_path, tmp_path))
+    start_tensorflow()
 
     def steps(x: tf.Tensor) -> tf.Tensor:
         return x + 1

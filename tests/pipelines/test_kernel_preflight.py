@@ -10,6 +10,7 @@ from competition.preflight.answers import store_result
 from competition.preflight.request import PreflightResult
 from competition.preflight.results import request_of
 from competition.preflight.topology import GIB, topology_named
+from competition.workspace.workspace import Workspace
 from pipelines.kaggle.kernel import check_preflight
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -21,7 +22,7 @@ def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job
     request = request_of(parameters.members["cnn"], parameters, topology_named("v5e-8"), "auto", 10)
     result = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
     store_result(request, result, folder / "preflight" / "answers")
-    return Job(parameters, (), Options(force=force, debug=False), folder, folder)
+    return Job(Workspace(folder, parameters), Options(force=force, debug=False), folder)
 
 
 def test_a_step_that_does_not_fit_is_an_error_with_its_remedy(tmp_path: Path) -> None:
