@@ -41,7 +41,7 @@ def main() -> int:
 def unpruned_trials(journal: Path) -> list[Any]:
     import optuna
 
-    from competition.tuning.storage import open_journal
+    from competition.tuning.journal import open_journal
 
     storage = open_journal(journal)
     (name,) = optuna.get_all_study_names(storage)

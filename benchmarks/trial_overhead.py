@@ -57,13 +57,16 @@ def prepared_job(folder: Path) -> Any:
 
 def measure(job: Any, trials: int) -> list[float]:
     """Time of each trial after the first, divided by its time in training steps."""
-    from pipelines.terminal.tuning_trials import TrialRunner
+    import optuna
 
-    runner, steps, ratios = TrialRunner(job, "cnn"), [0.0], []
+    from pipelines.terminal.trainer import open_trial_runner
+
+    study = optuna.create_study(direction="maximize")  # which prunes no trial before it has others to compare it with
+    runner, steps, ratios = open_trial_runner(job, "cnn"), [0.0], []
     for number in range(trials + 1):
         values = {"learning_rate": 0.004 * 0.9**number}
         started, steps[0] = time.process_time(), 0.0
-        runner.evaluate(values, lambda score, step: False)
+        runner.evaluate(values, study.ask())
         seconds = time.process_time() - started
         if number == 0:
             print(f"first trial, with building and compiling: {seconds:.1f} s")

@@ -38,13 +38,17 @@ LAYERS: list[tuple[str, ...]] = [
 ]
 PACKAGES = ("competition", "pipelines")  # empty __init__.py files, which belong to no part
 
-# Only these modules may import TensorFlow, Keras or JAX at import time.
+# Only these modules may import TensorFlow, Keras, JAX or Optuna at import time.
 HEAVY = (
     "competition.training",
     "competition.images.batches",
     "competition.serving.decoding",
     "competition.serving.graph",
     "competition.serving.writing",
+    "competition.tuning.journal",
+    "competition.tuning.samplers",
+    "competition.tuning.study",
+    "competition.tuning.trials",
     "pipelines.inspect.debug",
 )
 LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule")

@@ -59,7 +59,7 @@ def test_folds_and_out_of_fold_predictions_are_those_of_the_files(finished: Work
 def test_the_scores_of_the_blend_are_honest_and_so_are_its_out_of_fold_decisions(finished: Workspace) -> None:
     g, scores = opened(finished), json.loads((finished.blend / "scores.json").read_text())
     table = g.scores()
-    assert table.index.tolist() == ["slim", "wide", "equal weights", "blend"]
+    assert table.index.tolist() == ["slim", "wide", "trivial baseline", "equal weights", "blend"]
     assert (
         table.loc["blend", "score"] == scores["honest"]
         and table.loc["slim", "score"] == scores["members"]["slim"]["score"]

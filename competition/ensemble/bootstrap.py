@@ -65,8 +65,9 @@ def paired(
     if metric.needs_labels:
         p, spread = swap_test(labels, before, after, metric, classes, seed)
         error = max(error, spread / math.sqrt(max(changed, 1)))  # at least the effect of one changed row
-    width = NORMAL_95 * error
-    return Difference(value, error, value - width, value + width, changed, corrected, corrupted, swap_p=p)
+    width, (lowest, highest) = NORMAL_95 * error, metric.range
+    low, high = (float(np.clip(end, lowest - highest, highest - lowest)) for end in (value - width, value + width))
+    return Difference(value, error, low, high, changed, corrected, corrupted, swap_p=p)
 
 
 def _changes(

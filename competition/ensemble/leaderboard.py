@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.ensemble.bootstrap import resampled, score_with_error
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.significance import NORMAL_95
 
 SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows; a public leaderboard counts a share of them
@@ -30,6 +30,7 @@ class ExpectedScore:
     spread: float  # standard deviation of the draw of the rows
     error: float  # standard error of middle
     best: float | None  # best possible score: 1, or 0 if smaller is better; None = unknown
+    worst: float | None = None  # worst possible score; None = unknown (earlier versions), or there is none
 
 
 def expected_scores(
@@ -56,7 +57,7 @@ def expected_scores(
         if spread <= 1e-12:  # no error in any sample: use the effect of one wrong row in N
             spread = error * math.sqrt(len(labels) / rows)
         middle = _middle(labels, output, metric, classes, rows, resamples, seed + 2)
-        points.append(ExpectedScore(rows, metric.display(middle), spread, error, metric.best))
+        points.append(ExpectedScore(rows, metric.display(middle), spread, error, metric.best, metric.worst))
     return tuple(points)
 
 
@@ -80,13 +81,14 @@ def _middle(
     return 2 * value - float(resampled(labels, [output], metric, classes, resamples, seed, size)[0].mean())
 
 
-def from_standard_error(score: float, error: float, rows: int) -> ExpectedScore:
+def from_standard_error(score: float, error: float, rows: int, metric: str) -> ExpectedScore:
     """Expected score from a score and its standard error on `rows` rows alone; for results without expected scores."""
-    return ExpectedScore(rows, score, error, error, None)
+    known = METRICS.get(metric)
+    return ExpectedScore(rows, score, error, error, known.best if known else None, known.worst if known else None)
 
 
 def interval(points: Sequence[ExpectedScore], rows: float) -> tuple[float, float]:
-    """(low, high) of the 95 % interval for a leaderboard of `rows` rows.
+    """(low, high) of the 95 % interval for a leaderboard of `rows` rows, inside the metric's range.
 
     Uses the nearest point's spread, scaled by 1 / sqrt(rows); the middle is linear in 1 / rows between points.
     Assumes that test rows and training rows are drawn from the same distribution.
@@ -95,7 +97,10 @@ def interval(points: Sequence[ExpectedScore], rows: float) -> tuple[float, float
     nearest = min(points, key=lambda point: abs(math.log(point.rows / rows)))
     middle = float(np.interp(1 / rows, [1 / point.rows for point in points], [point.middle for point in points]))
     half = NORMAL_95 * math.hypot(nearest.error, nearest.spread * math.sqrt(nearest.rows / rows))
-    low, high, best = middle - half, middle + half, nearest.best
-    if best is None:
-        return low, high
-    return (low, min(high, best)) if best > 0 else (max(low, best), high)
+    lowest, highest = (nearest.worst, nearest.best) if (nearest.best or 0) > 0 else (nearest.best, nearest.worst)
+    low, high = np.clip(
+        (middle - half, middle + half),
+        -np.inf if lowest is None else lowest,
+        np.inf if highest is None else highest,
+    )
+    return float(low), float(high)

@@ -56,12 +56,19 @@ class Metric:
     target: TargetKind = "single"
     from_decisions: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None = None
     best: float | None = 1.0  # best possible score in the usual sign; None = unknown
+    worst: float | None = 0.0  # worst possible score in the usual sign; None = unknown, or there is none
     by_rows: bool = False  # the user's own: each resample costs a call on a table of rows
 
     @property
     def needs_labels(self) -> bool:
         """True for a metric of labels (or multi-label decisions), False for a metric of probabilities."""
         return self.from_probs is None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """(lowest, highest) possible score in the usual sign; infinite where it is unknown or there is none."""
+        low, high = (self.worst, self.best) if self.sign > 0 else (self.best, self.worst)
+        return -np.inf if low is None else low, np.inf if high is None else high
 
     @property
     def default_rule(self) -> str:
@@ -239,19 +246,24 @@ METRICS: dict[str, Metric] = {
         Metric("macro_f1", 1, _macro_f1, None),
         Metric("macro_f1_present", 1, _macro_f1_present, None),
         Metric("accuracy", 1, _accuracy, None),
-        Metric("quadratic_kappa", 1, _quadratic_kappa, None),
-        Metric("log_loss", -1, None, _log_loss, best=0.0),
+        Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
+        Metric("log_loss", -1, None, _log_loss, best=0.0, worst=None),
         Metric("mean_column_auc", 1, None, _mean_column_auc),
         Metric("top_5", 1, None, _top_5),
         Metric("multilabel_macro_f1", 1, None, None, "multi", target_metrics.multilabel_macro_f1),
         Metric("samples_f1", 1, None, None, "multi", target_metrics.samples_f1),
         Metric("mean_average_precision", 1, None, target_metrics.mean_average_precision, "multi"),
         Metric("multilabel_mean_column_auc", 1, None, target_metrics.multilabel_mean_column_auc, "multi"),
-        Metric("multilabel_log_loss", -1, None, target_metrics.multilabel_log_loss, "multi", best=0.0),
-        Metric("rmse", -1, None, target_metrics.negative_rmse, "regression", best=0.0),
-        Metric("mae", -1, None, target_metrics.negative_mae, "regression", best=0.0),
+        Metric("multilabel_log_loss", -1, None, target_metrics.multilabel_log_loss, "multi", best=0.0, worst=None),
+        Metric("rmse", -1, None, target_metrics.negative_rmse, "regression", best=0.0, worst=None),
+        Metric("mae", -1, None, target_metrics.negative_mae, "regression", best=0.0, worst=None),
     )
 }
+
+
+def score_range(name: str) -> tuple[float, float]:
+    """(lowest, highest) possible score of the metric of this name; infinite for a metric that is not in METRICS."""
+    return METRICS[name].range if name in METRICS else (-np.inf, np.inf)
 
 
 def metric_of_rows(name: str, value: Function | LowerIsBetter) -> Metric:
@@ -261,7 +273,7 @@ def metric_of_rows(name: str, value: Function | LowerIsBetter) -> Metric:
     """
     function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
     score = partial(score_rows, f"METRICS[{name!r}]", function, active(), sign)
-    return Metric(name, sign, None, score, best=None, by_rows=True)
+    return Metric(name, sign, None, score, best=None, worst=None, by_rows=True)
 
 
 def metric_named(name: str) -> Metric:

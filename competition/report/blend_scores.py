@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.params import Params
-from competition.ensemble.bootstrap import Score, score_with_error
+from competition.ensemble.bootstrap import Score, paired, score_with_error
 from competition.ensemble.diversity import Diversity
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.leaderboard import expected_scores, interval
@@ -14,6 +14,7 @@ from competition.ensemble.metrics import Metric
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.rare_classes import small_class_warning
+from competition.ensemble.trivial import is_clearly_better, trivial_output
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
 
@@ -34,12 +35,18 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     rows, test_rows = honest.scored, len(inputs.test_ids)
     labels, output = inputs.labels[rows], honest.cross_fitted.output(metric)[rows]
     expected = expected_scores(labels, output, metric, classes, test_rows, *bootstrap) if test_rows else ()
+    answer, trivial_outputs = trivial_output(labels, metric, classes, params.honest.seed)
+    trivial = score_with_error(labels, trivial_outputs, metric, classes, *bootstrap)
+    members = {
+        name: member_score(metric, predictions, inputs.labels, rows, bootstrap)
+        for name, predictions in inputs.oof.items()
+    }
     return {
         "metric": metric.name,
-        "members": {
-            name: _display(metric, member_score(metric, predictions, inputs.labels, rows, bootstrap))
-            for name, predictions in inputs.oof.items()
-        },
+        "members": {name: _display(metric, score) for name, score in members.items()},
+        "trivial": {"name": answer, **_display(metric, trivial)},
+        "over_trivial": paired(labels, trivial_outputs, output, metric, classes, *bootstrap),
+        "no_better_members": [one for one, score in members.items() if not is_clearly_better(score, trivial)],
         "chosen_on": metric.display(honest.chosen_on),
         "honest": metric.display(honest.honest.value),
         "standard_error": honest.honest.error,

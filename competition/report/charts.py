@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from competition.ensemble.metrics import score_range
 from competition.report.mistakes import Bin
-from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, chart, shortened
+from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, axis_ends, chart, shortened
 from competition.report.terminal import plus_minus
 
 
@@ -33,13 +34,13 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
 
 
 def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_name: str, wide: bool) -> Markup:
-    limits = [p.value + sign * (p.error or 0) for p in points for sign in (-1, 1)] + list(band or ())
-    margin = (max(limits) - min(limits)) * 0.06 or 0.01
+    limits = score_range(axis_name)
+    ends = [end for p in points for end in _whisker(p, limits)] + list(band or ())
     left, right, row_height = (190, 240, 26) if wide else (20, 20, 46)
     height = row_height * len(points)
     with chart(960 if wide else 372, height + 66, (left, right, 22, 44)) as drawing:
         axes = drawing.axes
-        axes.set_xlim(min(limits) - margin, max(limits) + margin)
+        axes.set_xlim(axis_ends(ends, limits))
         axes.set_ylim(len(points) - 0.5, -0.5)
         drawing.ticks("x", 7 if wide else 4)
         axes.set_xlabel(axis_name)
@@ -51,22 +52,28 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
             place: Any = ((sum(band) / 2, 1), (0, 6), ("data", "axes fraction"), "offset points")
             axes.annotate(text, *place, ha="center", color=PLACEHOLDERS["soft"])
         for row, p in enumerate(points):
-            _score_row(drawing, p, row + (0 if wide else 0.22))
+            _score_row(drawing, p, row + (0 if wide else 0.22), _whisker(p, limits))
             _score_texts(axes, p, row, wide)
         listed = "; ".join(f"{p.name} {_value_text(p)}{f' ({p.note})' if p.note else ''}" for p in points)
         return drawing.markup(f"{axis_name} with standard errors: {listed}", "wide" if wide else "narrow")
 
 
-def _score_row(drawing: Chart, p: Point, y: float) -> None:
+def _whisker(p: Point, limits: tuple[float, float]) -> tuple[float, float]:
+    """The ends of a point's standard error, inside the limits of the metric."""
+    error = p.error or 0.0
+    return max(p.value - error, min(limits[0], p.value)), min(p.value + error, max(limits[1], p.value))
+
+
+def _score_row(drawing: Chart, p: Point, y: float, ends: tuple[float, float]) -> None:
     axes = drawing.axes
     if p.error is not None:
-        (whisker,) = axes.plot([p.value - p.error, p.value + p.error], [y, y], color=PLACEHOLDERS["ink"])
+        (whisker,) = axes.plot(ends, [y, y], color=PLACEHOLDERS["ink"])
         whisker.set(linewidth=2, alpha=0.75)
         drawing.mark(whisker, "whisker")
     fill = PLACEHOLDERS["gold" if p.honest else "card"]
     marker = "D" if p.test else "o"
     (dot,) = axes.plot(p.value, y, marker, color=fill, markeredgecolor=PLACEHOLDERS["gold"], markersize=10)
-    dot.set(markeredgewidth=0 if p.honest else 2, zorder=3)
+    dot.set(markeredgewidth=0 if p.honest else 2, zorder=3, clip_on=False)
     drawing.mark(dot, "dot" if p.honest else "hollow", p.name)
 
 
@@ -117,6 +124,22 @@ def reliability_chart(bins: Sequence[Bin]) -> Markup:
         return drawing.markup("accuracy by confidence, with standard errors")
 
 
+def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float) -> Markup:
+    """Predictions of a regression against the truth, with the lines of equality and of the mean.  truth, predicted: (N,)."""
+    with chart(430, 400, (62, 14, 22, 44)) as drawing:
+        axes = drawing.axes
+        ends = axis_ends([*truth, *predicted])
+        axes.set(xlim=ends, ylim=ends, title="prediction", xlabel="truth")
+        drawing.ticks("x", 5)
+        drawing.ticks("y", 5)
+        axes.plot(ends, ends, color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
+        axes.plot(ends, [mean, mean], color=PLACEHOLDERS["wrong"], linestyle=(0, (1, 3)), linewidth=1.5)
+        (dots,) = axes.plot(truth, predicted, "o", color=PLACEHOLDERS["c0"], markersize=5, alpha=0.5)
+        dots.set(markeredgewidth=0, clip_on=False)
+        drawing.mark(dots, "dots")
+        return drawing.markup(f"predictions against the truth of {len(truth):,} rows")
+
+
 def bar_chart(heights: Sequence[int], tooltips: Sequence[str], name: str) -> list[Markup]:
     """Counts side by side, in the given order: drawn for wide and for narrow pages."""
     drawings = []
@@ -132,15 +155,15 @@ def bar_chart(heights: Sequence[int], tooltips: Sequence[str], name: str) -> lis
     return drawings
 
 
-def public_score_chart(points: Sequence[tuple[str, float, float, float, float, float]]) -> Markup:
+def public_score_chart(points: Sequence[tuple[str, float, float, float, float, float]], metric: str) -> Markup:
     """Honest against public scores with their error bars and the diagonal of equal scores.
 
     points: (name, honest score, its standard error, public score, low and high end of its 95 % interval).
     """
     with chart(372, 330, (56, 14, 22, 44)) as drawing:
         axes = drawing.axes
-        x_ends = _ends([v for _, x, error, _, _, _ in points for v in (x - error, x + error)])
-        y_ends = _ends([v for _, _, _, y, low, high in points for v in (y, low, high)])
+        x_ends = axis_ends([v for _, x, error, _, _, _ in points for v in (x - error, x + error)], score_range(metric))
+        y_ends = axis_ends([v for _, _, _, y, low, high in points for v in (y, low, high)], score_range(metric))
         axes.set(xlim=x_ends, ylim=y_ends, title="public score", xlabel="honest score")
         drawing.ticks("x", 5)
         drawing.ticks("y", 5)
@@ -151,7 +174,7 @@ def public_score_chart(points: Sequence[tuple[str, float, float, float, float, f
             axes.plot([x, x], [low, high], color=PLACEHOLDERS["band"], linewidth=7, zorder=1, solid_capstyle="butt")
             inside = low <= y <= high
             (dot,) = axes.plot(x, y, "o" if inside else "X", color=PLACEHOLDERS["right" if inside else "wrong"])
-            dot.set(markersize=8, zorder=3, markeredgewidth=0)
+            dot.set(markersize=8, zorder=3, markeredgewidth=0, clip_on=False)
             drawing.mark(dot, "dot", f"{name}: {x:.4f} here, {y:.4f} there ({low:.4f} to {high:.4f} expected)")
         places = axes.transData.transform([(x, y) for _, x, _, y, _, _ in points]) * 72 / drawing.figure.dpi
         for (name, x, _, y, _, _), offset in zip(points, label_offsets(places), strict=True):
@@ -159,11 +182,6 @@ def public_score_chart(points: Sequence[tuple[str, float, float, float, float, f
                 axes.annotate(name[:4], (x, y), offset, textcoords="offset points", size=SMALL - 1)
         listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
         return drawing.markup(f"honest against public scores: {listed}")
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    margin = (max(values) - min(values)) * 0.08 or 0.01
-    return min(values) - margin, max(values) + margin
 
 
 def label_offsets(places: np.ndarray) -> list[tuple[float, float] | None]:

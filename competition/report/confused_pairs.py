@@ -58,6 +58,6 @@ def tiles(
     """shown: (n,) row numbers.  images: (n, H, W, 3) uint8 of these rows."""
     ids, labels, predicted, scores = rows
     return [
-        Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, predicted[n]]:.2f}", f"{names[labels[n]]}, id {ids[n]}"])
+        Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, predicted[n]]:.2f}", names[labels[n]], str(ids[n])])
         for n, image in zip(shown, images, strict=True)
     ]

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from competition.report.svg import PLACEHOLDERS, Chart, chart, shortened
 
 ORDERED = 24  # up to this many classes keep their order; more are ordered by similarity
-SMALL_CELL, LARGE_CELL = 11.0, 34.0  # pixels
+SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420  # pixels: of a cell among many and among few, of the whole matrix
 
 
 def clustered_order(confusion: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def confusion_chart(confusion: np.ndarray, names: Sequence[str]) -> Markup:
     order = clustered_order(confusion) if len(names) > ORDERED else np.arange(len(names))
     confusion, names = confusion[np.ix_(order, order)], [names[int(n)] for n in order]
     classes = len(confusion)
-    cell = LARGE_CELL if classes <= 12 else max(420 / classes, 17.5) if classes <= ORDERED else SMALL_CELL
+    cell = min(max(SIDE / classes, 17.5), LARGE_CELL) if classes <= ORDERED else SMALL_CELL
     font = min(cell * 0.9, 11.5)
     short = [shortened(name, 20) for name in names]
     longest = max(len(name) for name in short) * font * 0.6
@@ -76,5 +76,5 @@ def _draw_cells(drawing: Chart, confusion: np.ndarray, names: Sequence[str], cel
         drawing.mark(axes.add_patch(patch), style, tooltip)
         if not right or cell >= 17:
             count = str(confusion[true, predicted])
-            size = min(12.0, cell * 0.8, cell * 1.5 / len(count))
+            size = min(15.0, cell * 0.8, cell * 1.5 / len(count))
             axes.text(predicted + 0.5, true + 0.52, count, ha="center", va="center", size=size)

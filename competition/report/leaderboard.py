@@ -85,7 +85,7 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         f"puts it in 95 % of cases{'; ● inside, ✕ outside' if outside else ''}. The dashed line is equality. Names are cut, and left out "
         "where they do not fit."
     )
-    return [Text([text]), Charts([public_score_chart(points)], note)]
+    return [Text([text]), Charts([public_score_chart(points, rows[-1].entry.metric)], note)]
 
 
 def correlation_text(points: Sequence[tuple[str, float, float, float, float, float]]) -> str:

@@ -8,16 +8,17 @@ import numpy as np
 import pandas as pd
 
 from competition.config.params import Params
+from competition.ensemble.metrics import score_range
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import TUNED, mark
+from competition.report.runs import TUNED, mark, without_folder
 from competition.report.terminal import folds_text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 from competition.workspace.dependencies import fold_model_path, views_manifest
 from competition.workspace.runs import Run
-from competition.workspace.scores import held_out_score
+from competition.workspace.scores import held_out_score, trivial_score
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
 CURVES_NOTE = (
@@ -68,7 +69,7 @@ def members_section(
         return None
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = [
-        scores_table(models_of, tuned_folds, folds, metric),
+        scores_table(models_of, tuned_folds, [trivial_score(prepared, fold) for fold in range(folds)], metric),
         effort_table(runs, models_of, params, spreads),
     ]
     if incomplete := [
@@ -84,12 +85,16 @@ def members_section(
 
 
 def scores_table(
-    models_of: Mapping[str, Sequence[FoldModel]], tuned_folds: Mapping[str, Sequence[int]], folds: int, metric: str
+    models_of: Mapping[str, Sequence[FoldModel]],
+    tuned_folds: Mapping[str, Sequence[int]],
+    trivial: Sequence[tuple[str, float]],
+    metric: str,
 ) -> Table:
     """Held-out scores of all fold models; those of folds that chose the member's hyperparameters are marked.
 
-    tuned_folds: title -> these folds.
+    tuned_folds: title -> these folds.  trivial: of every fold, what the trivial baseline answers and its score.
     """
+    folds = len(trivial)
     tuned = {fold for chosen in tuned_folds.values() for fold in chosen}
     honest = [fold for fold in range(folds) if fold not in tuned]
     rows = []
@@ -100,12 +105,17 @@ def scores_table(
         if tuned and honest:
             means.append(mean_text(scores, honest, chosen))
         rows.append([name, *means, f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
+    baseline = {fold: score for fold, (_, score) in enumerate(trivial)}
+    means = [mean_text(baseline, chosen, ()) for chosen in (range(folds), *([honest] if tuned and honest else []))]
+    each = [f"{score:.4f}" for score in baseline.values()]
+    rows.append(["trivial baseline", *means, f"{min(baseline.values()):.4f} to {max(baseline.values()):.4f}", *each])
     columns = ["member", f"mean of the folds' {metric}"]
     if tuned and honest:
         columns.append(f"mean of {folds_text(honest)}")
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
-        "The spread over folds is not a standard error: folds share training rows."
+        "The spread over folds is not a standard error: folds share training rows. "
+        f"Trivial baseline: {trivial[0][0]}, which looks at no image."
     )
     if tuned:
         note += (
@@ -133,11 +143,12 @@ def effort_table(
         seconds = sum(float(model.manifest.result.get("seconds", 0)) for model in models)
         views = [views_manifest(runs[name], params, model.fold) for model in models]
         predicting = sum(float(manifest.result.get("seconds", 0)) for manifest in views if manifest)
+        weights = without_folder(str(member.get("weights", "?")))
         epochs = sorted({int(model.manifest.result.get("epoch", len(model.history))) for model in models})
         rows.append(
             [
                 name,
-                f"{member.get('architecture', '?')}, {member.get('image_size', '?')} px, weights {member.get('weights', '?')}",
+                f"{member.get('architecture', '?')}, {member.get('image_size', '?')} px, weights {weights}",
                 f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
                 f"{seconds:,.0f} s",
                 f"{seconds / len(models):,.0f} s",
@@ -164,6 +175,8 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     """Training of a member over the epochs: losses in one picture, metric, learning rate; all folds together."""
     histories = [model.history for model in models]
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
+    if len(scores) < 2:
+        return [Text([one_epoch_text(histories, metric)], name=name)]
     start = overfitting(held_out)
     mark_at = start.best if start is not None and start.is_clear else None
     losses = [Line("training loss", by_epoch(histories, "loss"), 0)]
@@ -174,12 +187,22 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     if is_curve(scores):
         line, lower_limit = Line(f"held-out {metric}", scores, 1, dashed=True), lower_limit_of(scores, metric)
         clipped = "; the lowest fifth is below" if lower_limit is not None else ""
-        drawings.append(epoch_chart([line], f"held-out {metric}{clipped}", lower_limit, mark_at, name))
+        title = f"held-out {metric}{clipped}"
+        drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
     rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
     return [Charts([*key, *shown], curves_text(scores, held_out, start), name)]
+
+
+def one_epoch_text(histories: Sequence[pd.DataFrame], metric: str) -> str:
+    """The numbers of a single epoch, which has no curves."""
+    columns = {"loss": "training loss", "held_out_loss": "held-out loss", "held_out": f"held-out {metric}"}
+    means = {title: by_epoch(histories, column) for column, title in columns.items()}
+    known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
+    folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
+    return f"One epoch was trained, so there are no curves; mean of {folds}: {', '.join(known)}."
 
 
 def is_curve(values: np.ndarray) -> bool:

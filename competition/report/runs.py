@@ -79,7 +79,12 @@ def changes(before: Run, after: Run) -> str:
         differences.append(NAMES.get(re.split("[.:]", change)[0], stated))
     differences = list(dict.fromkeys(differences))
     more = f" ... ({len(differences)})" if len(differences) > MOST_DIFFERENCES else ""
-    return "; ".join(differences[:MOST_DIFFERENCES]) + more
+    return without_folder("; ".join(differences[:MOST_DIFFERENCES]) + more)
+
+
+def without_folder(text: str) -> str:
+    """The text with every absolute path cut to its last part: the page may be shown to others."""
+    return re.sub(r"(?<![\w.])(?:/|[A-Za-z]:[\\/])[^\s,;]*[\\/]([^\s,;/\\]+)", r"\1", text)
 
 
 def mark(is_tuned: bool) -> str:

@@ -1,6 +1,6 @@
 """The report's section with training images: samples of each class, and an augmented batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,33 +20,44 @@ def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str
     pixels: (N, H, W, 3) uint8 of the training rows in index order.  runs: by title, those of the current parameters.
     """
     blocks: list[Block] = []
-    if pixels is not None and prepared.competition.targets.kind == "single":
-        labels, names = prepared.part("train")["label"].to_numpy(int), prepared.competition.classes
-        blocks.append(class_samples(labels, prepared.part("train")["id"].to_numpy(str), names, pixels))
+    if pixels is not None:
+        blocks.append(class_samples(prepared, pixels))
     sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
     caption = "the start of its first training batch, augmented, with the largest target of each image"
     blocks += [Image(sheet_uri(file), f"{title}: {caption}") for title, file in list(sheets.items())[:2]]
     if pixels is None:
         blocks.insert(0, Text([no_pictures(bool(runs))]))
-    elif prepared.competition.targets.kind != "single":
-        blocks.insert(0, Text(["Samples of each class are shown for single labels only."]))
     if not sheets:
         blocks.append(Text(["No augmented batch: `make train` draws it for the members that it trains."]))
     return Section("samples", "Images", "cache, members/<member>/<run>/augmented.png · make train", blocks)
 
 
-def class_samples(labels: np.ndarray, ids: np.ndarray, names: Sequence[str], pixels: Pixels) -> Sheet:
-    """Rows of each class, evenly spaced in the index.  labels: (N,) int."""
-    present = [n for n in range(len(names)) if (labels == n).any()][:MOST_CLASSES]
-    each = int(np.clip(PICTURES // max(len(present), 1), 1, PER_CLASS))
-    chosen = []
-    for n in present:
-        rows = np.flatnonzero(labels == n)
-        chosen += rows[np.linspace(0, len(rows) - 1, min(each, len(rows))).astype(int)].tolist()
-    order = np.array(chosen, int)
-    tiles = [
-        Tile(*data_uri(image, SMALL_SIZE), [names[labels[row]], str(ids[row])])
-        for row, image in zip(chosen, pixels[order], strict=True)
-    ]
-    cut = f" The first {MOST_CLASSES} of {len(names)} classes." if len(names) > MOST_CLASSES else ""
-    return Sheet(tiles, f"As the network reads them, before augmentation.{cut}", "Samples of each class")
+def class_samples(prepared: Prepared, pixels: Pixels) -> Sheet:
+    """Rows of each class, evenly spaced in the index; of a regression, rows evenly spaced by value.
+
+    pixels: (N, H, W, 3) uint8 of the training rows in index order.
+    """
+    train, competition, note = (
+        prepared.part("train"),
+        prepared.competition,
+        "As the network reads them, before augmentation.",
+    )
+    ids, labels, names = train["id"].to_numpy(str), train["label"].to_numpy(int), competition.classes
+    targets = competition.targets.of(labels)
+    if competition.targets.kind == "regression":
+        by_value = np.argsort(targets, kind="stable")
+        chosen = by_value[np.linspace(0, len(ids) - 1, min(PICTURES, len(ids))).astype(int)].tolist()
+        title, texts = "Samples from the smallest to the largest value", [f"{targets[row]:.5g}" for row in chosen]
+    else:
+        class_rows = competition.targets.class_rows(labels, len(names))
+        present = np.flatnonzero(class_rows.any(0))[:MOST_CLASSES]
+        each = int(np.clip(PICTURES // max(len(present), 1), 1, PER_CLASS))
+        chosen = []
+        for n in present:
+            rows = np.flatnonzero(class_rows[:, n])
+            chosen += rows[np.linspace(0, len(rows) - 1, min(each, len(rows))).astype(int)].tolist()
+        chosen = list(dict.fromkeys(chosen))  # a row with several labels is shown once
+        title, texts = "Samples of each class", [competition.label_text(labels[row]) for row in chosen]
+        note += f" The first {MOST_CLASSES} of {len(names)} classes." if len(names) > MOST_CLASSES else ""
+    pictures = zip(pixels[np.array(chosen, int)], texts, chosen, strict=True)
+    return Sheet([Tile(*data_uri(image, SMALL_SIZE), [text, ids[row]]) for image, text, row in pictures], note, title)

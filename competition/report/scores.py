@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,32 @@ import numpy as np
 
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import METRICS, Metric
 from competition.report.caveats import has_shift
 from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
-from competition.report.terminal import best_member_text, folds_text, gain, how, views_by_reason, with_error
+from competition.report.terminal import (
+    best_member_text,
+    folds_text,
+    gain,
+    how,
+    no_better_than_trivial,
+    views_by_reason,
+    with_error,
+)
 from competition.submission import ledger
 
 
-def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
+@dataclass(frozen=True)
+class ScoreOnTest:
+    """A score of the blend's submission on test rows."""
+
+    name: str  # public | private
+    score: float
+    source: str
+
+
+def figures(scores: Mapping[str, Any], test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     """The figures at the top of the page: honest score, score of the choice, expected and actual leaderboard scores."""
     band = scores["leaderboard_band"]  # None: no test images
     kind, rows = "honest", "took no part in the choice"
@@ -30,50 +48,91 @@ def figures(scores: Mapping[str, Any], row: ledger.Row | None) -> list[Figure]:
         f"on {scores['honest_rows']:,} rows that {rows}",
     )
     result = [
-        Figure(f"{kind} {scores['metric']}", honest, note, main=True),
+        Figure(f"{kind} {scores['metric']}", honest, "; ".join([note, *no_better_than_trivial(scores)]), main=True),
         Figure("chosen on", f"{scores['chosen_on']:.4f}", "on the rows it was chosen on: optimistic"),
     ]
+    if trivial := scores.get("trivial"):  # absent in blends of earlier versions
+        error = with_error(trivial["score"], trivial["standard_error"])
+        result.append(Figure("trivial baseline", error, f"{trivial['name']}: looks at no image"))
     if band:
         note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
-    kaggle = kaggle_scores(row).items()
-    return [*result, *(Figure(name, f"{score:.5f}", "Kaggle's score, on test rows") for name, score in kaggle)]
+    return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
 
-def kaggle_scores(row: ledger.Row | None) -> dict[str, float]:
-    """The scores of a submission that Kaggle has shown."""
-    scores = {} if row is None else {"public": row.public_score, "private": row.private_score}
-    return {name: score for name, score in scores.items() if score is not None}
+def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
+    """What Kaggle and `make grade` answered.  row: of the blend's submission.  grades: grades.json."""
+    if row is None:
+        return []
+    kaggle = {"public": row.public_score, "private": row.private_score}
+    result = [
+        ScoreOnTest(name, score, "Kaggle's score, on test rows") for name, score in kaggle.items() if score is not None
+    ]
+    if grades.is_file():
+        grade = json.loads(grades.read_text(encoding="utf-8")).get(row.entry.file, {})
+        result += [
+            ScoreOnTest(name, grade[name], f"make grade, on {grade[f'{name}_rows']:,} test rows")
+            for name in ("public", "private")
+            if grade.get(f"{name}_rows")
+        ]
+    return result
 
 
-def blend_section(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> Section:
+def blend_section(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Section:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
-    points = score_points(scores, chain, row)
+    points = score_points(scores, chain, test_scores)
     band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
-    charts = Charts(score_chart(points, band, scores["metric"]), score_note(scores, points))
+    ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
+    ends += band or ()
+    note = score_note(scores, points)
+    if trivial := scores.get("trivial"):  # absent in blends of earlier versions
+        point = Point("trivial baseline", trivial["score"], trivial["standard_error"], True, "looks at no image")
+        if min(ends) - (max(ends) - min(ends)) <= point.value <= max(ends) + (max(ends) - min(ends)):
+            points.insert(0, point)
+        else:
+            score = with_error(trivial["score"], trivial["standard_error"])
+            note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
+    charts = Charts(score_chart(points, band, scores["metric"]), note)
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
     sources = "blend/scores.json, blend/chain.json · make predict"
     return Section("blend", "Scores", sources, [charts, gains_table(scores, chain), *warnings])
 
 
-def score_points(scores: Mapping[str, Any], chain: Chain, row: ledger.Row | None) -> list[Point]:
-    """The rows of the score chart: members, baselines, the blend, and Kaggle's scores if there are any."""
+def score_points(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[ScoreOnTest]) -> list[Point]:
+    """The rows of the score chart: members, baselines, the blend, and scores of test rows if there are any."""
     is_honest, weights = not scores.get("optimistic"), chain.blend.weights
+    is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
     notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
     singles = {**scores["members"]}
-    for key, name in (("equal", "equal weights"), ("best", "best on the other folds")):
-        if baseline := scores.get(key):  # absent in blends of older versions
+    for key, name in baselines_of(scores)[1:]:
+        if baseline := scores.get(key):  # absent in blends of earlier versions
             singles[name], notes[name] = baseline, "baseline"
     points = [
         Point(name, single["score"], single["standard_error"], is_honest, notes[name])
         for name, single in singles.items()
+        if not (is_single and name in scores["members"] and single["score"] == scores["honest"])
     ]
-    points.append(Point("blend, chosen on", scores["chosen_on"], None, False))
+    if not is_single or scores["chosen_on"] != scores["honest"]:
+        points.append(Point("blend, chosen on", scores["chosen_on"], None, False))
     blend_name = "blend, honest" if is_honest else "blend, optimistic"
-    points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest))
-    kaggle = kaggle_scores(row).items()
-    test = [Point(f"{name} leaderboard", score, None, True, "other rows: test", test=True) for name, score in kaggle]
-    return [*points, *test]
+    note = f"{next(iter(scores['members']))} alone" if is_single else ""
+    points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest, note))
+    for one in test_scores:
+        title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"
+        points.append(Point(title, one.score, None, True, "other rows: test", test=True))
+    return points
+
+
+def baselines_of(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(key in scores.json, name) of the baselines; with one member equal weights and the best member are that member."""
+    of_members = [("equal", "equal weights"), ("best", "best on the other folds")]
+    return [("trivial", "trivial baseline"), *(of_members if len(scores["members"]) > 1 else [])]
+
+
+def has_right_rows(scores: Mapping[str, Any]) -> bool:
+    """False for a regression, whose rows are neither right nor wrong."""
+    metric = METRICS.get(scores["metric"])
+    return metric is None or metric.target != "regression"
 
 
 def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
@@ -89,7 +148,7 @@ def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
     sentences.append(
         "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen."
     )
-    if not scores.get("optimistic"):
+    if not scores.get("optimistic") and not all(point.honest for point in points):
         sentences.append(
             "The hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it."
         )
@@ -98,64 +157,61 @@ def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
 
 def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
-    best = f"the best member: {best_member_text(scores) or 'best on the other folds'}"
-    honest = with_error(scores["honest"], scores["standard_error"])
-    rows = []
-    for key, name in (("equal", "equal weights of all members, argmax"), ("best", best)):
-        score, difference = scores.get(key), scores[f"over_{key}"]
+    metric = METRICS.get(scores["metric"])
+    rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
+    names = {
+        "trivial": f"trivial: {scores['trivial']['name']}" if "trivial" in scores else "",
+        "equal": f"equal weights of all members{rule}",
+        "best": f"the best member: {best_member_text(scores) or 'best on the other folds'}",
+    }
+    counted = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
+    honest, rows = with_error(scores["honest"], scores["standard_error"]), []
+    for key, _ in baselines_of(scores):
+        score, difference = scores.get(key), scores.get(f"over_{key}")
+        if difference is None:  # a blend of an earlier version
+            continue
         of_baseline = with_error(score["score"], score["standard_error"]) if score else "–"
-        counts = (f"{difference[key]:,}" for key in ("changed", "corrected", "corrupted"))
-        rows.append([name, of_baseline, honest, gain(Difference(**difference)), *counts])
-    note = (
-        f'All on the same {scores["honest_rows"]:,} rows. The baseline "best member" is, in each fold, the member that is best on '
-        "the other folds, so it can differ from fold to fold and score less than the member that is best over all rows. Baselines use "
-        "the views of their members, the members in the chart their identity view only. Gain or loss: "
-        "two equally good classifiers differ this much in at most 5 % of cases. Everything else is noise."
+        counts = (f"{difference[count]:,}" for count in counted)
+        rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
+    sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
+    if len(scores["members"]) > 1:
+        sentences.append(
+            'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
+            "fold and score less than the member that is best over all rows. Baselines use the views of their members, the members "
+            "in the chart their identity view only."
+        )
+    sentences.append(
+        "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     )
-    columns = [
-        "baseline",
-        "its score",
-        "the blend, honest",
-        "honest difference",
-        "rows changed",
-        "corrected",
-        "corrupted",
-    ]
-    return Table(columns, rows, note=note, title=f"The blend ({how(chain)}) against its baselines")
+    columns = ["baseline", "its score", "the blend, honest", "honest difference"]
+    columns += [f"rows {count}" if count == "changed" else count for count in counted]
+    return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
 
 
 def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
     """The TTA policy of each member, and its gain over the member's identity view."""
-    rows = [views_row(name, chain, scores.get("views", {}).get(name, {})) for name in chain.policies]
-    columns = [
-        "member",
-        "views and their shares",
-        "excluded views",
-        "honest gain over the identity view",
-        "corrected",
-        "corrupted",
-        "temperature",
-    ]
+    classified = has_right_rows(scores)
+    rows = []
+    for name, policy in chain.policies.items():
+        choice = scores.get("views", {}).get(name, {})  # empty in blends of earlier versions
+        effect = Difference(**choice["effect"]) if choice.get("effect") else None
+        views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())
+        cells = [name, views, "; ".join(views_by_reason(choice.get("left_out", {}))) or "none"]
+        cells.append(gain(effect) if effect else "unknown")
+        if classified:
+            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"] if effect else ["?", "?"]
+            cells.append(f"{chain.temperatures[name]:.2f}")
+        rows.append(cells)
+    columns = ["member", "views and their shares", "excluded views", "honest gain over the identity view"]
     note = (
         f"The gain is over the member's identity view, on the same {scores['honest_rows']:,} rows, which took no part in choosing the "
-        "views. A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
+        "views."
     )
+    if classified:
+        columns += ["corrected", "corrupted", "temperature"]
+        note += " A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
     sources = "blend/chain.json, blend/scores.json · make predict"
     return Section("views", "Views", sources, [Table(columns, rows, 3, note)])
-
-
-def views_row(name: str, chain: Chain, choice: Mapping[str, Any]) -> list[str]:
-    """choice: of this member in scores.json; {} in blends of older versions."""
-    effect = Difference(**choice["effect"]) if choice.get("effect") else None
-    return [
-        name,
-        ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items()),
-        "; ".join(views_by_reason(choice.get("left_out", {}))) or "none",
-        gain(effect) if effect else "unknown",
-        f"{effect.corrected:,}" if effect else "?",
-        f"{effect.corrupted:,}" if effect else "?",
-        f"{chain.temperatures[name]:.2f}",
-    ]
 
 
 def worth_section(diversity: Mapping[str, Any]) -> Section | None:

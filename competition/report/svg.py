@@ -14,8 +14,9 @@ matplotlib is imported when the first chart is drawn.
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 from xml.etree import ElementTree
 
@@ -129,6 +130,17 @@ def _style_attributes(style: str) -> dict[str, str]:
                 r"#0000([0-9a-f]{2})", lambda match: f"var(--{VARIABLES[int(match[1], 16)]})", value
             )
     return attributes
+
+
+def axis_ends(values: Sequence[float], limits: tuple[float, float] = (-inf, inf)) -> tuple[float, float]:
+    """The ends of an axis for these values, with a margin that never reaches beyond the limits of what they measure.
+
+    Without negative values it does not reach below 0 either: neither losses nor times nor rates do.
+    """
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.06 or abs(high) * 0.1 or 0.01
+    lowest = max(limits[0], 0.0) if low >= 0 else limits[0]
+    return max(low - margin, min(lowest, low)), min(high + margin, max(limits[1], high))
 
 
 def shortened(text: str, longest: int) -> str:

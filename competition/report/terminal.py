@@ -60,7 +60,11 @@ def views_lines(effects: Mapping[str, Difference], rejected: Mapping[str, Mappin
     lines = []
     for name, effect in effects.items():
         reasons = views_by_reason(rejected[name])
-        text = f"{effect.corrected} rows fixed, {effect.corrupted} broken, {gain(effect)}"
+        # No row of a regression is right or wrong.
+        counts = (
+            f"{effect.corrected} rows fixed, {effect.corrupted} broken, " if effect.corrected + effect.corrupted else ""
+        )
+        text = counts + gain(effect)
         if not effect.value and not effect.changed:
             text = "no row changed"
         if reasons or text != "no row changed":
@@ -76,12 +80,14 @@ def views_by_reason(rejected: Mapping[str, str]) -> list[str]:
 
 def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: Mapping[str, Difference]) -> list[str]:
     """Scores of the members and of the blend.  scores: as in scores.json.  gains: name of a baseline -> gain over it."""
-    lines = [f"{metric.name} on out-of-fold rows"]
+    lines, trivial = [f"{metric.name} on out-of-fold rows"], scores["trivial"]
+    lines.append(f"  {'trivial':<16} {with_error(trivial['score'], trivial['standard_error'])}  {trivial['name']}")
     for name, single in scores["members"].items():
         views = ", ".join(f"{view} {share:.2f}" for view, share in chain.policies[name].items())
         weight = chain.blend.weights.get(name, 0.0)
         lines.append(
             f"  {name:<16} {single['score']:.4f} {plus_minus(single['standard_error'])}  weight {weight:.2f}; views {views}"
+            + ("; not better than the trivial baseline" if name in scores["no_better_members"] else "")
         )
     lines += [
         f"  {'blend':<16} {scores['chosen_on']:.4f}           on the rows it was chosen on ({how(chain)})",
@@ -90,7 +96,8 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
         + ("chose hyperparameters" if scores.get("optimistic") else "took no part in the choice"),
     ]
     for name, difference in gains.items():
-        lines.append(f"  {'over ' + name:<22} {gain(difference)}")
+        lines.append(f"  {'over ' + name:<26} {gain(difference)}")
+    lines += [f"  WARNING the blend is {words}" for words in no_better_than_trivial(scores)]
     if len(scores.get("best_members", {})) > 1:
         lines.append(
             f"  best member: best on the other folds, {best_member_text(scores)}; this baseline scores {scores['best']['score']:.4f}"
@@ -103,6 +110,21 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
         )
     lines += [f"  {warning}" for warning in scores.get("small_classes", ())]
     return lines
+
+
+def no_better_than_trivial(scores: Mapping[str, Any]) -> list[str]:
+    """["not better than ..."] if the honest score is not above the trivial baseline's by more than noise, else [].
+
+    scores: as in scores.json.
+    """
+    trivial, over = scores.get("trivial"), scores.get("over_trivial")
+    if trivial is None or over is None:  # a blend of an earlier version
+        return []
+    difference = over if isinstance(over, Difference) else Difference(**over)
+    if difference.value > 0 and difference.is_significant:
+        return []
+    score = with_error(trivial["score"], trivial["standard_error"])
+    return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
 
 
 def best_member_text(scores: Mapping[str, Any]) -> str:

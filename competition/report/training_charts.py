@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from competition.report.svg import PLACEHOLDERS, Chart, chart
+from competition.report.svg import PLACEHOLDERS, Chart, axis_ends, chart
 
 
 @dataclass(frozen=True)
@@ -55,25 +56,29 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
 
 
 def epoch_chart(
-    lines: Sequence[Line], title: str, lower_limit: float | None = None, mark: int | None = None, name: str = ""
+    lines: Sequence[Line],
+    title: str,
+    lower_limit: float | None = None,
+    mark: int | None = None,
+    name: str = "",
+    limits: tuple[float, float] = (-inf, inf),
 ) -> Markup:
     """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
 
     lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  name: of the member, for screen
-    readers.  Empty without finite values.
+    readers.  limits: of the quantity; the axis stays inside.  Empty without finite values.
     """
     lines = [line for line in lines if np.isfinite(line.values).any()]
     if not lines:
         return Markup("")
     values = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
     low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
-    margin = (high - low) * 0.06 or 0.01
     with chart(320, 220, (50, 14, 22, 34)) as drawing:
         axes = drawing.axes
         axes.set_title(title)
         axes.set_xlabel("epoch")
         axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
-        axes.set_ylim(low - margin, high + margin)
+        axes.set_ylim(axis_ends([low, high], limits))
         drawing.ticks("y", 4)
         axes.xaxis.get_major_locator().set_params(nbins=6, integer=True)
         if mark is not None:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, chart, shortened
-from competition.tuning.choice import format_value
+from competition.ensemble.metrics import score_range
+from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, axis_ends, chart, shortened
+from competition.tuning.choice import format_value, origin_of
 
 SIZE, MARGINS = (320, 220), (56, 14, 22, 34)  # pixels
 OUTLIER = 3.0  # interquartile ranges below the lower quartile from which a score is drawn at the edge of its chart
@@ -55,7 +56,7 @@ def scored_trials(trials: Sequence[Any], sign: int) -> list[ScoredTrial]:
             trial.number,
             sign * trial.values[0],
             trial.params,
-            trial.user_attrs.get("ticket") == 0,
+            origin_of(trial) == 0,
             trial.values[1] if len(trial.values) > 1 else nan,
         )
         for trial in trials
@@ -68,9 +69,8 @@ def score_axis(trials: Sequence[ScoredTrial], metric: str, sign: int) -> ScoreAx
     scores = np.sort([sign * trial.score for trial in trials])
     lower, upper = np.quantile(scores, [0.25, 0.75])
     inside = scores[scores >= lower - OUTLIER * (upper - lower)]
-    ends = sorted((sign * float(inside[0]), sign * float(inside[-1])))
-    margin = (ends[1] - ends[0]) * 0.06 or 0.01
-    return ScoreAxis(metric, sign, ends[0] - margin, ends[1] + margin)
+    ends = axis_ends([sign * float(inside[0]), sign * float(inside[-1])], score_range(metric))
+    return ScoreAxis(metric, sign, *ends)
 
 
 def history_chart(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> Markup:
@@ -174,8 +174,8 @@ def curves_chart(trials: Sequence[Any], axis: ScoreAxis) -> Markup:
     # The low scores at the start of training would compress the rest of the chart.
     is_clipped = len(scores) > 10
     low, high = np.quantile(scores, 0.2 if is_clipped else 0), scores.max()
-    ends, margin = sorted((axis.sign * low, axis.sign * high)), (high - low) * 0.06 or 0.01
-    limits = replace(axis, low=ends[0] - margin, high=ends[1] + margin)
+    ends = axis_ends([axis.sign * low, axis.sign * high], score_range(axis.metric))
+    limits = replace(axis, low=ends[0], high=ends[1])
     with chart(*SIZE, MARGINS) as drawing:
         below = f"; the worst fifth is {'below' if axis.sign > 0 else 'above'}" if is_clipped else ""
         title = f"{axis.metric} in training{below}"

@@ -181,7 +181,9 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
     public_rows = entry.test_rows * public_share
     if entry.honest_score is None or entry.standard_error is None or public_rows <= 0:
         return None
-    expected = entry.expected or (from_standard_error(entry.honest_score, entry.standard_error, entry.oof_rows),)
+    expected = entry.expected or (
+        from_standard_error(entry.honest_score, entry.standard_error, entry.oof_rows, entry.metric),
+    )
     low, high = interval(expected, public_rows)
     return low - entry.honest_score, high - entry.honest_score
 

@@ -1,16 +1,24 @@
-"""The result of a study: its best trial, kept only if it beats the member's own values on predictions it was not chosen on."""
+"""The result of a study: its best trial, kept only if it beats the member's own values on predictions it was not chosen on.
+
+Trials are Optuna's. This module does not import Optuna, so that reading a result stays fast.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot
-from typing import Any
+from math import hypot, inf, isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.ensemble.bootstrap import resampled, score_with_error
 from competition.ensemble.metrics import Metric
+from competition.tuning.settings import StudySettings
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 RESAMPLES = 400
+ORIGIN = "retry_of"  # user attribute of a trial that repeats another one: the number of that one
 
 
 @dataclass(frozen=True)
@@ -59,40 +67,91 @@ def score_of_rows(
     return score.value, score.error
 
 
-def pareto_front(trials: Sequence[Any]) -> list[Any]:
+def origin_of(trial: "FrozenTrial") -> int:
+    """Number of the trial, or of the failed one that it repeats; 0 is the trial of the member's own values."""
+    return int(trial.user_attrs.get(ORIGIN, trial.number))
+
+
+def finished_trials(trials: Sequence["FrozenTrial"], settings: StudySettings) -> list["FrozenTrial"]:
+    """Trials that are complete or pruned, in the order of their numbers; of more than `total` the first ones."""
+    finished = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    first = sorted(finished, key=origin_of)[: settings.total]
+    return sorted(first, key=lambda trial: trial.number)
+
+
+def score_of(trial: "FrozenTrial") -> float:
+    """Score of a complete trial; -inf for all others and for scores that are not finite."""
+    score = trial.values[0] if trial.state.name == "COMPLETE" else -inf
+    return float(score) if isfinite(score) else -inf
+
+
+def best_trial(trials: Sequence["FrozenTrial"]) -> "FrozenTrial | None":
+    """The complete trial with the highest score, the earliest among equals; None if no trial is complete."""
+    complete = [trial for trial in trials if score_of(trial) > -inf]
+    return max(complete, key=score_of) if complete else None
+
+
+def own_trial(trials: Sequence["FrozenTrial"]) -> "FrozenTrial | None":
+    """The trial of the member's own values; None if it is not finished."""
+    return next((trial for trial in trials if origin_of(trial) == 0), None)
+
+
+def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> str:
+    """Why the study ends before its last trial, or "".  trials: all of the study."""
+    finished = finished_trials(trials, settings)
+    seconds = sum(trial.duration.total_seconds() for trial in finished if trial.duration)
+    if settings.hours and seconds / settings.workers >= settings.hours * 3600:
+        return f"tune.hours: {settings.hours:g} h are used"
+    if settings.patience and trials_without_improvement(finished) >= settings.patience:
+        return f"tune.patience: no improvement beyond noise in {settings.patience} trials"
+    return ""
+
+
+def trials_without_improvement(trials: Sequence["FrozenTrial"]) -> int:
+    """Number of finished trials since the best score rose by more than the standard error of the best so far."""
+    best, error, since = -inf, 0.0, 0
+    for trial in trials:
+        if score_of(trial) > best + error:
+            best, error, since = score_of(trial), float(trial.user_attrs.get("error", 0.0)), 0
+        else:
+            since += 1
+    return since
+
+
+def pareto_front(trials: Sequence["FrozenTrial"]) -> list["FrozenTrial"]:
     """Complete trials that no other one beats in score without taking more time, the fastest first.
 
-    trials: Optuna's, with values (score, seconds).
+    trials: with values (score, seconds).
     """
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
-    front: list[Any] = []
+    front: list[FrozenTrial] = []
     for trial in sorted(complete, key=lambda trial: (trial.values[1], -trial.values[0], trial.number)):
         if not front or trial.values[0] > front[-1].values[0]:
             front.append(trial)
     return front
 
 
-def saved_seconds(trials: Sequence[Any]) -> float:
+def saved_seconds(trials: Sequence["FrozenTrial"]) -> float:
     """Training time that pruning saved: the rest of each pruned trial at its own speed.
 
     trials: finished ones with the user attributes `seconds` and `share`, the part of a full trial that was trained.
     """
     pruned = [trial.user_attrs for trial in trials if trial.state.name == "PRUNED"]
-    return sum(facts["seconds"] * (1 / facts["share"] - 1) for facts in pruned if facts.get("share"))
+    return float(sum(facts["seconds"] * (1 / facts["share"] - 1) for facts in pruned if facts.get("share")))
 
 
-def mean_share(trials: Sequence[Any]) -> float:
+def mean_share(trials: Sequence["FrozenTrial"]) -> float:
     """Mean cost of a trial as a share of an unpruned one; 1 without trials."""
     shares = [float(trial.user_attrs.get("share", 1.0)) for trial in trials]
     return float(np.mean(shares)) if shares else 1.0
 
 
-def format_values(values: Mapping[str, Any]) -> str:
+def format_values(values: Mapping[str, object]) -> str:
     """learning_rate 0.0012, flip horizontal"""
     return ", ".join(f"{key} {format_value(value)}" for key, value in values.items())
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -3,14 +3,21 @@
 import importlib
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
+from optuna import pruners, samplers
+from optuna.distributions import BaseDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
 from competition.config.errors import UserError
+from competition.config.search_space import Values
+from competition.tuning.choice import origin_of
 
 FULL = 100  # a trial's progress in percent; scores are reported at these steps
 # Percent of a trial before which median, asha and hyperband prune none. On digits the scores at 12 % say little about the end:
-# with 12 as the first rung, successive halving pruned the best of 30 trials in 93 % of replays (python -m benchmarks.pruning).
+# with 12 as the first rung, successive halving pruned the best of 30 trials in 93 % of replays.
 FIRST_RUNG = 25
 REDUCTION = 3  # asha, hyperband: a third of the trials goes on at each rung, with three times the work
 STARTUP_TRIALS = 5  # trials before the sampler learns
@@ -21,79 +28,81 @@ WILCOXON_P = 0.1
 PACKAGES = {"gp": "torch", "cmaes": "cmaes"}
 
 
-def make_sampler(name: str, seed: int) -> Any:
+class SeededByNumber(samplers.BaseSampler):
     """A sampler whose draws depend on the seed and the number of the trial, not on the process that draws.
 
     With one seed for all processes, workers and resumed studies would draw the same points again.
-    Raises UserError if the package it needs is not installed.
+    points: values of the first trials; the sampler draws only what they lack.
+    Raises UserError if the package that the sampler needs is not installed.
     """
-    from optuna import samplers
 
-    if name in PACKAGES:
-        _require(name, PACKAGES[name])
+    def __init__(self, name: str, seed: int, points: Sequence[Values] = ()) -> None:
+        self._name, self._seed, self._points = name, seed, points
+        self._sampler: samplers.BaseSampler = samplers.RandomSampler()
+        if package := PACKAGES.get(name):
+            try:
+                importlib.import_module(package)
+            except ImportError:
+                raise UserError(
+                    f"tune.sampler: {name} needs the package {package}, which is not installed: "
+                    f"`.venv/bin/pip install {package}`, or set tune.sampler: tpe"
+                ) from None
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        number = origin_of(trial)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # samplers and options that are experimental
+            self._sampler = _new_sampler(self._name, zlib.crc32(f"{self._seed}/{number}".encode()))
+            if number < len(self._points):
+                self._sampler = samplers.PartialFixedSampler(dict(self._points[number]), self._sampler)
+        self._sampler.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._sampler.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self._sampler.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> object:
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        self._sampler.after_trial(study, trial, state, values)
+
+
+def _new_sampler(name: str, seed: int) -> samplers.BaseSampler:
     startup = STARTUP_TRIALS
-    create: dict[str, Callable[[int], Any]] = {
-        "tpe": lambda seed: samplers.TPESampler(
-            multivariate=True, group=True, constant_liar=True, n_startup_trials=startup, seed=seed
-        ),
-        "gp": lambda seed: samplers.GPSampler(n_startup_trials=startup, seed=seed),
-        "cmaes": lambda seed: samplers.CmaEsSampler(
-            n_startup_trials=startup, warn_independent_sampling=False, seed=seed
-        ),
-        "random": lambda seed: samplers.RandomSampler(seed=seed),
-        "grid": lambda seed: samplers.RandomSampler(seed=seed),  # every point of the grid is enqueued
-    }
-
-    class SeededByNumber(samplers.BaseSampler):
-        """Delegates to a sampler that is created for each trial."""
-
-        sampler: Any = None
-
-        def before_trial(self, study: Any, trial: Any) -> None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # options that are experimental in Optuna 4
-                self.sampler = create[name](zlib.crc32(f"{seed}/{trial.number}".encode()))
-            self.sampler.before_trial(study, trial)
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
-            return self.sampler.infer_relative_search_space(study, trial)
-
-        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
-            return self.sampler.sample_relative(study, trial, search_space)
-
-        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
-            return self.sampler.sample_independent(study, trial, param_name, param_distribution)
-
-        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
-            if self.sampler is not None:
-                self.sampler.after_trial(study, trial, state, values)
-
-    return SeededByNumber()
+    match name:
+        case "tpe":
+            return samplers.TPESampler(
+                multivariate=True, group=True, constant_liar=True, n_startup_trials=startup, seed=seed
+            )
+        case "gp":
+            return samplers.GPSampler(n_startup_trials=startup, seed=seed)
+        case "cmaes":
+            return samplers.CmaEsSampler(n_startup_trials=startup, warn_independent_sampling=False, seed=seed)
+        case _:  # random; grid, whose points are those of the first trials
+            return samplers.RandomSampler(seed=seed)
 
 
-def make_pruner(name: str) -> Any:
+def make_pruner(name: str) -> pruners.BasePruner:
     """A pruner of scores reported at 0 to FULL percent of a trial; wilcoxon: at the number of a fold."""
-    from optuna import pruners
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some are marked experimental
-        return {
-            "none": pruners.NopPruner,
-            "median": lambda: pruners.MedianPruner(n_startup_trials=UNPRUNED_TRIALS, n_warmup_steps=FIRST_RUNG),
-            "percentile": lambda: pruners.PercentilePruner(GOES_ON, n_startup_trials=UNPRUNED_TRIALS),
-            "asha": lambda: pruners.SuccessiveHalvingPruner(min_resource=FIRST_RUNG, reduction_factor=REDUCTION),
-            "hyperband": lambda: pruners.HyperbandPruner(
-                min_resource=FIRST_RUNG, max_resource=FULL, reduction_factor=REDUCTION
-            ),
-            "wilcoxon": lambda: pruners.WilcoxonPruner(p_threshold=WILCOXON_P),
-        }[name]()
-
-
-def _require(sampler: str, package: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ImportError:
-        raise UserError(
-            f"tune.sampler: {sampler} needs the package {package}, which is not installed: "
-            f"`.venv/bin/pip install {package}`, or set tune.sampler: tpe"
-        ) from None
+        match name:
+            case "median":
+                return pruners.MedianPruner(n_startup_trials=UNPRUNED_TRIALS, n_warmup_steps=FIRST_RUNG)
+            case "percentile":
+                return pruners.PercentilePruner(GOES_ON, n_startup_trials=UNPRUNED_TRIALS)
+            case "asha":
+                return pruners.SuccessiveHalvingPruner(min_resource=FIRST_RUNG, reduction_factor=REDUCTION)
+            case "hyperband":
+                return pruners.HyperbandPruner(FIRST_RUNG, FULL, REDUCTION)
+            case "wilcoxon":
+                return pruners.WilcoxonPruner(p_threshold=WILCOXON_P)
+            case _:
+                return pruners.NopPruner()

@@ -2,10 +2,20 @@
 
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.trivial import trivial_output
 from competition.files.manifest import read_manifest
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.runs import Run
+
+
+def trivial_score(prepared: Prepared, fold: int) -> tuple[str, float]:
+    """What the trivial baseline answers, and its score on the held-out rows of a fold, in the metric's usual sign."""
+    metric, train = metric_named(prepared.competition.metric), prepared.part("train")
+    labels = prepared.targets(train["label"].to_numpy()[train["fold"].to_numpy() == fold])
+    classes = len(prepared.competition.classes)
+    answer, output = trivial_output(labels, metric, classes, seed=fold)
+    return answer, metric.display(metric.evaluate(labels, output, classes))
 
 
 def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:

@@ -169,12 +169,6 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
     return member, origins
 
 
-def folds_used_in_tuning(params: Params) -> list[int]:
-    """Folds whose labels take part in the choice of hyperparameters, by scoring a trial or by training it."""
-    within_folds = params.tune.trained_on == "tune_folds"
-    return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
-
-
 def tuning_trials(work: Path) -> int:
     """Number of finished trials in all studies. Trials of a continued study count once."""
     largest: dict[str, int] = {}

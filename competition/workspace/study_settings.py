@@ -9,10 +9,9 @@ from competition.config.errors import UserError
 from competition.config.params import Dimension, Params
 from competition.config.search_space import Values, grid, own_values
 from competition.config.yaml_text import read_yaml
-from competition.tuning.study import StudySettings
+from competition.tuning.settings import StudySettings, folds_used_in_tuning
 from competition.workspace.studies import (
     finished_studies,
-    folds_used_in_tuning,
     study_name,
     tuning_dependencies,
     tuning_result_path,
@@ -46,17 +45,6 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
         heartbeat=tune.heartbeat,
         retries=tune.retries,
     )
-
-
-def scored_folds(params: Params) -> list[int]:
-    """Folds whose held-out scores rank the trials: all of tune.folds but the last, which confirms the best."""
-    folds = list(dict.fromkeys(params.tune.folds))
-    return folds[:-1] or folds
-
-
-def confirmed_folds(params: Params) -> list[int]:
-    """Folds on which the best trial is compared with the member's own values, with other seeds."""
-    return list(dict.fromkeys(params.tune.folds))[-1:]
 
 
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:

@@ -1,16 +1,18 @@
 """Images per second of each part of training, alone and together: which part is the slowest, and what helps."""
 
-from dataclasses import replace
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from competition.config.params import Member
 from competition.files.manifest import write_json
+from competition.images.cache import CacheBudget
 from competition.images.pixels import is_streamed
 from competition.workspace.dependencies import training_parts
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job, image_cache
+from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_folds, selected_members
 from pipelines.terminal.trainer import open_trainer, read_images, start_device, timed
 
@@ -39,15 +41,22 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
         speeds[part] = images / seconds
         job.echo(f"bench {name}: {images / seconds:>10,.0f} images/s  {description}")
 
-    no_cache = replace(image_cache(job), ram=0, disk=0)
-    uncached = read_images(job, member, training_parts(member), name, no_cache).pixels
+    with (
+        tempfile.TemporaryDirectory() as empty
+    ):  # the cache's own folder would answer with images that are decoded already
+        uncached = read_images(
+            job, member, training_parts(member), name, CacheBudget(Path(empty), ram=0, disk=0)
+        ).pixels
+        rows = np.arange(min(MAX_DECODED, uncached.shape[0]))
+        seconds = timed(lambda: uncached[rows])
+    record("decoded", len(rows), seconds, "read from the record files and decoded, as when the cache is filled")
     trainer = open_trainer(job, member, name, device=device)
     pixels, count = trainer.images.pixels, len(trainer.images.ids)
-    rows = np.arange(min(MAX_DECODED, count))
-    record("decoded", len(rows), timed(lambda: uncached[rows]), "read from the record files and decoded")
     shuffled = np.random.default_rng(0).permutation(count)[: 4 * MAX_DECODED]
     streamed = is_streamed(pixels)
-    source = "decoded again: they fit no cache" if streamed else "from the decoded cache, in random order"
+    source = (
+        "decoded in random order: they fit no cache" if streamed else "copied from the decoded cache, in random order"
+    )
     record("read", len(shuffled), timed(lambda: pixels[shuffled]), source)
     measured, batch = time_parts(trainer, selected_folds(job)[0]), trainer.engine.batch
     record("augmented", batch, measured.batch, "read, augmented and batched: the speed of the input pipeline")

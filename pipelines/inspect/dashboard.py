@@ -1,15 +1,18 @@
 """Show the studies in the browser: live tables and charts by optuna-dashboard, on this machine only."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import make_server
 
 from competition.config.errors import UserError
-from competition.tuning.storage import open_journal, open_storage
+from competition.tuning.storage import open_storage
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_members
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
 
 PORT = 8080
 
@@ -35,7 +38,7 @@ def run(job: Job) -> None:
         server.serve_forever()
 
 
-def storage_of(job: Job) -> tuple[Any, str]:
+def storage_of(job: Job) -> "tuple[BaseStorage, str]":
     """The storage of the studies, and its name for the terminal."""
     if job.params.tune.storage:
         return open_storage(job.params.tune.storage, Path()), "tune.storage"
@@ -49,7 +52,7 @@ def storage_of(job: Job) -> tuple[Any, str]:
     if not journals:
         raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")
     newest = max(journals, key=lambda path: path.stat().st_mtime)
-    return open_journal(newest), display_path(newest)
+    return open_storage("", newest), display_path(newest)
 
 
 def address(text: str) -> tuple[str, int]:

@@ -1,7 +1,11 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
+import json
+from pathlib import Path
+
 from competition.config.errors import UserError
 from competition.ensemble.leaderboard import from_standard_error, interval
+from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
 from pipelines.terminal.output import plural
@@ -23,6 +27,7 @@ def run(job: Job) -> None:
     entry = newest_submission(job)
     file, looks = job.submissions / entry.file, job.path("looks.json")
     grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
+    record_grade(job.path("grades.json"), entry.file, grade)
     public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
     job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
     if entry.honest_score is not None and entry.standard_error:
@@ -35,10 +40,18 @@ def run(job: Job) -> None:
     )
 
 
+def record_grade(file: Path, submission: str, grade: grading.Grade) -> None:
+    """Keep the scores of a submission for `make report`."""
+    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    scores = {"public": grade.public if grade.public_rows else None, "private": grade.private}
+    rows = {"public_rows": grade.public_rows, "private_rows": grade.private_rows}
+    write_json(file, {**grades, submission: scores | rows})
+
+
 def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
     """The private score against the interval that chance explains on as many rows."""
     score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
-    points = entry.expected or (from_standard_error(score, error, entry.oof_rows),)
+    points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
     low, high = interval(points, grade.private_rows)
     if low <= grade.private <= high:
         return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows"

@@ -58,13 +58,8 @@ class Results:
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
+    test_scores: Sequence[scores.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
-
-    @property
-    def ledger_row(self) -> ledger.Row | None:
-        """The blend's line of the ledger."""
-        blend = self.blend
-        return next((row for row in self.submitted if blend and row.entry.digest == blend.result["submission"]), None)
 
 
 def run(job: Job) -> None:
@@ -83,6 +78,8 @@ def load_results(job: Job) -> Results:
     spreads, notes = seed_spreads(job.workspace)
     runs = {run.title: run for name in job.params.members for run in job.workspace.runs_of(name)}
     sizes = [member.image_size for member in job.params.members.values()]
+    submitted = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
+    of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])
     return Results(
         folder,
         blend,
@@ -91,7 +88,8 @@ def load_results(job: Job) -> Results:
         {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
         spreads,
         notes,
-        ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name),
+        submitted,
+        scores.scores_on_test(next(of_blend, None), job.path("grades.json")),
         cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
     )
 
@@ -174,10 +172,11 @@ def head_of(job: Job, results: Results) -> Head:
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
-        figures = caveats.without_interval(scores.figures(blend.result, results.ledger_row), blend.result)
+        figures = caveats.without_interval(scores.figures(blend.result, results.test_scores), blend.result)
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
-    warnings = [*stale_warnings(job, blend), *results.notes]
+    useless = scores.no_better_than_trivial(blend.result) if blend is not None else []
+    warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.")
 
@@ -188,7 +187,7 @@ def score_sections(results: Results) -> list[Section | None]:
         return []
     chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
     diversity = scores.worth_section(result["diversity"]) if "diversity" in result else None
-    return [scores.blend_section(result, chain, results.ledger_row), scores.views_section(result, chain), diversity]
+    return [scores.blend_section(result, chain, results.test_scores), scores.views_section(result, chain), diversity]
 
 
 def error_sections(prepared: Prepared, results: Results) -> list[Section | None]:
@@ -197,10 +196,12 @@ def error_sections(prepared: Prepared, results: Results) -> list[Section | None]
         return []
     rows, (_, labels, decided, probs) = results.rows, results.rows
     kind = prepared.competition.targets.kind
+    if kind != "single":
+        worst = targets.worst_section(rows, prepared, results.pixels, bool(results.runs))
     if kind == "multi":
-        return [targets.labels_section(labels, decided, probs, prepared.competition.classes)]
+        return [targets.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
-        return [targets.values_section(labels, probs)]
+        return [targets.values_section(labels, probs), worst]
     return [
         classes.classes_section(rows, prepared, results.pixels),
         classes.calibration_section(labels, probs),

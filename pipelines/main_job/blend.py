@@ -29,7 +29,15 @@ from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import reliance, with_caveats
 from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
-from competition.report.terminal import blend_lines, diversity_lines, plus_minus, row_notes, seeds_line, views_lines
+from competition.report.terminal import (
+    blend_lines,
+    diversity_lines,
+    no_better_than_trivial,
+    plus_minus,
+    row_notes,
+    seeds_line,
+    views_lines,
+)
 from competition.submission import format, ledger
 from competition.workspace.dependencies import blend_blocks, blend_path, set_newest_blend
 from competition.workspace.ensemble_inputs import (
@@ -112,7 +120,8 @@ def score_text(scores: Mapping[str, Any]) -> str:
     """ "honest macro_f1 0.9963 ± 0.0026 on 539 rows".  scores: as in scores.json."""
     kind = "OPTIMISTIC" if scores.get("optimistic") else "honest"
     error = plus_minus(scores["standard_error"])
-    return f"{kind} {scores['metric']} {scores['honest']:.4f} {error} on {scores['honest_rows']:,} rows"
+    text = f"{kind} {scores['metric']} {scores['honest']:.4f} {error} on {scores['honest_rows']:,} rows"
+    return "; ".join([text, *no_better_than_trivial(scores)])
 
 
 def create_blend(
@@ -227,7 +236,9 @@ def keep_blend(folder: Path, copy: Path) -> None:
 def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]:
     """The lines that the terminal shows."""
     honest, scores = result.honest, result.scores
-    gains = {"equal weights": honest.over_equal, "the best member": honest.over_best}
+    gains = {"the trivial baseline": scores["over_trivial"]}
+    if len(scores["members"]) > 1:  # of one member alone both are the member itself
+        gains |= {"equal weights": honest.over_equal, "the best member": honest.over_best}
     return [
         "\nblend: " + "\n".join(with_caveats(blend_lines(result.metric, result.chain, scores, gains), scores)),
         *seeds_line(spreads, list(result.inputs.oof)),

@@ -12,6 +12,7 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.teachers import ancestors, in_training_order
+from competition.ensemble.metrics import metric_named
 from competition.files.locks import last_holder
 from competition.files.manifest import read_manifest
 from competition.files.replacement import again_path
@@ -26,7 +27,7 @@ from competition.workspace.dependencies import (
 )
 from competition.workspace.earlier_version import is_of_then
 from competition.workspace.runs import Run
-from competition.workspace.scores import held_out_score
+from competition.workspace.scores import held_out_score, trivial_score
 from competition.workspace.soft_labels import load_soft_labels
 from competition.workspace.studies import member_with_tuned_values, study_differences
 from pipelines.terminal import hosts
@@ -226,10 +227,15 @@ def print_summary(job: Job, names: Sequence[str]) -> None:
         if len(scores) > 1:
             means += 1
             tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
+            sign = metric_named(job.prepared.competition.metric).sign
+            trivial = np.array([trivial_score(job.prepared, fold)[1] for fold in folds])
+            unbeaten = int((sign * scores <= sign * trivial).sum())
+            beside = f"; the trivial baseline scores {trivial.mean():.4f}"
+            beside += f", NOT BEATEN in {unbeaten} of {len(folds)} folds" if unbeaten else ""
             # The spread over folds, not a standard error: folds share their training rows.
             job.echo(
                 f"train {run.title}: {len(scores)} folds, mean held-out score {scores.mean():.4f} (from {scores.min():.4f} to "
-                f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}) in {display_path(run.folder)}"
+                f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}){beside}; in {display_path(run.folder)}"
             )
     if means and (note := tuned_folds_note(job)):
         job.echo(f"train: {note}")

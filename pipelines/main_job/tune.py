@@ -15,27 +15,25 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from competition.config.errors import UserError
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, is_current, write_json
 from competition.preflight.planning import duration
 from competition.tuning.choice import (
-    format_values,
-    mean_share,
-    pareto_front,
-    saved_seconds,
-)
-from competition.tuning.study import (
-    StudySettings,
     best_trial,
     finished_trials,
+    format_values,
     limit_reached,
-    open_study,
+    mean_share,
+    origin_of,
     own_trial,
+    pareto_front,
+    saved_seconds,
     score_of,
 )
+from competition.tuning.settings import StudySettings
 from competition.workspace.studies import (
     adopted_study,
     is_tuned,
@@ -43,14 +41,19 @@ from competition.workspace.studies import (
     tuning_result_path,
 )
 from competition.workspace.study_settings import study_settings
+from competition.workspace.study_worker import storage_of, work_on_study
 from pipelines.terminal import hosts
 from pipelines.terminal.cluster_tuning import reachable_study, run_workers
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.selection import selected_members
-from pipelines.terminal.study_worker import storage_of, work_on_study
-from pipelines.terminal.trainer import start_device
-from pipelines.terminal.tuning_trials import TrialRunner
+from pipelines.terminal.trainer import open_trial_runner, start_device
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+    from competition.tuning.trials import TrialRunner
 
 
 def run(job: Job) -> None:
@@ -70,7 +73,7 @@ def run(job: Job) -> None:
         if not is_tuned(job.params, name):
             continue  # also a student: its teachers are trained only after tuning
         if job.options.join:
-            work_on_study(job, name)
+            join_study(job, name)
         else:
             tune_member(job, name)
 
@@ -86,10 +89,24 @@ def tune_member(job: Job, name: str) -> Manifest | None:
     with leading(result) as leads:
         if not leads:
             job.echo(f"tune {name}: another process leads this study; this one joins it")
-            work_on_study(job, name)
+            join_study(job, name)
     with leading(result, wait=True):
         compute = partial(lead_study, job, name, depends)
         return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
+
+
+def join_study(job: Job, name: str) -> None:
+    """Run trials of a member's study, here and now, beside other processes. Whoever comes first creates the study."""
+    from competition.tuning.study import open_study
+
+    settings = study_settings(job.workspace, name, max(job.options.workers, 1))
+    study = open_study(storage_of(job.workspace, name), settings)
+    work(job, name, study, settings, open_trial_runner(job, name))
+
+
+def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "TrialRunner") -> None:
+    sign = metric_named(job.prepared.competition.metric).sign
+    work_on_study(study, settings, runner, sign, lambda line: job.echo(f"tune {name}: {line}"))
 
 
 def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
@@ -122,18 +139,21 @@ def leading(result: Path, wait: bool = False) -> Iterator[bool]:
 
 def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     """Run the missing trials of one member's study, here, in other processes or on a cluster, and write its best.json."""
+    from competition.tuning.study import open_study
+
     workers = job.options.workers
     settings = study_settings(job.workspace, name, workers)
     with reachable_study(job, name, settings.name) if job.options.cluster else nullcontext(job) as job:
-        study = open_study(storage_of(job, name), settings)
-        done = len(finished_trials(study, settings))
+        study = open_study(storage_of(job.workspace, name), settings)
+        trials = study.get_trials(deepcopy=False)
+        done = len(finished_trials(trials, settings))
         where = " of the cluster" if job.options.cluster else ""
         job.echo(
             f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
             + (f", {done} of them finished earlier" if done else "")
             + (f", in {workers} processes{where}" if workers > 1 else f", in a process{where}" if where else "")
         )
-        runner = TrialRunner(job, name)
+        runner = open_trial_runner(job, name)
         if not job.options.cluster:
             with worker_processes(job, name) as processes:
                 for process in processes:
@@ -141,13 +161,14 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
                         job.echo(
                             f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker"
                         )
-        elif done < settings.total and not limit_reached(study, settings):
+        elif done < settings.total and not limit_reached(trials, settings):
             run_workers(job, name, settings, depends)
-        work_on_study(job, name, runner)  # with workers: what they left because they were stopped
-        best = tuning_result_path(job.work, name, depends)
+        work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
+        trials = finished_trials(study.get_trials(deepcopy=False), settings)
         result = result_of(job, name, settings, study, runner)
+    best = tuning_result_path(job.work, name, depends)
     write_json(best, result)
-    lines = result_lines(result, settings, finished_trials(study, settings))
+    lines = result_lines(result, settings, trials)
     job.echo(*(f"tune {name}: {line}" for line in (*lines, display_path(best))))
     return [best], {key: value for key, value in result.items() if key != "front"}
 
@@ -169,12 +190,13 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
             process.wait()
 
 
-def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: TrialRunner) -> dict[str, Any]:
+def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runner: "TrialRunner") -> dict[str, Any]:
     """Content of best.json."""
     prepared = job.prepared
-    trials, tune = finished_trials(study, settings), job.params.tune
+    all_trials, tune = study.get_trials(deepcopy=False), job.params.tune
+    trials = finished_trials(all_trials, settings)
     best, own = best_trial(trials), own_trial(trials)
-    comparison, chosen = None, best if best is not None and best.user_attrs["ticket"] != 0 else None
+    comparison, chosen = None, best if best is not None and origin_of(best) != 0 else None
     if chosen is not None and own is not None and score_of(own) != -float("inf"):
         job.echo(f"tune {name}: comparing trial {chosen.number} with the member's own values on what chose neither")
         comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
@@ -191,7 +213,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: 
         "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
         "saved_seconds": round(saved_seconds(trials), 1),
         "mean_share": round(mean_share(trials), 4),
-        "limit": limit_reached(study, settings) if len(trials) < settings.total else "",
+        "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
         "data": prepared.digest,
         "study": settings.name,
@@ -204,7 +226,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: Any, runner: 
     }
 
 
-def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence[Any]) -> list[str]:
+def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence["FrozenTrial"]) -> list[str]:
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = result["metric"], metric_named(result["metric"]).sign
     lines = [
@@ -218,7 +240,7 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     return [*lines, conclusion(result, trials, sign)]
 
 
-def conclusion(result: Mapping[str, Any], trials: Sequence[Any], sign: int) -> str:
+def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign: int) -> str:
     """Which values `make train` uses and why, in one sentence.
 
     result: content of best.json.  trials: the finished ones.  sign: -1 if less is better in the metric.

@@ -26,6 +26,7 @@ from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import Manifest, changed_keys, write_json, write_manifest
 from competition.images.pixels import is_streamed
@@ -40,21 +41,22 @@ from competition.workspace.runs import Run, stored_runs
 from competition.workspace.soft_labels import load_soft_labels
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
+from competition.workspace.study_worker import storage_of, work_on_study
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.backend import start_tensorflow
+from pipelines.terminal.cluster_tuning import with_storage
 from pipelines.terminal.device_retries import train_with_retries
 from pipelines.terminal.fold_prediction import measure_views, predict_fold
 from pipelines.terminal.fold_training import describe_fold, remove_checkpoints, train_model
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
-from pipelines.terminal.study_worker import with_storage, work_on_study
 from pipelines.terminal.teachers import update_soft_labels
-from pipelines.terminal.trainer import open_trainer, read_images, start_device
-from pipelines.terminal.tuning_trials import TrialRunner
+from pipelines.terminal.trainer import open_trainer, open_trial_runner, read_images, start_device
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.trainer import Trainer
+    from competition.tuning.trials import TrialRunner
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EVENT_SECONDS = 1.0  # between two events of progress
@@ -259,21 +261,27 @@ class Prediction(Slot):
 class Tuning(Slot):
     """A worker of a study. Networks that it has compiled stay for the worker after it."""
 
-    runner: TrialRunner | None = None
+    runner: "TrialRunner | None" = None
 
     def do(self, request: Mapping[str, Any]) -> Manifest:
         """Run trials of the study until none is left. Raises UserError if this machine would work on another study."""
+        from competition.tuning.study import open_study
+
         started, name = time.monotonic(), self.settings["member"]
         job = with_storage(self.job, request["storage"])
         job = replace(job, options=replace(job.options, workers=request["workers"]))
-        if study_settings(job.workspace, name).name != request["study"]:
+        settings = study_settings(job.workspace, name, max(job.options.workers, 1))
+        if settings.name != request["study"]:
             changes = changed_keys(request["depends"], tuning_dependencies(job.workspace, name))
             raise UserError(
                 f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
             )
-        self.runner = self.runner or TrialRunner(job, name)
+        self.runner = self.runner or open_trial_runner(job, name)
         self.events.send("progress", step=0, steps=1, text="runs trials")
-        work_on_study(job, name, self.runner, lambda line: self.events.send("line", text=line))
+        study = open_study(storage_of(job.workspace, name), settings)
+        sign = metric_named(job.prepared.competition.metric).sign
+        show = lambda line: self.events.send("line", text=f"tune {name}: {line}")  # noqa: E731
+        work_on_study(study, settings, self.runner, sign, show)
         seconds = {"seconds": round(time.monotonic() - started, 1)}
         return write_manifest(job.options.work / request["unit"] / "manifest.json", {}, [], seconds, {})
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.files.manifest import copy_file
 from competition.preflight.planning import HOUR
+from competition.tuning.settings import StudySettings
 from competition.tuning.storage import JOURNAL
-from competition.tuning.study import StudySettings
+from competition.workspace.study_worker import journal_of
 from pipelines.terminal.cluster import run_on_cluster
 from pipelines.terminal.runner import Job
-from pipelines.terminal.study_worker import journal_of, with_storage
 
 
 def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[str, Any]) -> None:
@@ -39,6 +40,12 @@ def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[s
     run_on_cluster(job, "tune", works, lambda work, _: f"cluster: {work.task.name}: no trial is left")
 
 
+def with_storage(job: Job, storage: str) -> Job:
+    """The job with another tune.storage; a study does not depend on where it is stored."""
+    params = replace(job.params, tune=replace(job.params.tune, storage=storage))
+    return replace(job, workspace=job.workspace.with_params(params))
+
+
 @contextmanager
 def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
     """The job with a storage of its study that every machine reaches: tune.storage, or a journal in cluster.shared.
@@ -51,7 +58,10 @@ def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
     if storage:
         yield job
         return
-    own, common = journal_of(job, name), Path(shared) / job.work.name / "tune" / f"{study}.log"
+    own, common = (
+        journal_of(job.workspace, name),
+        Path(shared) / job.work.name / "tune" / f"{study}.log",
+    )
     copy_longer(own, common)
     try:
         yield with_storage(job, f"{JOURNAL}{common}")

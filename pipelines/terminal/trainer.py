@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.engine import Engine
     from competition.training.trainer import Trainer
+    from competition.tuning.trials import TrialRunner
 
 
 # Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
@@ -89,6 +91,22 @@ def open_trainer(
         return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title, engine)
     except UserError as error:  # about the member's architecture or weights
         raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def open_trial_runner(job: Job, name: str) -> "TrialRunner":
+    """Runner of the trials of a member. The device is opened with the first trial."""
+    from competition.images.labelled_images import restricted_to_folds
+    from competition.tuning.settings import folds_used_in_tuning
+    from competition.tuning.trials import TrialRunner
+
+    device: list[Device] = []
+    select = partial(restricted_to_folds, folds=folds_used_in_tuning(job.params))
+
+    def open_with(member: Member, images: "Images | None") -> "Trainer":
+        device[:] = device or [start_device(job)]
+        return open_trainer(job, member, f"tune {name}", device=device[0], images=images, select=select)
+
+    return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
 
 
 def keep_engine(job: Job, run: Run, engine: "Engine") -> None:

@@ -12,6 +12,7 @@ from test_cluster import HEAD, OTHER, started, wait_for, wait_for_end
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
+from competition.tuning.choice import origin_of
 from competition.tuning.storage import open_storage
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.terminal.cluster_child import Events, Tuning
@@ -45,14 +46,14 @@ def trials_of(url: str) -> list[optuna.trial.FrozenTrial]:
 def running_on(url: str, node: Node) -> list[int]:
     """Ids of the node's processes that run a trial."""
     workers = [trial.user_attrs.get("worker", "") for trial in trials_of(url) if trial.state.name == "RUNNING"]
-    numbers = {int(worker.rpartition("/")[2].split(".")[0]) for worker in workers if worker}
+    numbers = {int(worker.rpartition("/")[2]) for worker in workers if worker}
     return sorted(numbers & node.processes())
 
 
 def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) -> None:
     every = trials_of(url)
     finished = [trial for trial in every if trial.state.name == "COMPLETE"]
-    assert sorted(trial.user_attrs["ticket"] for trial in finished) == list(range(trials))
+    assert sorted(origin_of(trial) for trial in finished) == list(range(trials))
     assert len({str(trial.params) for trial in finished}) == trials
     assert {trial.state.name for trial in every} == {"COMPLETE", "FAIL"}
     (best,) = workspace.work.glob("tune/slim/*/best.json")

@@ -34,7 +34,7 @@ GUIDES = {
     "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
     "report.md": "tests/docs/test_guides.py",
     "single_fold.md": "tests/docs/test_guides.py",
-    "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_databases.py",
+    "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_study.py",
     "kaggle_and_tpu.md": "tests/docs/test_guides.py; kernels on a simulated Kaggle: tests/pipelines/test_remote_main_job.py",
     "preflight.md": "tests/preflight/test_preflight_stages.py",
     "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",

@@ -67,5 +67,5 @@ def test_the_interval_for_any_number_of_rows_is_interpolated():
 
 
 def test_a_standard_error_alone_gives_the_textbook_interval():
-    low, high = interval([from_standard_error(0.95, 0.01, 1000)], 500)
+    low, high = interval([from_standard_error(0.95, 0.01, 1000, "accuracy")], 500)
     assert (low, high) == pytest.approx((0.95 - 1.96 * 0.01 * np.sqrt(3), 0.95 + 1.96 * 0.01 * np.sqrt(3)))

@@ -131,10 +131,11 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from studies import open_journal, open_study, searched, settings
+from competition.tuning.choice import origin_of
 trials, tried = searched(Path(sys.argv[1]), 6)
 every = open_study(open_journal(Path(sys.argv[1])), settings(6)).get_trials()
-killed = [(str(trial.user_attrs["ticket"]), trial.params) for trial in every if trial.state.name == "FAIL"]
-print(json.dumps([{str(trial.user_attrs["ticket"]): trial.params for trial in trials}, killed, tried]))
+killed = [(str(origin_of(trial)), trial.params) for trial in every if trial.state.name == "FAIL"]
+print(json.dumps([{str(origin_of(trial)): trial.params for trial in trials}, killed, tried]))
 """
 
 
@@ -143,6 +144,6 @@ def test_a_trial_killed_before_its_score_is_stored_is_run_again_with_its_values(
     for fault in ("tune.before_trial:2:kill", "tune.before_score:2:kill", "tune.before_trial:2:kill"):
         assert run_code(SEARCH, journal, studies, faults=fault).code == KILLED
     finished, killed, later = json.loads(run_code(SEARCH, journal, studies).out)
-    assert sorted(finished) == [str(ticket) for ticket in range(6)] and 0 < len(later) < 6  # none lost, none repeated
-    assert len(killed) == 3 and all(finished[ticket] == values for ticket, values in killed if values)
+    assert sorted(finished) == [str(number) for number in range(6)] and 0 < len(later) < 6  # none lost, none repeated
+    assert len(killed) == 3 and all(finished[origin] == values for origin, values in killed if values)
     assert any(values for _, values in killed)

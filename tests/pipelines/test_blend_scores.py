@@ -3,18 +3,23 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from builders import ROOT
 
+from competition.config.digests import to_plain
 from competition.config.params import Honest
-from competition.config.params_file import load_params
+from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.bootstrap import score_with_error
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.significance import Difference
 from competition.report.blend_scores import member_score, scores_of
-from competition.report.terminal import row_notes
+from competition.report.scores import blend_section, figures
+from competition.report.terminal import blend_lines, row_notes
 from competition.workspace.ensemble_inputs import EnsembleInputs
+from pipelines.main_job.blend import score_text
 
 F1 = METRICS["macro_f1"]
 LABELS = np.arange(60) % 3
@@ -79,3 +84,51 @@ def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_row
     assert (scores["honest"], scores["honest_rows"], scores["tuned_folds"]) == (expected, 48, (0,))
     assert scores["optimistic"] is False
     assert scores_of(params, *rows_and_scores(2, (0, 1), 10)[:1], F1, rows)["optimistic"] is True
+
+
+def at_chance(classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and probabilities that have nothing to do with each other."""
+    return rng.integers(0, classes, 900), rng.dirichlet(np.full(classes, 0.3), 900)
+
+
+def useless_result(metric: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Targets, probabilities or values, and what the trivial baseline answers."""
+    rng = np.random.default_rng(0)
+    if metric == "rmse":
+        values = rng.normal(50, 10, 900)
+        return values, rng.permutation(values)[:, None], "the mean of all rows"
+    if metric == "multilabel_macro_f1":
+        sets = rng.random((900, 3)) < 0.4
+        return sets, rng.uniform(0.3, 0.7, (900, 3)), "every label for every row"
+    if metric == "quadratic_kappa":
+        return *at_chance(5, rng), "the most frequent class for every row"
+    return *at_chance(300, rng), "classes drawn at random"
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "quadratic_kappa", "multilabel_macro_f1", "rmse"])
+def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_terminal_and_on_the_page(
+    metric: str,
+) -> None:
+    targets, output, answer = useless_result(metric)
+    ids = np.array([f"i{n:03}" for n in range(900)])
+    oof, folds = (
+        {"m": ViewPredictions(ids, ("identity",), output[:, None].astype(np.float32), METRICS[metric].target)},
+        np.arange(900) % 3,
+    )
+    params = load_params(ROOT / "params.yaml", parse_overrides("honest.resamples=60 blend.rounds=1 blend.bags=2"))
+    result = fit_and_score_chain(oof, targets, folds, chain_settings(params, metric), params.honest)
+    rows = EnsembleInputs(ids, targets, folds, oof, ids[:50], {}, (0, 1, 2), (), ())
+    scores = to_plain(scores_of(params, result, METRICS[metric], rows))
+    gains = {"the trivial baseline": Difference(**scores["over_trivial"])}
+    lines = "\n".join(blend_lines(METRICS[metric], result.chain, scores, gains))
+    assert f"WARNING the blend is not better than an answer that looks at no image: {answer}" in lines
+    assert "m " in lines and "; not better than the trivial baseline" in lines
+    assert f"not better than an answer that looks at no image: {answer}" in score_text(scores)
+    assert "a gain" not in lines
+    section, (figure, *_) = blend_section(scores, result.chain, []), figures(scores, [])
+    assert "not better than an answer" in figure.note
+    (trivial,) = section.blocks[1].rows  # one member: nothing else to compare the blend with
+    assert trivial[0].startswith(f"trivial: {answer}")
+    assert ("argmax" in str(section) or "corrupted" in str(section)) is (metric != "rmse")
+    low, high = scores["leaderboard_band"]
+    assert METRICS[metric].range[0] <= low < high <= METRICS[metric].range[1]

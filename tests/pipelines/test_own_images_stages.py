@@ -111,8 +111,6 @@ def left_by_training(name: str, folds: pd.DataFrame, test: pd.DataFrame, classes
     held_out = [folds[folds["fold"] == fold] for fold in numbers]
     if name == "torch":
         return {"oof_logits": logits(folds), "test_logits": [logits(test) for _ in numbers]}
-    if name == "timm":
-        return {"oof_probs": probs(folds), "test_probs": [probs(test) for _ in numbers]}
     if name == "fastai":
         parts = [(part["id"], classes[::-1], probs(part)[:, ::-1]) for part in held_out]
         return {"oof_parts": parts, "test_parts": [(classes[::-1], probs(test)[:, ::-1]) for _ in numbers]}
@@ -126,7 +124,7 @@ def left_by_training(name: str, folds: pd.DataFrame, test: pd.DataFrame, classes
 
 @pytest.fixture(scope="module")
 def external(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
-    """A table and a test folder, four members by the examples of the documentation, none trained here; and the digest."""
+    """A table and a test folder, three members by the examples of the documentation, none trained here; and the digest."""
     workspace = photo_workspace(folder := tmp_path_factory.mktemp("external"), "MEMBERS")
     members = ""
     for name, files in MEMBERS.items():
@@ -162,7 +160,7 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
     for stage in ("train", "predict"):
         workspace.do(stage)
     output = workspace.do("blend")
-    assert list(MEMBERS) == ["torch", "timm", "fastai", "autogluon"]
+    assert list(MEMBERS) == ["torch", "fastai", "autogluon"]
     assert "folds unknown" not in output and "other folds than ours" not in output and "not out-of-fold" not in output
     scores = json.loads((workspace.blend / "scores.json").read_text())
     assert set(scores["members"]) == set(MEMBERS) and all(one["score"] > 0.7 for one in scores["members"].values())
@@ -174,12 +172,12 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
 
 
 def test_the_test_predictions_of_each_fold_model_are_read_from_one_file_or_from_several(external) -> None:
-    """torch has one file with three fold models, timm three files; both are needed for the sharper leak check."""
+    """torch has one file with three fold models, autogluon three files; both are needed for the sharper leak check."""
     workspace, _ = external
     workspace.do("blend")
     sources = json.loads((workspace.blend / "manifest.json").read_text())["depends"]["predictions"]
     assert {name: len(source["test"].split(",")) for name, source in sources.items()} == {
-        "torch": 1, "timm": 3, "fastai": 1, "autogluon": 3,
+        "torch": 1, "fastai": 1, "autogluon": 3,
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -129,8 +130,11 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    grade = labelled.do("grade")
-    assert float(grade.split("private ")[1].split()[0]) > 0.85
+    private = labelled.do("grade").split("private ")[1].split()[0]
+    assert float(private) > 0.85
+    labelled.do("report")
+    page = (labelled.work / "report.html").read_text()
+    assert f"<b>{private}" in page and "make grade, on 30 test rows" in page and "private, make grade" in page
 
 
 def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
@@ -157,7 +161,8 @@ def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
 def test_the_report_of_a_multi_label_competition_shows_every_label(labelled: Workspace) -> None:
     page = (labelled.work / "report.html").read_text()
     assert "average precision" in page and all(colour in page for colour in COLOURS)
-    assert "Confusions, calibration and the most confident errors are shown for single labels only" in page
+    assert "F1 of every row" in page and "trivial: every label for every row" in page
+    assert "Samples of each class" in page and re.search(r"The \d+ rows with the most wrong labels", page)
 
 
 def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace, tmp_path: Path) -> None:
@@ -214,7 +219,10 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert scores["metric"] == "rmse" and scores["honest"] == pytest.approx(expected, abs=1e-12)
     assert scores["honest"] < 0.6 * targets.std() and scores["standard_error"] > 0
     assert submitted(workspace).astype(float).between(900, 1200).all()
-    assert "RMSE" in (workspace.work / "report.html").read_text()
+    page = (workspace.work / "report.html").read_text()
+    assert "RMSE" in page and "trivial: the mean of all rows" in page and "trivial" in output
+    assert "predictions against the truth of 120 rows" in page and "is 10" in page  # pictures with their values
+    assert not re.search("argmax|corrupted|corrected|rows fixed", page.partition("</style>")[2] + output)
     assert "private" in workspace.do("grade")
     g, names = opened(workspace), submitted(workspace).index[:6]
     predicted = g.predict([workspace.folder / "source" / "images" / f"{name}.png" for name in names])

@@ -138,7 +138,7 @@ def journal_has_a_running_trial(workspace: Workspace) -> bool:
 def test_a_killed_study_goes_on_and_a_second_process_joins_the_first(prepared_workspace, tmp_path: Path) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     shutil.rmtree(workspace.work / "tune", ignore_errors=True)
-    sets = SETS.replace("score_and_time", "score")
+    sets = SETS.replace("score_and_time", "score") + " tune.heartbeat=1"
     leader = subprocess.Popen(workspace.command("tune", sets=sets), cwd=ROOT, stdout=-1, stderr=-1, text=True)
     while not journal_has_a_running_trial(workspace) and leader.poll() is None:
         time.sleep(0.1)

@@ -62,7 +62,8 @@ def folds_per_object(folder):
 
 def test_series_across_folds_are_reported_with_a_contact_sheet_and_grouped_if_configured(stage, tmp_path):
     (line,) = [line for line in stage() if "series" in line]
-    assert "set prepare.group_by=embedding; contact sheet data/series.png" in line
+    assert "photos may be series of" in line and "1.6 %" in line
+    assert "look at the contact sheet data/series.png; where it is right, set prepare.group_by=embedding" in line
     assert (tmp_path / "data" / "series.png").is_file()
     assert folds_per_object(tmp_path).max() > 1
     by_hash = (tmp_path / "data" / "index.csv").read_bytes()

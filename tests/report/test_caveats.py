@@ -99,5 +99,13 @@ def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
     for shift, warns in ((OTHER, True), (ALIKE, False)):
         section = caveats_section(tmp_path, Caveats(SERIES, {}, shift), train, scores if warns else scores_of(ALIKE))
         texts = [block for block in section.blocks if isinstance(block, Text)]
-        assert "40 of 200 training photos look like series of 10 objects" in texts[0].lines[0] and texts[0].warning
+        assert "40 of 200 training photos may be series of 10 objects" in texts[0].lines[0] and texts[0].warning
         assert texts[1].warning == warns
+        assert "1.6 % of the photos outside of the planted series were joined too" in texts[0].lines[0]
+
+
+def test_an_auc_clearly_below_one_half_is_not_called_alike_without_a_word():
+    below = replace(ALIKE, auc=0.42, low=0.38, high=0.46)
+    (line,) = with_caveats([], scores_of(below))
+    assert "below 0.5: the classifier is wrong more often than a coin" in line
+    assert "coin" not in with_caveats([], scores_of(ALIKE))[0]

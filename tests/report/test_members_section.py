@@ -5,8 +5,10 @@ import pandas as pd
 
 from competition.files.manifest import Manifest
 from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
+from competition.report.runs import without_folder
 
 MANIFEST = Manifest("", {}, {}, {}, {})
+TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]
 
 
 def models(scores: dict[int, float], every_epoch: bool = False) -> list[FoldModel]:
@@ -19,12 +21,15 @@ def models(scores: dict[int, float], every_epoch: bool = False) -> list[FoldMode
 
 def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_one_that_is_not() -> None:
     scores = {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.6}
-    table = scores_table({"cnn": models(scores), "small": models(scores)}, {"cnn": [], "small": [0, 1]}, 4, "accuracy")
+    table = scores_table(
+        {"cnn": models(scores), "small": models(scores)}, {"cnn": [], "small": [0, 1]}, TRIVIAL, "accuracy"
+    )
     assert list(table.columns)[1:3] == ["mean of the folds' accuracy", "mean of folds 2, 3"]
-    cnn, small = table.rows
+    cnn, small, trivial = table.rows
+    assert trivial[:3] == ["trivial baseline", "0.2500", "0.3000"] and TRIVIAL[0][0] in table.note
     assert cnn[1:3] == ["0.7500", "0.6500"] and small[1:3] == ["0.7500 †", "0.6500"]
     assert small[4:] == ["0.9000 †", "0.8000 †", "0.7000", "0.6000"] and "† The rows of that fold" in table.note
-    plain = scores_table({"cnn": models(scores)}, {"cnn": []}, 4, "accuracy")
+    plain = scores_table({"cnn": models(scores)}, {"cnn": []}, TRIVIAL, "accuracy")
     assert "†" not in plain.note and len(plain.columns) == 3 + 4
 
 
@@ -41,3 +46,16 @@ def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     assert len(each.drawings) == 4 and "score_epochs" not in each.note
     assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
     assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
+
+
+def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
+    history = models({0: 0.8}, every_epoch=True)[0].history.head(1)
+    (block,) = curve_charts("cnn", [FoldModel(0, MANIFEST, 0.8, history, 1.0)], "accuracy")
+    assert block.lines == [
+        "One epoch was trained, so there are no curves; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
+    ]
+
+
+def test_the_folder_of_a_file_on_this_machine_is_not_shown() -> None:
+    shown = "weights: /home/someone/w.npz -> C:\\Users\\someone\\x.keras; epochs: 1 -> 3; fit: a/b"
+    assert without_folder(shown) == "weights: w.npz -> x.keras; epochs: 1 -> 3; fit: a/b"

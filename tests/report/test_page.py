@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 from markupsafe import Markup
 
 from competition.report.charts import Point, bar_chart, legend, public_score_chart, reliability_chart, score_chart
@@ -71,7 +72,7 @@ def test_texts_of_users_are_shown_unchanged() -> None:
     charts = [
         *score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
         epoch_chart([Line(EVIL, np.array([[0.1], [0.5], [0.7]]), 0)], EVIL),
-        public_score_chart([(EVIL, 0.5, 0.1, 0.6, 0.4, 0.8)]),
+        public_score_chart([(EVIL, 0.5, 0.1, 0.6, 0.4, 0.8)], EVIL),
         legend([EVIL]),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
         reliability_chart(reliability(np.array([0, 1]), scores)[0]),
@@ -177,3 +178,16 @@ def test_an_empty_cell_of_the_confusions_is_not_drawn() -> None:
     chart = confusion_chart(np.array([[5, 0], [2, 3]]), ["cat", "dog"])
     assert chart.count('class="right"') == 2 and chart.count('class="wrong"') == 1
     assert "dog predicted as cat: 2 of 5 wrong" in chart
+
+
+@pytest.mark.parametrize("classes", [3, 5, 12])
+def test_a_matrix_of_few_classes_is_large_enough_to_read(classes: int) -> None:
+    drawing = confusion_chart(np.eye(classes, dtype=int), [f"c{n}" for n in range(classes)])
+    assert int(re.findall('width="([0-9]+)"', drawing)[0]) > 280
+
+
+def test_an_id_below_a_picture_is_one_unbroken_line() -> None:
+    page = render(
+        Head("t", "l", [], [], "f"), [Section("s", "S", "f", [Sheet([Tile("", False, ["a class", "an_id"])])])]
+    )
+    assert '<div class="other id">an_id</div>' in page and re.search(r"figure \.id \{ white-space: nowrap;", page)

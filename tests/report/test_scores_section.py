@@ -2,18 +2,25 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
 
 from competition.ensemble.blend import Blend
+from competition.ensemble.bootstrap import paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
+from competition.ensemble.metrics import METRICS
 from competition.report.leaderboard import honest_rows_text
-from competition.report.scores import blend_section
+from competition.report.scores import blend_section, scores_on_test
+from competition.report.svg import axis_ends
 from competition.submission.ledger import Entry, Row
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
 SINGLE = {"score": 0.9, "standard_error": 0.01}
 SCORES = {
-    "metric": "macro_f1", "members": {"cnn": SINGLE}, "equal": SINGLE, "best": SINGLE, "best_members": {"cnn": [0, 1]},
+    "metric": "macro_f1", "members": {"cnn": SINGLE, "small": SINGLE}, "equal": SINGLE, "best": SINGLE, "best_members": {"cnn": [0, 1]},
     "chosen_on": 0.92, "honest": 0.91, "standard_error": 0.01, "honest_rows": 539, "tuned_folds": [],
     "leaderboard_band": [0.88, 0.94], "over_equal": DIFFERENCE, "over_best": DIFFERENCE,
 }  # fmt: skip
@@ -30,8 +37,8 @@ ENTRY = Entry(
 )
 
 
-def chart_and_caption(changes: dict, row: Row | None = None) -> tuple[str, str]:
-    block = blend_section(SCORES | changes, CHAIN, row).blocks[0]
+def chart_and_caption(changes: dict, row: Row | None = None, grades: Path = Path("none")) -> tuple[str, str]:
+    block = blend_section(SCORES | changes, CHAIN, scores_on_test(row, grades)).blocks[0]
     return block.drawings[0], block.note
 
 
@@ -57,7 +64,11 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
 
 def test_the_text_of_the_chart_for_screen_readers_has_every_score() -> None:
     (label,) = re.findall('aria-label="([^"]+)"', chart_and_caption({})[0])
-    assert "cnn 0.9000 ± 0.0100 (weight 1.00); equal weights 0.9000" in label and "blend, honest 0.9100" in label
+    assert (
+        "cnn 0.9000 ± 0.0100 (weight 1.00); small 0.9000" in label
+        and "equal weights 0.9000" in label
+        and "blend, honest 0.9100" in label
+    )
 
 
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
@@ -65,3 +76,28 @@ def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> Non
             (("aaaa" * 16, 539), ("bbbb" * 16, 1347))]  # fmt: skip
     assert honest_rows_text(rows) == " Honest scores are on different rows: aaaa on 539 rows; bbbb on 1,347 rows."
     assert honest_rows_text(rows[:1]) == ""
+
+
+def test_one_member_has_no_rows_of_baselines_that_are_the_member_itself() -> None:
+    alone = {"members": {"cnn": SINGLE | {"score": 0.91}}, "chosen_on": 0.91, "trivial": SINGLE | {"name": "a class"}}
+    section = blend_section(SCORES | alone | {"over_trivial": DIFFERENCE}, CHAIN, [])
+    charts, table = section.blocks
+    (label,) = re.findall('aria-label="([^"]+)"', charts.drawings[0])
+    assert "trivial baseline 0.9000" in label and "blend, honest 0.9100 ± 0.0100 (cnn alone)" in label
+    assert label.count("0.9100") == 1 and "equal weights" not in label and "hollow" not in charts.note
+    assert [row[0] for row in table.rows] == ["trivial: a class"]
+
+
+def test_a_trivial_baseline_far_below_is_named_and_does_not_squeeze_the_other_scores() -> None:
+    far = {"trivial": {"name": "a class", "score": 0.1, "standard_error": 0.01}}
+    chart, caption = chart_and_caption(far)
+    assert "trivial" not in chart and "(a class) scores 0.1000 ± 0.0100, far outside of this chart" in caption
+
+
+def test_the_axes_of_useless_scores_stay_within_the_range_of_the_metric() -> None:
+    assert axis_ends([0.001, 0.02], (0, 1)) == (0, pytest.approx(0.02114))
+    assert axis_ends([0.98, 1.0], (0, 1)) == (pytest.approx(0.9788), 1.0)
+    assert axis_ends([0.001, 0.001]) == pytest.approx((0.0009, 0.0011))  # one value: around it, and not from -0.01
+    assert axis_ends([-0.2, 0.1], (-1, 1))[0] < -0.2  # a kappa may be negative
+    labels = np.arange(40) % 2
+    assert paired(labels, 1 - labels, labels, METRICS["accuracy"], 2, 50, 0).high == 1

@@ -115,7 +115,7 @@ def test_a_file_that_was_sent_before_is_detected_even_without_a_response():
 
 
 def test_without_expected_scores_the_noise_band_is_twice_the_standard_error_times_root_two_when_both_parts_are_alike():
-    alike = dataclasses.replace(ENTRY, oof_rows=100, test_rows=200, standard_error=0.01)
+    alike = dataclasses.replace(ENTRY, honest_score=0.9, oof_rows=100, test_rows=200, standard_error=0.01)
     assert ledger.noise_band(alike, public_share=0.5) == pytest.approx((-1.96 * 0.01 * 2**0.5, 1.96 * 0.01 * 2**0.5))
     assert ledger.noise_band(dataclasses.replace(alike, standard_error=None), 0.5) is None
 

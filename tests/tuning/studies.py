@@ -5,47 +5,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial
+
 from competition.config.params import Dimension
 from competition.config.search_space import Values
-from competition.tuning.storage import open_journal
-from competition.tuning.study import Evaluation, Report, StudySettings, finished_trials, open_study, run_worker
+from competition.tuning.choice import finished_trials
+from competition.tuning.journal import open_journal
+from competition.tuning.settings import StudySettings
+from competition.tuning.study import Evaluation, open_study, run_worker
 
 SPACE = {"zoom": Dimension(low=-1.0, high=1.0), "weight_decay": Dimension(low=1e-3, high=1.0, log=True)}
 OWN = {"zoom": -0.5, "weight_decay": 0.1}
 
 
-def distance(values: Values, report: Report) -> Evaluation:
+def distance(values: Values, trial: Trial) -> Evaluation:
     return Evaluation(-abs(values["zoom"] - 0.3), 0.01, 0.0)
 
 
 def settings(trials: int, **changes: Any) -> StudySettings:
     plain = {"name": "study", "search": SPACE, "seed": 1, "sampler": "tpe", "pruner": "none", "own_values": OWN}
+    plain["heartbeat"] = 1.0
     return StudySettings(**{**plain, "trials": trials, **changes})
 
 
 def searched(
-    journal: Path, trials: int, evaluate: Callable[[Values, Report], Evaluation] = distance, **changes: Any
-) -> tuple[list[Any], list[Values]]:
+    journal: Path, trials: int, evaluate: Callable[[Values, Trial], Evaluation] = distance, **changes: Any
+) -> tuple[list[FrozenTrial], list[Values]]:
     """Finished trials of the study after one worker, and the points that it evaluated."""
     tried: list[Values] = []
 
-    def recorded(values: Values, report: Report) -> Evaluation:
+    def recorded(values: Values, trial: Trial) -> Evaluation:
         tried.append(values)
-        return evaluate(values, report)
+        return evaluate(values, trial)
 
     study = open_study(open_journal(journal), chosen := settings(trials, **changes))
     run_worker(study, chosen, recorded)
-    return finished_trials(study, chosen), tried
+    return finished_trials(study.get_trials(), chosen), tried
 
 
-def work(storage: Any, trials: int, seconds: float, log: Path, **changes: Any) -> None:
+def work(storage: BaseStorage, trials: int, seconds: float, log: Path, **changes: Any) -> None:
     """One worker of a study; it writes a line to `log` for each trial that it starts."""
 
-    def evaluate(values: Values, report: Report) -> Evaluation:
+    def evaluate(values: Values, trial: Trial) -> Evaluation:
         with log.open("a") as file:
             file.write(f"{sorted(values.items())}\n")
         time.sleep(seconds)
-        return distance(values, report)
+        return distance(values, trial)
 
     study = open_study(storage, chosen := settings(trials, **changes))
     run_worker(study, chosen, evaluate)

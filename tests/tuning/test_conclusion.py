@@ -14,7 +14,7 @@ def trial(number: int, score: float | None) -> FrozenTrial:
     """A finished trial; score None: it diverged.  Number 0 has the member's own values."""
     values = OWN if number == 0 else OTHER
     state = TrialState.PRUNED if score is None else TrialState.COMPLETE
-    attributes = {"ticket": number, "error": 0.0031}
+    attributes = {"error": 0.0031}
     distributions = {"learning_rate": FloatDistribution(1e-4, 1e-1, log=True)}
     finished = create_trial(state=state, params=values, distributions=distributions, value=score, user_attrs=attributes)
     finished.number = number

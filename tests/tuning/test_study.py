@@ -2,56 +2,66 @@
 
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
+import optuna
 import pytest
 from builders import ROOT
+from optuna.trial import FrozenTrial, Trial, TrialState
 from studies import OWN, distance, searched, settings
 
 from competition.config.errors import UserError
 from competition.config.params import Dimension
-from competition.tuning.samplers import make_sampler
-from competition.tuning.storage import open_journal, repair_journal
-from competition.tuning.study import (
-    Evaluation,
-    Pruned,
-    _Watch,
+from competition.config.search_space import Values, grid
+from competition.tuning.choice import (
     best_trial,
     finished_trials,
     limit_reached,
-    open_study,
-    retry_dead_trials,
-    run_worker,
+    origin_of,
+    own_trial,
+    pareto_front,
     trials_without_improvement,
 )
+from competition.tuning.journal import open_journal, repair_journal
+from competition.tuning.samplers import SeededByNumber
+from competition.tuning.storage import open_storage, without_password
+from competition.tuning.study import Evaluation, open_study, run_worker, should_prune, suggest
 
 PATHS = [str(path) for path in (ROOT, ROOT / "tests", Path(__file__).parent)]
-DEAD = f"{socket.gethostname()}/999999999.1"  # a worker of this machine whose process has ended
 WORKER = """
-import sys
+import os, sys
 from pathlib import Path
-folder, trials, seconds, paths = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
+url, folder, trials, seconds, paths = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5:]
 sys.path[:0] = paths
 from studies import work
-from competition.tuning.storage import open_journal
-work(open_journal(folder / "study.log"), trials, seconds, folder / f"started{__import__('os').getpid()}")
+from competition.tuning.storage import open_storage
+work(open_storage(url, folder / "study.log"), trials, seconds, folder / f"started{os.getpid()}")
 """
 
 
-def start_worker(folder: Path, trials: int, seconds: float) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", WORKER, str(folder), str(trials), str(seconds), *PATHS], stderr=-1)
+def start_worker(folder: Path, trials: int, seconds: float, url: str = "") -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", WORKER, url, str(folder), str(trials), str(seconds), *PATHS]
+    return subprocess.Popen(command, stderr=-1)
 
 
-def trials_of(folder: Path, trials: int) -> tuple[list[Any], list[Any]]:
-    """(finished trials, all trials) of the study in a folder."""
-    study = open_study(open_journal(folder / "study.log"), settings(trials))
-    return finished_trials(study, settings(trials)), study.get_trials()
+def trials_of(folder: Path, trials: int, url: str = "") -> tuple[list[FrozenTrial], list[FrozenTrial]]:
+    """(finished trials, all trials) of the study in a folder or a database."""
+    every = open_study(open_storage(url, folder / "study.log"), settings(trials)).get_trials()
+    return finished_trials(every, settings(trials)), every
+
+
+def wait_for_start(folder: Path) -> str:
+    """The first line that a worker writes when it starts a trial."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if lines := [line for file in folder.glob("started*") for line in file.read_text().splitlines()]:
+            return lines[0]
+        time.sleep(0.05)
+    raise AssertionError("no worker has started a trial")
 
 
 def test_the_first_trial_has_the_members_own_values_and_the_best_one_wins(tmp_path: Path) -> None:
@@ -70,6 +80,7 @@ def test_trials_of_an_earlier_process_count(tmp_path: Path) -> None:
     trials, again = searched(tmp_path / "study.log", 5)
     assert again == [] and len(trials) == 5
     assert len(searched(tmp_path / "study.log", 2)[0]) == 2  # a smaller total takes its first trials
+    assert len(searched(tmp_path / "study.log", 3, name="other data")[1]) == 3
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
@@ -81,31 +92,17 @@ def test_the_same_trials_are_drawn_whether_or_not_the_search_was_interrupted(tmp
     assert interrupted == uninterrupted and len(set(map(str, interrupted))) == 9
 
 
-def test_another_name_is_another_study(tmp_path: Path) -> None:
-    searched(tmp_path / "study.log", 3)
-    assert len(searched(tmp_path / "study.log", 3, name="other data")[1]) == 3
-
-
 @pytest.mark.parametrize("partial_line", [b'{"op_code": 4, "wor', b"\xff\xfe", b"{"])
 def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, partial_line: bytes) -> None:
     journal = tmp_path / "study.log"
     searched(journal, 3)
     complete_lines = journal.read_bytes()
+    repair_journal(journal)
+    assert journal.read_bytes() == complete_lines and not journal.with_suffix(".torn").exists()
     journal.write_bytes(complete_lines + partial_line)
     trials, tried = searched(journal, 4)
     assert (len(trials), len(tried)) == (4, 1)
     assert journal.read_bytes().startswith(complete_lines) and journal.with_suffix(".torn").read_bytes() == partial_line
-    assert searched(journal, 4)[1] == []
-
-
-def test_a_complete_journal_is_not_changed(tmp_path: Path) -> None:
-    journal = tmp_path / "study.log"
-    repair_journal(journal)
-    assert not journal.exists()
-    searched(journal, 1)
-    before = journal.read_bytes()
-    repair_journal(journal)
-    assert journal.read_bytes() == before and not journal.with_suffix(".torn").exists()
 
 
 def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
@@ -113,32 +110,57 @@ def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -
     for worker in workers:
         assert worker.wait(120) == 0, worker.stderr.read().decode()
     finished, every = trials_of(tmp_path, 24)
-    assert len(finished) == 24 and [trial.number for trial in every] == list(range(len(every)))
-    assert sorted(trial.user_attrs["ticket"] for trial in finished) == list(range(24))
     started = [line for file in tmp_path.glob("started*") for line in file.read_text().splitlines()]
-    assert len(started) == len(set(started)) == 24
-    assert {trial.state.name for trial in every if trial not in finished} <= {"FAIL"}
+    assert len(finished) == len(started) == len(set(started)) == 24
+    assert [trial.number for trial in every] == list(range(len(every)))
+    assert [trial.params for trial in finished if trial.params == OWN] == [OWN]
 
 
-def test_the_trial_of_a_killed_worker_is_run_again_with_the_same_values(tmp_path: Path) -> None:
+def test_optunas_own_limit_of_trials_is_exceeded_by_two_workers() -> None:
+    """Why run_worker does not use it."""
+    study, both = optuna.create_study(), threading.Barrier(2)
+
+    def objective(trial: Trial) -> float:
+        both.wait(10)
+        return 0.0
+
+    limit = optuna.study.MaxTrialsCallback(1)
+    workers = [threading.Thread(target=study.optimize, args=(objective,), kwargs={"callbacks": [limit]}) for _ in "ab"]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(study.trials) == 2
+
+
+def test_optuna_never_repeats_a_trial_whose_worker_died_before_its_first_heartbeat(tmp_path: Path) -> None:
+    """Why storages have heartbeats of our own."""
+    url = f"sqlite:///{tmp_path}/studies.db"
+    storage = optuna.storages.RDBStorage(url, heartbeat_interval=1, grace_period=1)
+    study = optuna.create_study(storage=storage)
+    study.ask()
+    time.sleep(2.5)
+    optuna.storages.fail_stale_trials(study)
+    assert study.trials[0].state == TrialState.RUNNING
+
+
+@pytest.mark.parametrize("own", [OWN, {"zoom": 5.0, "weight_decay": 0.1}], ids=["inside", "outside the search space"])
+def test_the_trial_of_a_killed_worker_is_run_again_with_the_same_values(tmp_path: Path, own: Values) -> None:
+    study = open_study(open_journal(tmp_path / "study.log"), settings(4, own_values=own))
+    suggest(study.ask(), settings(4, own_values=own))  # by a process that ends here
+    trials, tried = searched(tmp_path / "study.log", 4, own_values=own)
+    assert len(trials) == 4 and tried.count(own) == 1 and own_trial(trials) is not None
+    states = [trial.state.name for trial in trials_of(tmp_path, 4)[1]]
+    assert (states.count("COMPLETE"), states.count("FAIL")) == (4, 1)
+
+
+def test_a_killed_process_is_noticed(tmp_path: Path) -> None:
     worker = start_worker(tmp_path, 4, 60)
     started = wait_for_start(tmp_path)
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     trials, tried = searched(tmp_path / "study.log", 4)
     assert len(trials) == 4 and started in [str(sorted(point.items())) for point in tried]
-    states = [trial.state.name for trial in trials_of(tmp_path, 4)[1]]
-    assert (states.count("COMPLETE"), states.count("FAIL")) == (4, 1)
-
-
-def wait_for_start(folder: Path) -> str:
-    """The first line that a worker writes when it starts a trial."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if lines := [line for file in folder.glob("started*") for line in file.read_text().splitlines()]:
-            return lines[0]
-        time.sleep(0.05)
-    raise AssertionError("no worker has started a trial")
 
 
 @pytest.mark.long
@@ -159,149 +181,128 @@ def test_twenty_kills_lose_no_finished_trial_and_the_study_reaches_its_total(tmp
         workers[victim].wait()
         workers[victim] = start_worker(tmp_path, 150, 0.05)
     assert [worker.wait(300) for worker in workers] == [0, 0]
-    finished_trials, every = trials_of(tmp_path, 150)
-    assert sorted(trial.user_attrs["ticket"] for trial in finished_trials) == list(range(150))
+    finished_at_end, every = trials_of(tmp_path, 150)
+    assert len(finished_at_end) == len({origin_of(trial) for trial in finished_at_end}) == 150
     assert [trial.number for trial in every] == list(range(len(every)))
 
 
-def test_values_that_kill_their_worker_again_and_again_are_replaced(tmp_path: Path) -> None:
-    study = open_study(open_journal(tmp_path / "study.log"), settings(2))
-    own = study.ask()
-    study.tell(own, -1.0)
-    values = []
-    for _ in range(3):  # trial 1 and its two successors are running when their process ends
-        trial = study.ask()
-        values.append(trial.suggest_float("zoom", -1, 1))
-        trial.set_user_attr("worker", DEAD)
-        if len(values) < 3:
-            retry_dead_trials(study, settings(2), _Watch(1.0))
-    assert values[0] == values[1] != values[2]
+def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_own_ones(tmp_path: Path) -> None:
+    tried: list[Values] = []
+
+    def broken(values: Values, trial: Trial) -> Evaluation:
+        tried.append(values)
+        if len(tried) <= 3 or trial.number in (4, 5):
+            raise KeyError("a mistake")
+        return distance(values, trial)
+
+    for _ in range(6):
+        study = open_study(open_journal(tmp_path / "study.log"), settings(3))
+        try:
+            run_worker(study, settings(3), broken)
+        except KeyError:
+            continue
+    assert [values == OWN for values in tried] == [True] * 4 + [False] * 4
+    assert tried[4] == tried[5] != tried[6]  # repeated once, then replaced
+    assert len(finished_trials(study.get_trials(), settings(3))) == 3
 
 
-def test_a_silent_worker_on_another_machine_is_dead_after_three_heartbeats(tmp_path: Path) -> None:
-    study = open_study(open_journal(tmp_path / "study.log"), settings(2))
-    trial = study.ask()
-    trial.set_user_attr("worker", "elsewhere/1.1")
-    started = time.monotonic()
-    run_worker(study, settings(2, heartbeat=0.3), distance)
-    assert time.monotonic() - started > 0.9
-    assert [t.state.name for t in study.get_trials()].count("COMPLETE") == 2
-
-
-def test_a_worker_on_another_machine_whose_heart_beats_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beats", [0, 8])
+def test_a_trial_of_another_machine_is_left_alone_while_its_heart_beats(tmp_path: Path, beats: int) -> None:
     study = open_study(open_journal(tmp_path / "study.log"), settings(1))
     trial = study.ask()
-    trial.set_user_attr("worker", "elsewhere/1.1")
 
     def live() -> None:
-        for beat in range(8):
+        for beat in range(beats):
             trial.set_user_attr("beat", beat)
             time.sleep(0.25)
-        study.tell(trial, 0.5)
+        if beats:
+            study.tell(trial, 0.5)
 
-    thread = threading.Thread(target=live)
+    thread, started = threading.Thread(target=live), time.monotonic()
     thread.start()
     run_worker(study, settings(1, heartbeat=0.3), distance)
     thread.join()
-    (only,) = study.get_trials()
-    assert only.state.name == "COMPLETE" and only.value == 0.5
+    assert time.monotonic() - started > 0.9  # three heartbeats
+    assert [t.state.name for t in study.get_trials()] == (["COMPLETE"] if beats else ["FAIL", "COMPLETE"])
 
 
-def test_a_trial_that_diverges_is_finished_and_never_the_best(tmp_path: Path) -> None:
-    def diverges_for_positive(values: dict[str, float], report: Any) -> Evaluation:
-        if values["zoom"] > 0:
+def test_a_worker_whose_trial_was_given_to_another_one_goes_on(tmp_path: Path) -> None:
+    def suspended_once(values: Values, trial: Trial) -> Evaluation:
+        if trial.number == 1:
+            open_study(open_journal(tmp_path / "study.log"), settings(3)).tell(1, state=TrialState.FAIL)
+        return distance(values, trial)
+
+    trials, tried = searched(tmp_path / "study.log", 3, suspended_once)
+    assert len(trials) == 3 and tried.count(tried[1]) == 2
+
+
+@pytest.mark.parametrize("all_diverge", [True, False])
+def test_values_that_diverge_are_finished_and_never_the_best(tmp_path: Path, all_diverge: bool) -> None:
+    def diverges(values: Values, trial: Trial) -> Evaluation:
+        if values["zoom"] > 0 or all_diverge:
             raise ArithmeticError("the loss is nan")
-        return distance(values, report)
+        return distance(values, trial)
 
-    trials, tried = searched(tmp_path / "study.log", 8, diverges_for_positive)
-    assert len(trials) == len(tried) == 8 and any(point["zoom"] > 0 for point in tried)
+    trials, tried = searched(tmp_path / "study.log", 8, diverges)
     best = best_trial(trials)
-    assert best is not None and best.params["zoom"] <= 0
+    assert len(trials) == len(tried) == 8 and any(point["zoom"] > 0 for point in tried)
+    assert best is None if all_diverge else best is not None and best.params["zoom"] <= 0
     assert all("diverged" in trial.user_attrs for trial in trials if trial.params["zoom"] > 0)
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
 def test_a_score_that_is_not_finite_is_never_the_best(tmp_path: Path, score: float) -> None:
     scores = iter([-2.0, score, -1.0])
-    trials, tried = searched(tmp_path / "study.log", 3, lambda values, report: Evaluation(next(scores), 0.01, 0.0))
+    trials, tried = searched(tmp_path / "study.log", 3, lambda values, trial: Evaluation(next(scores), 0.01, 0.0))
     best = best_trial(trials)
     assert len(tried) == 3 and best is not None and best.value == -1.0
 
 
-def test_a_study_in_which_everything_diverges_ends_without_a_best_trial(tmp_path: Path) -> None:
-    def diverges(values: dict[str, float], report: Any) -> Evaluation:
-        raise ArithmeticError("the loss is nan")
-
-    trials, tried = searched(tmp_path / "study.log", 3, diverges)
-    assert len(tried) == 3 and best_trial(trials) is None
-
-
-def test_a_mistake_in_the_code_ends_the_worker_and_the_trial_is_run_by_the_next_one(tmp_path: Path) -> None:
-    def broken(values: dict[str, float], report: Any) -> Evaluation:
-        raise KeyError("a mistake")
-
-    with pytest.raises(KeyError):
-        searched(tmp_path / "study.log", 2, broken)
-    assert len(searched(tmp_path / "study.log", 2)[0]) == 2
-
-
 @pytest.mark.parametrize("pruner", ["asha", "hyperband", "median", "percentile"])
 def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: str) -> None:
-    def by_steps(values: dict[str, float], report: Any) -> Evaluation:
-        result = distance(values, report)
+    def by_steps(values: Values, trial: Trial) -> Evaluation:
+        result = distance(values, trial)
         for step in (12, 25, 38, 50, 75):
-            if report(result.score, step):
-                raise Pruned({"share": step / 100, "seconds": 1.0})
+            if should_prune(trial, result.score, step):
+                raise optuna.TrialPruned
         return result
 
     worst = {"zoom": -1.0, "weight_decay": 1.0}
-    first = open_study(open_journal(tmp_path / "study.log"), settings(14, own_values=worst)).ask()
-    first.set_user_attr("worker", DEAD)  # so the own values are tried again after all others
+    open_study(open_journal(tmp_path / "study.log"), settings(14, own_values=worst)).ask()  # repeated after all others
     trials, _ = searched(tmp_path / "study.log", 14, by_steps, pruner=pruner, own_values=worst)
-    states = {trial.user_attrs["ticket"]: trial.state.name for trial in trials}
-    assert states[0] == "COMPLETE" and "PRUNED" in states.values()
-    assert max(trials, key=lambda trial: -abs(trial.params["zoom"] - 0.3)).state.name == "COMPLETE"
+    own = own_trial(trials)
+    assert own is not None and own.number > 3 and own.state == TrialState.COMPLETE
+    assert TrialState.PRUNED in {trial.state for trial in trials}
+    assert max(trials, key=lambda trial: -abs(trial.params["zoom"] - 0.3)).state == TrialState.COMPLETE
+
+
+def even(values: Values, trial: Trial) -> Evaluation:
+    return Evaluation(0.5, 0.01, 0.0)
 
 
 def test_choices_whole_numbers_and_conditions_are_drawn_as_declared(tmp_path: Path) -> None:
     search = {
-        "low_resolution_size": Dimension(low=0.4, high=0.8, step=0.2, when={"low_resolution_epochs": (0.5,)}),
-        "low_resolution_epochs": Dimension(choices=(0.0, 0.5)),
+        "zoom": Dimension(low=0.4, high=0.8, step=0.2, when={"ema": (0.5,)}),
+        "ema": Dimension(choices=(0.0, 0.5)),
         "epochs": Dimension(low=2, high=8, step=3),
         "flip": Dimension(choices=("none", "both")),
     }
-    own = {
-        "low_resolution_size": 0.5,
-        "low_resolution_epochs": 0.25,
-        "epochs": 7,
-        "flip": "horizontal",
-    }  # all outside the space
+    own = {"zoom": 0.5, "ema": 0.25, "epochs": 7, "flip": "horizontal"}  # all outside the space
     trials, tried = searched(tmp_path / "study.log", 16, even, search=search, own_values=own)
-    assert tried[0] == {key: value for key, value in own.items() if key != "low_resolution_size"} and len(trials) == 16
+    assert tried[0] == {key: value for key, value in own.items() if key != "zoom"} and len(trials) == 16
     for values in tried[1:]:
-        assert ("low_resolution_size" in values) == (values["low_resolution_epochs"] == 0.5)
+        assert ("zoom" in values) == (values["ema"] == 0.5)
         assert values["epochs"] in (2, 5, 8, 7) and isinstance(values["epochs"], int)
-        assert values.get("low_resolution_size", 0.4) in (0.4, pytest.approx(0.6), pytest.approx(0.8))
+        assert values.get("zoom", 0.4) in (0.4, pytest.approx(0.6), pytest.approx(0.8))
     assert {"none", "both"} <= {values["flip"] for values in tried}
 
 
-def even(values: dict[str, Any], report: Any) -> Evaluation:
-    return Evaluation(0.5, 0.01, 0.0)
-
-
 def test_a_grid_is_searched_completely_and_the_own_values_first(tmp_path: Path) -> None:
-    from competition.config.search_space import grid
-
     search = {"zoom": Dimension(low=-0.5, high=0.5, step=0.5), "weight_decay": Dimension(choices=(0.1, 1.0))}
-    trials, tried = searched(
-        tmp_path / "study.log",
-        99,
-        sampler="grid",
-        search=search,
-        grid=grid(search),
-        own_values={"zoom": -0.5, "weight_decay": 0.1},
-    )
-    assert tried[0] == {"zoom": -0.5, "weight_decay": 0.1} and len(trials) == 6
+    own = {"zoom": -0.5, "weight_decay": 0.1}
+    changes = {"sampler": "grid", "search": search, "grid": grid(search), "own_values": own}
+    trials, tried = searched(tmp_path / "study.log", 99, **changes)
+    assert tried[0] == own and len(trials) == 6
     assert sorted(map(str, tried)) == sorted(map(str, grid(search)))
 
 
@@ -314,22 +315,20 @@ def test_warm_starts_are_tried_after_the_own_values(tmp_path: Path) -> None:
 def test_a_study_ends_when_nothing_improves_beyond_noise(tmp_path: Path) -> None:
     trials, _ = searched(tmp_path / "study.log", 50, even, patience=4)
     assert len(trials) == 5 and trials_without_improvement(trials) == 4
-    study = open_study(open_journal(tmp_path / "study.log"), settings(50, patience=4))
-    assert "tune.patience" in limit_reached(study, settings(50, patience=4))
+    assert "tune.patience" in limit_reached(trials, settings(50, patience=4))
 
 
 def test_a_study_ends_when_its_hours_are_used(tmp_path: Path) -> None:
-    def slow(values: dict[str, float], report: Any) -> Evaluation:
+    def slow(values: Values, trial: Trial) -> Evaluation:
         time.sleep(0.1)
-        return distance(values, report)
+        return distance(values, trial)
 
     assert 1 <= len(searched(tmp_path / "study.log", 50, slow, hours=0.25 / 3600)[0]) <= 3
 
 
 def test_the_second_objective_is_the_time_of_training(tmp_path: Path) -> None:
-    from competition.tuning.choice import pareto_front
-
-    def timed(values: dict[str, float], report: Any) -> Evaluation:
+    def timed(values: Values, trial: Trial) -> Evaluation:
+        assert not should_prune(trial, 0.0, 1)
         return Evaluation(values["zoom"], 0.01, 2 + values["zoom"] ** 3 + (values["weight_decay"] > 0.1))
 
     trials, _ = searched(tmp_path / "study.log", 12, timed, two_objectives=True)
@@ -346,4 +345,50 @@ def test_a_sampler_whose_package_is_missing_is_one_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(UserError, match=f"needs the package {package}, which is not installed"):
-        make_sampler(sampler, 1)
+        SeededByNumber(sampler, 1)
+
+
+def test_a_study_in_a_database_goes_on_where_it_ended(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/studies.db"
+    for trials in (2, 4):
+        run_worker(open_study(open_storage(url, tmp_path / "unused.log"), settings(trials)), settings(trials), distance)
+        assert len(trials_of(tmp_path, trials, url)[0]) == trials
+    assert not (tmp_path / "unused.log").exists()
+
+
+def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(UserError, match="cannot be opened") as error:
+        open_storage("postgresql+psycopg://me:very-secret@127.0.0.1:1/none", tmp_path / "unused.log")
+    assert "very-secret" not in str(error.value) and "me:***@127.0.0.1:1" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("mysql://me:p@ss@host/db", "mysql://me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(tmp_path: Path, postgres: str) -> None:
+    trials = 12
+    workers = [start_worker(tmp_path, trials, 0.3, postgres) for _ in range(4)]
+    wait_for_start(tmp_path)
+    time.sleep(0.1)
+    (victim_file, *_) = tmp_path.glob("started*")
+    (victim,) = [w for w in workers if str(w.pid) == victim_file.name.removeprefix("started")]
+    victim.send_signal(signal.SIGKILL)
+    for worker in workers:
+        code = worker.wait(120)
+        assert code == (-signal.SIGKILL if worker is victim else 0), worker.stderr.read().decode()
+    finished, every = trials_of(tmp_path, trials, postgres)
+    assert len(finished) == len({origin_of(trial) for trial in finished}) == trials
+    assert sorted(trial.number for trial in every) == list(range(len(every)))
+    assert {trial.state.name for trial in every} <= {"COMPLETE", "FAIL"}
+    repeated = [trial for trial in every if "retry_of" in trial.user_attrs]
+    assert len(repeated) == 1 and len({str(sorted(trial.params.items())) for trial in finished}) == trials

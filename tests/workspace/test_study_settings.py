@@ -11,8 +11,9 @@ from competition.config.params import Params
 from competition.files.manifest import write_json, write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
+from competition.tuning.settings import confirmed_folds, scored_folds
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
-from competition.workspace.study_settings import confirmed_folds, relatives, scored_folds, study_settings
+from competition.workspace.study_settings import relatives, study_settings
 from competition.workspace.workspace import Workspace
 
 COMPETITION = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))

@@ -1,0 +1,61 @@
+"""The trivial baseline: the best score of an answer that looks at no image. A result that is not better has learned nothing."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from competition.ensemble.bootstrap import Score
+from competition.ensemble.metrics import Metric
+from competition.ensemble.significance import NORMAL_95
+
+DRAWS = 9  # of random classes, of which the one with the median score is the answer
+
+
+def trivial_output(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> tuple[str, np.ndarray]:
+    """The best of the answers that fit the metric and its target, fitted on the rows that it is scored on.
+
+    labels: (N,) int, (N, C) bool or (N,) float, as the metric's target says.
+    Returns what is answered ("the most frequent class for every row") and (N,) labels or (N, C), as the metric needs it.
+    Fitting on the same rows favours the baseline a little. Cross-fitting would harm it more: where a fold has more rows
+    of a class, the other folds have fewer, so that shares from them have an AUC below 0.5.
+    """
+    answers = dict(_answers(labels, metric, classes, seed))
+    name = max(answers, key=lambda one: metric.evaluate(labels, answers[one], classes))
+    return name, answers[name]
+
+
+def _answers(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """(what is answered, the output of every row) of each trivial answer for this kind of target."""
+    rows = len(labels)
+    if metric.target == "regression":
+        yield "the mean of all rows", np.full((rows, 1), labels.mean())
+        yield "the median of all rows", np.full((rows, 1), np.median(labels))
+    elif metric.target == "multi":
+        shares = labels.mean(0)
+        if not metric.needs_labels:
+            yield "the share of each label as its probability", np.tile(shares, (rows, 1))
+            return
+        order = np.argsort(-shares, kind="stable")
+        for count in (1, 2, 4, 8, 16):
+            if count < classes:
+                most_frequent = np.isin(np.arange(classes), order[:count])
+                noun = "the most frequent label" if count == 1 else f"the {count} most frequent labels"
+                yield f"{noun} for every row", np.tile(most_frequent, (rows, 1))
+        yield "every label for every row", np.ones((rows, classes), bool)
+    else:
+        counts = np.bincount(labels, minlength=classes)
+        if metric.needs_labels:
+            yield "the most frequent class for every row", np.full(rows, counts.argmax())
+        else:
+            yield "the share of each class as its probability", np.tile(counts / rows, (rows, 1))
+        if metric.needs_labels or metric.by_rows:  # the user's own metric may be one of labels
+            rng = np.random.default_rng([seed, 1])  # the seed alone would draw as the bootstrap does
+            draws = [rng.permutation(labels) for _ in range(DRAWS)]
+            outputs = [np.eye(classes)[drawn] if metric.by_rows else drawn for drawn in draws]
+            outputs.sort(key=lambda output: metric.evaluate(labels, output, classes))
+            yield "classes drawn at random, as often as they occur", outputs[DRAWS // 2]
+
+
+def is_clearly_better(score: Score, baseline: Score) -> bool:
+    """Is a score above the baseline by more than the errors of both explain?  For scores without a paired difference."""
+    return score.value - baseline.value > NORMAL_95 * float(np.hypot(score.error, baseline.error))

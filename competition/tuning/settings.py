@@ -1,0 +1,55 @@
+"""What a worker needs to know about its study, and which folds a study uses for what."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from competition.config.params import Dimension, Params
+from competition.config.search_space import Values
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    name: str  # equal for all workers of one study
+    search: Mapping[str, Dimension]
+    trials: int
+    seed: int
+    sampler: str
+    pruner: str
+    own_values: Values  # the member's own values, tried first
+    warm_start: Sequence[Values] = ()  # tried next
+    folds: Sequence[int] = ()  # whose labels take part in the choice, those behind the warm starts included
+    grid: Sequence[Values] = ()  # for the sampler grid: every point
+    two_objectives: bool = False  # the second one is the training time, in seconds
+    hours: float = 0.0  # of all trials together, divided by the workers; 0 = no limit
+    patience: int = 0  # finished trials without an improvement beyond noise; 0 = no limit
+    workers: int = 1
+    heartbeat: float = 20.0  # seconds
+    retries: int = 1  # of a dead worker's trial with the same values
+
+    @property
+    def points(self) -> list[Values]:
+        """Values of the first trials; the sampler draws those of the others."""
+        first = [self.own_values, *self.warm_start]
+        return first + [values for values in self.grid if values not in first]
+
+    @property
+    def total(self) -> int:
+        """Number of trials: fewer than `trials` if a grid has fewer points."""
+        return min(self.trials, len(self.points)) if self.grid else self.trials
+
+
+def folds_used_in_tuning(params: Params) -> list[int]:
+    """Folds whose labels take part in the choice of hyperparameters, by scoring a trial or by training it."""
+    within_folds = params.tune.trained_on == "tune_folds"
+    return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
+
+
+def scored_folds(params: Params) -> list[int]:
+    """Folds whose held-out scores rank the trials: all of tune.folds but the last, which confirms the best."""
+    folds = list(dict.fromkeys(params.tune.folds))
+    return folds[:-1] or folds
+
+
+def confirmed_folds(params: Params) -> list[int]:
+    """Folds on which the best trial is compared with the member's own values, with other seeds."""
+    return list(dict.fromkeys(params.tune.folds))[-1:]
