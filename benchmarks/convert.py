@@ -70,7 +70,7 @@ def main() -> None:
         paths = sorted(source.rglob("*.jpg"))[: options.images]
         rows = [SourceImage(str(n), n % 10, path.relative_to(source).as_posix(), "") for n, path in enumerate(paths)]
         target = Path(temporary) / "target"
-        recipe = Recipe(str(source), str(target), SIZES, "jpeg", QUALITY, "squash", "error", codecs())
+        recipe = Recipe(str(source), str(target), SIZES, "jpeg", QUALITY, "squash", "error", 10**8, codecs())
         shards = make_shards("train", rows, 2 * processes, stratify=True)
         parts = [[f"{source}/{row.path}" for row in shard.rows] for shard in shards]
         reference_rates, our_rates, shard_rates = [], [], []

@@ -14,7 +14,16 @@ from PIL import Image
 from competition.prepare.adapters import folder
 from competition.prepare.competition import Row, Settings
 
-IMAGE_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF"}
+IMAGE_FORMATS = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".webp": "WEBP",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".tif": "TIFF",
+    ".avif": "AVIF",
+}
 PLAIN = Settings(
     name="small", adapter="digits", slug="", source="", image_size=0, validation="pool", id_column="", label_column="",
     metric="", predicts="", miniature=0, seed=42,

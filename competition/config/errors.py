@@ -19,6 +19,11 @@ class InvalidParameter(Exception):
         self.keys, self.problem, self.conflicts_with = tuple(keys), problem, tuple(conflicts_with)
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """ "1 image", "2,000 images"; plural: of a noun that takes no s alone ("classes")."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def first_few(names: Iterable[object], most: int = 5) -> str:
     """List the first `most` names for a message: 'a', 'b', 'c' and 17 more."""
     quoted = [repr(str(name)) for name in names]

@@ -59,6 +59,7 @@ class CompetitionParams(Block):
     target: Literal["", "single", "multi", "ordinal", "regression"]
     predicts: Literal["", "label", "probabilities"]
     miniature: Share
+    class_level: Count
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Prepare(Block):
     group_column: str
     shard_megabytes: Positive
     external: dict[Name, str]
+    largest_megapixels: Positive
     fit: Literal["squash", "crop"]
 
 
@@ -279,6 +281,7 @@ class KaggleParams(Block):
     unpack_ratio: AboveZero
     listing_lag: NonNegative
     unlisted: Literal["leave_out", "unpack"]
+    case_twins: Literal["refuse", "keep"]
     score_wait: NonNegative
     score_pause: AboveZero
     public_share: ShareAboveZero

@@ -13,12 +13,30 @@ from competition.config.suggestions import did_you_mean
 from competition.config.teachers import check_nested, in_training_order
 
 WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
+ARCHITECTURES = (  # of keras.applications and competition.training.model, without importing Keras
+    "cnn", "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169",
+    "DenseNet201", "EfficientNetB0", "EfficientNetB1", "EfficientNetB2", "EfficientNetB3", "EfficientNetB4", "EfficientNetB5",
+    "EfficientNetB6", "EfficientNetB7", "EfficientNetV2B0", "EfficientNetV2B1", "EfficientNetV2B2", "EfficientNetV2B3",
+    "EfficientNetV2L", "EfficientNetV2M", "EfficientNetV2S", "InceptionResNetV2", "InceptionV3", "MobileNet", "MobileNetV2",
+    "MobileNetV3Large", "MobileNetV3Small", "NASNetLarge", "NASNetMobile", "ResNet101", "ResNet101V2", "ResNet152",
+    "ResNet152V2", "ResNet50", "ResNet50V2", "VGG16", "VGG19", "Xception",
+)  # fmt: skip
+# Width multipliers with ImageNet weights; the other architectures have one width.
+PRETRAINED_WIDTHS = {"MobileNet": (0.25, 0.5, 0.75, 1.0), "MobileNetV2": (0.35, 0.5, 0.75, 1.0, 1.3, 1.4)}
 ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.prepare.adapters
 
 
 def check_rules(params: Params) -> None:
     """Raise InvalidParameter for the first rule that is broken."""
     _check_adapter(params.competition.adapter)
+    prepare = params.prepare
+    if (prepare.group_by == "column") != bool(prepare.group_column):
+        raise InvalidParameter(
+            ("prepare", "group_by"),
+            f"{prepare.group_by} was found and prepare.group_column is {prepare.group_column!r}; set both (group_by=column and "
+            "the name of a column) or neither",
+            ("prepare", "group_column"),
+        )
     _check_tune(params)
     _check_members(params)
     _check_blend_members(params)
@@ -80,6 +98,7 @@ def _check_tune_folds(params: Params) -> None:
 def _check_variant(name: str, variant: Member) -> None:
     """Raise InvalidParameter at tune.search if a member with searched values is not allowed."""
     try:
+        _check_architecture(name, variant)
         _check_weights(name, variant)
         _check_probe(name, variant)
     except InvalidParameter as error:
@@ -115,6 +134,7 @@ def _check_members(params: Params) -> None:
                 candidates = [candidate for candidate in params.members if candidate != name]
                 raise InvalidParameter(keys, f"no other member {teacher!r}{did_you_mean(teacher, candidates)}")
         _check_folds(("members", name, "tuned_folds"), member.tuned_folds, params)
+        _check_architecture(name, member)
         _check_weights(name, member)
         if not 8 <= member.training_size <= member.image_size:
             raise InvalidParameter(
@@ -152,6 +172,17 @@ def _require_member(keys: Sequence[Any], name: str, known: Collection[str]) -> N
         raise InvalidParameter(keys, f"no member {name!r}{did_you_mean(name, known)}")
 
 
+def _check_architecture(name: str, member: Member) -> None:
+    known = [*ARCHITECTURES, FROM_FILE, *active().models]
+    if member.architecture not in known:
+        hint = did_you_mean(member.architecture, known)
+        raise InvalidParameter(
+            ("members", name, "architecture"),
+            f"{member.architecture!r} was found; expected {ARCHITECTURES[0]}, {FROM_FILE}, a name in keras.applications or in MODELS "
+            f"of the plugins{hint}",
+        )
+
+
 def _check_weights(name: str, member: Member) -> None:
     """Check what can be seen without reading the file: a misspelt word, and words that the architecture does not have."""
     weights, keys = member.weights, ("members", name, "weights")
@@ -177,6 +208,12 @@ def _check_weights(name: str, member: Member) -> None:
             keys,
             f"imagenet was found; there are no ImageNet weights of {member.architecture}, expected none or a .weights.h5 "
             "file",
+        )
+    widths = PRETRAINED_WIDTHS.get(member.architecture, ())
+    if weights == "imagenet" and widths and member.alpha not in widths:
+        raise InvalidParameter(
+            ("members", name, "alpha"),
+            f"{member.alpha:g} was found; ImageNet weights of {member.architecture} exist for {', '.join(map(str, widths))}",
         )
     if member.normalise != "auto" and member.architecture != FROM_FILE:
         raise InvalidParameter(

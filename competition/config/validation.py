@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter
-from competition.config.params import RENAMED_KEYS, Params
+from competition.config.params import RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
 from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import kind
@@ -97,7 +97,9 @@ def _explained(error: Any) -> InvalidParameter:
     if error["type"] == "unexpected_keyword_argument":
         if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
             return InvalidParameter(keys, f"renamed; write {new_key}")
-        return InvalidParameter(keys, f"unknown key{did_you_mean(str(keys[-1]), _sibling_keys(keys))}")
+        hint = did_you_mean(str(keys[-1]), _sibling_keys(keys))
+        elsewhere = _key_of_other_blocks(str(keys[-1]))
+        return InvalidParameter(keys, f"unknown key{elsewhere or hint}")
     if error["type"] in ("missing", "missing_argument"):
         return InvalidParameter(keys, MISSING)
     if error["type"] in ("dataclass_type", "dict_type"):
@@ -109,6 +111,14 @@ def _explained(error: Any) -> InvalidParameter:
         expected = "a name of letters, digits, '.', '_' and '-' was expected"
     value = json.dumps(error["input"], default=str)
     return InvalidParameter(keys, f"{value[:80]} was found; {expected}{hint}")
+
+
+def _key_of_other_blocks(key: str) -> str:
+    """ "; did you mean 'predict.views'?" for a key that another block has; "" for one that no or several blocks have."""
+    blocks = {name: block for name, block in get_type_hints(Params).items() if is_dataclass(block)}
+    blocks["members.NAME"] = Member
+    paths = [f"{name}.{key}" for name, block in blocks.items() if key in {field.name for field in fields(block)}]
+    return f"; did you mean '{paths[0]}'?" if len(paths) == 1 else ""
 
 
 def _sibling_keys(keys: Sequence[Any]) -> list[str]:

@@ -47,6 +47,7 @@ class Recipe:
     quality: int
     fit: images.Fit
     bad_images: Literal["error", "drop"]
+    largest: int  # pixels of one source image, at most
     codecs: str  # of the environment that converts, see `codecs`
 
     def digest_fields(self) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
     """Return the image of a row, encoded at each size, or None if it is dropped."""
     data = _source_bytes(row, recipe.source)
     try:
-        pictures = images.resized(data, recipe.sizes, recipe.fit)
+        pictures = images.resized(data, recipe.sizes, recipe.fit, recipe.largest)
     except images.BadImage as problem:
         if row.label < 0:  # a test row is never lost
             replaced.append(row.id)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.convert import files
 from competition.convert.schema import Labelled, labelled
 from competition.convert.shard import SourceImage
@@ -161,7 +161,7 @@ def _check_ids(rows: Rows) -> None:
     twice = [row_id for row_id, count in counts.items() if count > 1]
     if twice:
         raise UserError(
-            f"{len(twice):,} ids appear more than once, {first_few(twice)}; every image needs an id of its own"
+            f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
         )
 
 

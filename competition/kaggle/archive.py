@@ -38,6 +38,15 @@ class ArchiveRefusal(UserError):
 
 
 @dataclass(frozen=True)
+class UnpackRules:
+    """What is accepted of an archive."""
+
+    max_ratio: float  # unpacked to packed bytes of the archive
+    unlisted: bool = False  # also unpack files that are missing from the server's listing
+    case_twins: bool = False  # also unpack names that differ in letter case or Unicode form only
+
+
+@dataclass(frozen=True)
 class Verified:
     sha256: str
     files: dict[str, int]  # name -> bytes of the files to unpack
@@ -46,22 +55,19 @@ class Verified:
 
 def verify(
     path: Path,
-    listing: Mapping[str, int],
-    max_ratio: float,
+    listing: Mapping[str, int | None],
+    rules: UnpackRules,
     progress: Progress = ignore_progress,
-    only_listed: bool = True,
 ) -> Verified:
     """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
 
-    listing: name -> bytes as listed by the server; {} = there is no listing.  max_ratio: unpacked to packed bytes of the
-    archive.  only_listed: leave out files that are not in the listing (if there is one).
+    listing: name -> bytes as listed by the server, None = unknown; {} = there is no listing.
     """
     with _open(path) as zipped:
-        sizes = {member.filename: member.file_size for member in _members(path, zipped, max_ratio)}
+        sizes = {member.filename: member.file_size for member in _members(path, zipped, rules)}
         absent = [name for name in listing if name not in sizes]
-        wrong = [
-            f"{n} ({sizes[n]} bytes, listed {listing[n]})" for n in listing if sizes.get(n, listing[n]) != listing[n]
-        ]
+        known = {name: size for name, size in listing.items() if size is not None and name in sizes}
+        wrong = [f"{n} ({sizes[n]} bytes, listed {size})" for n, size in known.items() if sizes[n] != size]
         if absent:
             raise ArchiveRefusal(path, f"lacks {len(absent)} listed files: {', '.join(absent[:3])}")
         if wrong:
@@ -71,11 +77,11 @@ def verify(
         if not listing:
             notes = [f"the server lists no files; the {len(sizes)} of {path.name} could not be compared with a listing"]
         elif unlisted:
-            size = _megabytes(sum(sizes[name] for name in unlisted))
-            action = "left out" if only_listed else "unpacked as well"
+            size = size_text(sum(sizes[name] for name in unlisted))
+            action = "unpacked as well" if rules.unlisted else "left out"
             names = f"{', '.join(unlisted[:3])}{', ...' if len(unlisted) > 3 else ''}"
             notes = [f"{len(unlisted)} files ({size}) that are not in the listing are {action}: {names}"]
-            sizes = {name: size for name, size in sizes.items() if name in listing or not only_listed}
+            sizes = {name: size for name, size in sizes.items() if name in listing or rules.unlisted}
         _copy(path, zipped, sizes, None, progress)
     return Verified(sha256(path), sizes, notes)
 
@@ -83,7 +89,7 @@ def verify(
 def extract(
     path: Path,
     folder: Path,
-    max_ratio: float,
+    rules: UnpackRules,
     progress: Progress = ignore_progress,
     names: Collection[str] | None = None,
 ) -> list[str]:
@@ -96,14 +102,14 @@ def extract(
         raise UserError(f"{folder} is not an empty folder: remove or rename it, then unpack {path.name} again.")
     temporary = folder.parent / f".{folder.name}.unpacking"
     with _open(path) as zipped:
-        members = _members(path, zipped, max_ratio)
+        members = _members(path, zipped, rules)
         sizes = {m.filename: m.file_size for m in members if names is None or m.filename in names}
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         needed, free = sum(sizes.values()), shutil.disk_usage(folder.parent).free
         if needed > free:
             raise UserError(
-                f"{path} unpacks to {_megabytes(needed)}, {folder.parent} has {_megabytes(free)} free: free disk space."
+                f"{path} unpacks to {size_text(needed)}, {folder.parent} has {size_text(free)} free: free disk space."
             )
         try:
             temporary.mkdir()
@@ -114,7 +120,7 @@ def extract(
         except OSError as error:
             raise UserError(
                 f"{path} could not be unpacked into {folder.parent} ({error.strerror or error}): "
-                f"it needs {_megabytes(needed)} there; the archive is kept."
+                f"it needs {size_text(needed)} there; the archive is kept."
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -163,18 +169,24 @@ def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
         raise ArchiveRefusal(path, reason) from error
 
 
-def _members(path: Path, zipped: zipfile.ZipFile, max_ratio: float) -> list[zipfile.ZipInfo]:
+def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zipfile.ZipInfo]:
     """Files of the archive, without folders; raise ArchiveRefusal if a name, type or size is unsafe."""
     # Not is_dir(), which fails on an empty name.
     files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
-    problems += _collisions([member.filename for member in files])
+    names = [member.filename for member in files]
+    problems += _collisions(names)
+    if not problems and not rules.case_twins and (twins := _twins(names)):
+        raise UserError(
+            f"{path} has {len(twins)} pairs of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
+            'SET="kaggle.case_twins=keep" unpacks both, on a disk that tells them apart (Linux).'
+        )
     if problems:
         raise ArchiveRefusal(path, f"is refused, {len(problems)} members are unsafe: {'; '.join(problems[:3])}")
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
-    if unpacked > SMALL and unpacked / packed > max_ratio:
-        sizes = f"{_megabytes(packed)} would unpack to {_megabytes(unpacked)}, {unpacked / packed:.0f} times as much"
-        raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes} (at most {max_ratio:g} times is allowed)")
+    if unpacked > SMALL and unpacked / packed > rules.max_ratio:
+        sizes = f"{size_text(packed)} would unpack to {size_text(unpacked)}, {unpacked / packed:.0f} times as much"
+        raise ArchiveRefusal(path, f"is refused as a zip bomb: {sizes} (at most {rules.max_ratio:g} times is allowed)")
     return files
 
 
@@ -191,12 +203,28 @@ def _problem(member: zipfile.ZipInfo) -> str | None:
 
 
 def _collisions(names: list[str]) -> list[str]:
-    """Names that are equal on some file system (case, Unicode form), and files whose name is also a folder's."""
-    counts = Counter(unicodedata.normalize("NFC", name).casefold() for name in names)
-    folders = {str(parent) for key in counts for parent in PurePosixPath(key).parents}
-    problems = [f"duplicate name {key[:80]!a}" for key, count in counts.items() if count > 1]
-    return problems + [f"both file and folder {key[:80]!a}" for key in counts if key in folders]
+    """Names that are given twice, and files whose name is also a folder's."""
+    counts = Counter(names)
+    folders = {str(parent) for name in counts for parent in PurePosixPath(name).parents}
+    problems = [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
+    return problems + [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
 
 
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
+def _twins(names: list[str]) -> list[tuple[str, str]]:
+    """Pairs of different paths, or paths of a file and a folder, that are equal without letter case and Unicode form."""
+    first: dict[str, str] = {}
+    pairs: dict[str, tuple[str, str]] = {}
+    for name in names:
+        for path in (name, *map(str, PurePosixPath(name).parents)):
+            other = first.setdefault(unicodedata.normalize("NFC", path).casefold(), path)
+            if other != path:
+                pairs.setdefault(path, (other, path))
+    return list(pairs.values())
+
+
+def size_text(count: int) -> str:
+    """Bytes as text in a unit in which they are 1 or more, e.g. "512 bytes", "3.0 MB", "12.5 GB"."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"

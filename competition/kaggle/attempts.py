@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from competition.config.errors import UserError
 from competition.kaggle.client import Client, pause
-from competition.kaggle.errors import RETRYABLE, KaggleError, retry_line, retry_time_text
+from competition.kaggle.errors import REFUSED_SUBMISSIONS, RETRYABLE, KaggleError, retry_line, retry_time_text
 
 T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.
-NO_EFFECT = {"rate", "credentials", "rules", "phone", "access", "missing", "notebooks", "upload", "push", "dataset"}
+NO_EFFECT = {"rate", "credentials", "rules", "phone", "access", "missing", "upload", "push", "dataset"}
+NO_EFFECT |= set(REFUSED_SUBMISSIONS)
 LONGEST_PAUSE = 15.0  # seconds between two requests for a list
 
 
@@ -58,10 +59,10 @@ def send_at_most_once(
             if not has_no_effect(error):
                 raise LostAnswer(lost_reason(error)) from error
             is_retried = error.kind in RETRYABLE | {"upload"}
-            wait = pause(client.patience, attempt, error.retry_after) if is_retried else None
+            wait = pause(client.policy, attempt, error.retry_after) if is_retried else None
             if wait is None:
                 raise with_time_to_return(error, command) from None
-            client.say(retry_line(error.reason, attempt + 1, client.patience.tries, wait))
+            client.print_line(retry_line(error.reason, attempt + 1, client.policy.max_attempts, wait))
             time.sleep(wait)
     raise AssertionError("the loop has no end")
 

@@ -1,132 +1,167 @@
 """Child process: actions on a competition. Each takes an authenticated KaggleApi, `emit` and plain values."""
 
+from pathlib import Path
 from typing import Any
 
+from competition.kaggle.answers import objects, text, utc_time, whole
+from competition.kaggle.child_call import call, pages
 from competition.kaggle.child_failure import Emit, ReportedFailure, failure_of
+
+PAGE = 100  # submissions
+FULL_PAGE = 20  # rows of a page after which another one may follow although it names none
 
 
 def whoami(api: Any, emit: Emit) -> dict[str, str]:
-    api.competitions_list(search="titanic")  # a wrong key is reported by the first request only
+    call(api, "competitions", "ListCompetitions", search="titanic")  # a wrong key is reported by the first request only
     return {"username": api.config_values.get(api.CONFIG_NAME_USER) or ""}
 
 
 def competition(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
-    answer = _competition(api, slug)
+    answer = call(api, "competitions", "GetCompetition", competitionName=slug)
     return {
-        "title": answer.title,
-        "entered": bool(answer.user_has_entered),
-        "deadline": answer.deadline.isoformat() if answer.deadline else "",
-        "daily": answer.max_daily_submissions,
-        "kernels_only": bool(answer.is_kernels_submissions_only),
-        "closed": bool(answer.submissions_disabled),
+        "title": text(answer.get("title")) or slug,
+        "entered": _flag(answer.get("userHasEntered")),
+        "deadline": utc_time(answer.get("deadline")),
+        "daily": whole(answer.get("maxDailySubmissions")),
+        "kernels_only": _flag(answer.get("isKernelsSubmissionsOnly")),
+        "closed": _flag(answer.get("submissionsDisabled")),
     }
 
 
-def _competition(api: Any, slug: str) -> Any:
-    from kagglesdk.competitions.types.competition_api_service import ApiGetCompetitionRequest
-
-    request = ApiGetCompetitionRequest()
-    request.competition_name = slug
-    with api.build_kaggle_client() as kaggle:
-        return kaggle.competitions.competition_api_client.get_competition(request)
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def listing(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
-    """{"files": name -> bytes, "complete": bool}.
+    """{"files": name -> bytes or None, "complete": bool}.
 
-    An empty page may name a next one; a repeated page token ends the listing. If Kaggle limits the rate of requests,
-    return the pages before the limit, with complete=False.
+    If Kaggle limits the rate of requests, return the pages before the limit, with complete=False.
     """
-    files: dict[str, int] = {}
-    token: str | None = None
-    read_tokens: set[str | None] = set()
-    while token not in read_tokens:
-        read_tokens.add(token)
-        try:
-            page = api.competition_list_files(slug, token, 200)
-        except Exception as error:
-            if files and failure_of(error).get("status") == 429:
-                return {"files": files, "complete": False}
-            raise
-        files |= {file.name: file.total_bytes for file in page.files or []}
-        token = page.next_page_token or None
-        emit("progress", done=len(files), total=0)
+    files: dict[str, int | None] = {}
+
+    def read_page(token: str) -> Any:
+        return call(api, "competitions", "ListDataFiles", competitionName=slug, pageSize=200, pageToken=token)
+
+    try:
+        for page in pages(read_page, "files"):
+            files |= {text(file["name"]): whole(file.get("totalBytes")) for file in page if text(file.get("name"))}
+            emit("progress", done=len(files), total=0)
+    except Exception as error:
+        if files and failure_of(error).get("status") == 429:
+            return {"files": files, "complete": False}
+        raise
     return {"files": files, "complete": True}
 
 
-def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, Any]:
+def submit(api: Any, emit: Emit, slug: str, path: str, message: str) -> dict[str, str]:
     """{"ref", "message"} of the new submission; ReportedFailure of kind "upload" if the upload was refused.
 
     The event "uploaded" is emitted after the upload: only later failures can hide a submission whose answer was lost.
     """
-    upload = api.upload_complete
+    name, facts = Path(path).name, Path(path).stat()
+    size = {"contentLength": facts.st_size, "lastModifiedEpochSeconds": int(facts.st_mtime)}
+    upload = call(api, "competitions", "StartSubmissionUpload", competitionName=slug, fileName=name, **size)
+    if not text(upload.get("createUrl")) or not text(upload.get("token")):
+        raise ReportedFailure("answer", "it names no place for the upload")
+    if api.upload_complete(path, text(upload["createUrl"]), True) != _upload_complete():
+        raise ReportedFailure("upload", "Could not submit to competition")
+    emit("uploaded")
+    fields = {"blobFileTokens": text(upload["token"]), "submissionDescription": message}
+    return _created(call(api, "competitions", "CreateSubmission", competitionName=slug, **fields))
 
-    def upload_and_report(*arguments: Any, **options: Any) -> Any:
-        result = upload(*arguments, **options)
-        emit("uploaded")
-        return result
 
-    api.upload_complete = upload_and_report
-    answer = api.competition_submit(path, message, slug, quiet=True)
-    if not answer.ref and answer.message == api.COMPETITION_SUBMIT_UPLOAD_FAILED_MESSAGE:
-        raise ReportedFailure("upload", answer.message)
-    return {"ref": answer.ref or 0, "message": answer.message or ""}
+def _upload_complete() -> Any:
+    from kaggle.api.kaggle_api_extended import ResumableUploadResult
+
+    return ResumableUploadResult.COMPLETE
 
 
 def submit_kernel(
     api: Any, emit: Emit, slug: str, kernel: str, version: int, file: str, message: str
-) -> dict[str, Any]:
-    answer = api.competition_submit_code(file, message, slug, kernel, version, quiet=True)
-    return {"ref": answer.ref or 0, "message": answer.message or ""}
+) -> dict[str, str]:
+    owner, _, name = kernel.partition("/")
+    source = {"kernelOwner": owner, "kernelSlug": name, "kernelVersion": version, "fileName": file}
+    fields = {"competitionName": slug, "submissionDescription": message, **source}
+    return _created(call(api, "competitions", "CreateCodeSubmission", **fields))
 
 
-def submission(api: Any, emit: Emit, ref: int) -> dict[str, Any]:
-    from kagglesdk.competitions.types.competition_api_service import ApiGetSubmissionRequest
-
-    request = ApiGetSubmissionRequest()
-    request.ref = ref
-    with api.build_kaggle_client() as kaggle:
-        return _submission(kaggle.competitions.competition_api_client.get_submission(request))
+def _created(answer: Any) -> dict[str, str]:
+    return {"ref": _ref(answer.get("ref")), "message": text(answer.get("message"))}
 
 
-def submissions(api: Any, emit: Emit, slug: str) -> list[dict[str, Any]]:
-    """The newest 100 submissions."""
-    return [_submission(entry) for entry in api.competition_submissions(slug, page_size=100) or [] if entry]
+def submission(api: Any, emit: Emit, ref: str) -> dict[str, str]:
+    return _submission(call(api, "competitions", "GetSubmission", ref=int(ref)))
 
 
-def _submission(entry: Any) -> dict[str, Any]:
+def submissions(api: Any, emit: Emit, slug: str, newest: bool = False) -> list[dict[str, str]]:
+    """All submissions of the team, the newest first. newest: only those of the first page."""
+    rows: list[dict[str, str]] = []
+    number = 1  # of the page, for answers that name no next one
+
+    def read_page(token: str) -> Any:
+        page = {"pageToken": token} if token else {"page": number} if number > 1 else {}
+        return call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=PAGE, **page)
+
+    while True:
+        before, page = len(rows), []
+        for page in pages(read_page, "submissions"):
+            known = {row["ref"] for row in rows}
+            rows += [row for row in map(_submission, page) if row["ref"] not in known and (row["ref"] or number == 1)]
+            emit("progress", done=len(rows), total=0)
+            if newest:
+                return rows
+        if len(page) < FULL_PAGE or not any(row["ref"] for row in rows[before:]):
+            return rows
+        number += 1
+
+
+def _submission(entry: Any) -> dict[str, str]:
+    """The fields of a submission as text, "" = missing. Scores and unknown states stay as Kaggle sends them."""
     return {
-        "ref": entry.ref,
-        "file": entry.file_name or "",
-        "message": entry.description or "",
-        "status": entry.status.name.rsplit("_", 1)[-1],
-        "public": entry.public_score or "",
-        "private": entry.private_score or "",
-        "error": entry.error_description or "",
-        "date": entry.date.isoformat() if entry.date else "",
+        "ref": _ref(entry.get("ref")),
+        "file": text(entry.get("fileName")),
+        "message": text(entry.get("description")),
+        "status": text(entry.get("status")).removeprefix("SUBMISSION_STATUS_"),
+        "public": text(entry.get("publicScore")),
+        "private": text(entry.get("privateScore")),
+        "error": text(entry.get("errorDescription")),
+        "date": utc_time(entry.get("date")),
+        "team": text(entry.get("teamName")),
     }
+
+
+def _ref(value: object) -> str:
+    """Number of a submission as text; "" for none."""
+    number = whole(value)
+    return (str(number) if number else "") if number is not None else text(value)
 
 
 def leaderboard(api: Any, emit: Emit, slug: str, rows: int) -> dict[str, Any]:
     """The first `rows` rows of the public leaderboard, and this team's name and rank if Kaggle returns them."""
-    competition = _competition(api, slug)
-    own = [entry for entry in api.competition_submissions(slug, page_size=20) or [] if entry]
-    top = [entry for entry in api.competition_leaderboard_view(slug, page_size=rows) or [] if entry]
+    about = call(api, "competitions", "GetCompetition", competitionName=slug)
+    own = call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=20)
+    top = call(api, "competitions", "GetLeaderboard", competitionName=slug, pageSize=rows)
+    teams = [text(entry.get("teamName")) for entry in objects(own.get("submissions"))]
     return {
-        "rank": competition.user_rank or 0,
-        "teams": competition.team_count or 0,
-        "team": next((entry.team_name for entry in own if entry.team_name), ""),
+        "rank": whole(about.get("userRank")) or 0,
+        "teams": whole(about.get("teamCount")) or 0,
+        "team": next(filter(None, teams), ""),
         "rows": [
             {
-                "team": entry.team_name or "",
-                "score": entry.score or "",
-                "date": entry.submission_date.isoformat() if entry.submission_date else "",
+                "team": text(entry.get("teamName")),
+                "score": text(entry.get("score")),
+                "date": utc_time(entry.get("submissionDate")),
             }
-            for entry in top[:rows]
+            for entry in objects(top.get("submissions"))[:rows]
         ],
     }
 
 
-def limits(api: Any, emit: Emit, slug: str) -> dict[str, int]:
-    answer = api.competition_get_submission_limits(slug)
-    return {"today": answer.num_today, "total": answer.num_total, "left": answer.num_allowed_now}
+def limits(api: Any, emit: Emit, slug: str) -> dict[str, Any]:
+    answer = call(api, "competitions", "GetSubmissionLimits", competitionName=slug)
+    return {
+        "today": whole(answer.get("numToday")),
+        "total": whole(answer.get("numTotal")),
+        "left": whole(answer.get("numAllowedNow")),
+        "by_total": answer.get("limitedByTotal") is True,
+    }

@@ -1,6 +1,6 @@
 """Child process: download files of a competition; an interrupted download is resumed with a Range request.
 
-The `kaggle` package requests the signed link only. The bytes are read by this module, because kaggle 2.2.4 may write an
+The `kaggle` package addresses the request only. The bytes are read by this module, because kaggle 2.2.4 may write an
 error page over a partial file and append to it, hides connection resets, and saves files of different folders under
 one name. Nothing is retried here: client.py decides about retries.
 """
@@ -9,80 +9,69 @@ import base64
 import contextlib
 import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from competition.kaggle.child_call import TIMEOUT, open_download
 from competition.kaggle.child_failure import Emit, ReportedFailure
 
 CHUNK = 1 << 16  # bytes; the most that a broken connection loses
-TIMEOUT = (30, 300)  # seconds: to connect, between two reads
+# Answers of the storage that concern the whole object, not the requested range of it.
+NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429}
 
 
 def download(api: Any, emit: Emit, slug: str, folder: str) -> str:
     """Download all files of the competition as <folder>/<slug>.zip; return its path."""
-    from kagglesdk.competitions.types.competition_api_service import ApiDownloadDataFilesRequest
-
-    request = ApiDownloadDataFilesRequest()
-    request.competition_name = slug
     target = Path(folder) / f"{slug}.zip"
-    with api.build_kaggle_client() as kaggle:
-        answer = kaggle.competitions.competition_api_client.download_data_files(request)
-        if not urlsplit(answer.url).path.endswith(".zip"):
-            raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_kind(answer)})")
-        save(answer, target, emit, 0, 0)
+    answer = open_download(api, "DownloadDataFiles", competitionName=slug)
+    if not urlsplit(answer.url).path.endswith(".zip"):
+        raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_kind(answer)})")
+    save(answer, target, emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
     return str(target)
 
 
-def download_files(api: Any, emit: Emit, slug: str, folder: str, files: Mapping[str, int]) -> list[str]:
+def download_files(api: Any, emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> list[str]:
     """Download some files of the competition below `folder`; return their names.
 
-    files: name -> bytes. Files that exist are not downloaded again.
+    files: name -> bytes, None = unknown. Files that exist are not downloaded again.
     """
-    from kagglesdk.competitions.types.competition_api_service import ApiDownloadDataFileRequest
-
-    done, total = 0, sum(files.values())
+    done, total = 0, sum(size or 0 for size in files.values())
     for name, size in files.items():
         target = Path(folder).joinpath(*name.split("/"))
         if not target.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
-            request = ApiDownloadDataFileRequest()
-            request.competition_name, request.file_name = slug, name
-            with api.build_kaggle_client() as kaggle:
-                answer = kaggle.competitions.competition_api_client.download_data_file(request)
-                if "html" in answer.headers.get("Content-Type", "") and not name.endswith((".html", ".htm")):
-                    raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_kind(answer)})")
-                save(answer, target, emit, done, total)
-        done += size
+            answer = open_download(api, "DownloadDataFile", competitionName=slug, fileName=name)
+            if "html" in answer.headers.get("Content-Type", "") and not name.endswith((".html", ".htm")):
+                raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_kind(answer)})")
+            save(answer, target, emit, done, total, is_verified_later=False)
+        done += size or 0
         emit("progress", done=done, total=total)
     return list(files)
 
 
-def save(answer: Any, target: Path, emit: Emit, before: int, total: int) -> None:
+def save(answer: Any, target: Path, emit: Emit, before: int, total: int, is_verified_later: bool) -> None:
     """Write the body of `answer` to `target`.part and rename it to `target` when it is complete.
 
     answer: a GET of the object, headers read, body not. An earlier .part file is resumed if it belongs to the same
-    object (same ETag or Last-Modified, and length).
+    object (same ETag or Last-Modified, and length) and a mixture of two objects would be noticed: by the MD5 that the
+    storage sends, or because the caller verifies the content (is_verified_later).
     before, total: bytes, for the progress events; total 0 = the size of this file.
     """
-    import requests
-
     part, identity_file = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
     identity, size = _identity(answer), _length(answer)
-    written = part.stat().st_size if identity is not None and part.is_file() and _read(identity_file) == identity else 0
+    can_resume = identity is not None and (is_verified_later or _md5(answer)) and _read(identity_file) == identity
+    written = part.stat().st_size if can_resume and part.is_file() else 0
     if written and written == size:
         answer.close()
         _finish(part, identity_file, target, answer)
         return
     if 0 < written < size and answer.history:  # without a redirect it is Kaggle's own answer, to a POST
-        answer.close()
-        headers = {"Range": f"bytes={written}-", "If-Range": identity["validator"], "Accept-Encoding": "identity"}  # type: ignore[index]
-        answer = requests.get(answer.url, headers=headers, stream=True, timeout=TIMEOUT)
-        answer.raise_for_status()
-        if answer.status_code != 206:  # the object has changed: this is the new one from its start
-            written, identity, size = 0, _identity(answer), _length(answer)
+        answer, written = _continue(answer, written, str((identity or {}).get("validator")))
+        identity, size = (identity, size) if written else (_identity(answer), _length(answer))
     else:
         written = 0
     if not written:
@@ -103,28 +92,58 @@ def save(answer: Any, target: Path, emit: Emit, before: int, total: int) -> None
     _finish(part, identity_file, target, answer)
 
 
+def _continue(answer: Any, written: int, validator: str) -> tuple[Any, int]:
+    """Request the bytes from `written` on: (answer, written), or (answer with the whole object, 0).
+
+    The whole object is requested if the storage does not send exactly this range, e.g. with 412 or 416 because the
+    object has changed.
+    """
+    import requests
+
+    size = _length(answer)
+    answer.close()
+    headers = {"Range": f"bytes={written}-", "If-Range": validator, "Accept-Encoding": "identity"}
+    ranged = requests.get(answer.url, headers=headers, stream=True, timeout=TIMEOUT)
+    if ranged.status_code == 206 and ranged.headers.get("Content-Range", "") == f"bytes {written}-{size - 1}/{size}":
+        return ranged, written
+    if ranged.status_code == 206 or (400 <= ranged.status_code < 500 and ranged.status_code not in NOT_ABOUT_RANGE):
+        ranged.close()
+        ranged = requests.get(answer.url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=TIMEOUT)
+    ranged.raise_for_status()
+    return ranged, 0
+
+
 def _finish(part: Path, identity_file: Path, target: Path, answer: Any) -> None:
     """Compare with the MD5 of Google's storage, if it sends one, and rename the file."""
-    sent = [word.strip()[4:] for word in answer.headers.get("x-goog-hash", "").split(",") if "md5=" in word]
-    if sent and "Content-Encoding" not in answer.headers:
+    if (sent := _md5(answer)) and "Content-Encoding" not in answer.headers:
         with part.open("rb") as file:
             digest = hashlib.file_digest(file, "md5").digest()
-        if base64.b64encode(digest).decode() != sent[0]:
+        if base64.b64encode(digest).decode() != sent:
             part.unlink()
             raise ReportedFailure("damaged", f"{target.name} does not match its MD5")
     part.replace(target)
     identity_file.unlink(missing_ok=True)
 
 
+def _md5(answer: Any) -> str:
+    """Base64 of the object's MD5, as Google's storage sends it; "" = not sent."""
+    match = re.search(r"\bmd5=([A-Za-z0-9+/]+=*)", answer.headers.get("x-goog-hash", ""))
+    return match[1] if match else ""
+
+
 def _length(answer: Any) -> int:
     """Bytes of the body; 0 if unknown (no Content-Length, or a proxy that compresses it)."""
-    return 0 if "Content-Encoding" in answer.headers else int(answer.headers.get("Content-Length") or 0)
+    length = answer.headers.get("Content-Length") or ""
+    return int(length) if length.isdecimal() and "Content-Encoding" not in answer.headers else 0
 
 
 def _identity(answer: Any) -> dict[str, Any] | None:
-    """Validator and size of this version of the object; None if the server does not send them."""
+    """Validators and size of this version of the object; None if the server does not send them."""
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    return {"validator": validator, "size": _length(answer)} if validator and _length(answer) else None
+    if not validator or not _length(answer):
+        return None
+    modified = answer.headers.get("Last-Modified")
+    return {"validator": validator, "modified": modified, "md5": _md5(answer), "size": _length(answer)}
 
 
 def _read(path: Path) -> Any:

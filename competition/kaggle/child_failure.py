@@ -4,8 +4,10 @@ import contextlib
 import errno
 import json
 import os
+import traceback
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 Emit = Callable[..., None]  # emit(event, **values): sends an event to the parent
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
@@ -29,6 +31,9 @@ def failure_of(error: BaseException) -> dict[str, Any]:
     if isinstance(error, requests.exceptions.HTTPError) and answer is not None:
         if answer.status_code in {400, 403} and "xml" in answer.headers.get("Content-Type", ""):  # storage, not Kaggle
             return {"kind": "expired", "message": f"storage answered {answer.status_code}"}
+        if answer.status_code in {404, 410} and answer.request.method == "GET":  # Kaggle's own calls are POST requests
+            name = unquote(urlsplit(answer.url).path.rsplit("/", 1)[-1])
+            return {"kind": "absent", "message": f"its storage answered {answer.status_code} for {name}"}
         wait = answer.headers.get("Retry-After")
         return {"kind": "http", "status": answer.status_code, "message": message_of(error, answer), "retry_after": wait}
     if isinstance(error, json.JSONDecodeError):  # the base class of requests' own
@@ -40,6 +45,8 @@ def failure_of(error: BaseException) -> dict[str, Any]:
         return {"kind": "connection", "message": connection_problem(error)}
     if isinstance(error, KeyboardInterrupt):
         return {"kind": "interrupted", "message": "interrupted"}
+    if any(frame.filename.endswith("kaggle_object.py") for frame in traceback.extract_tb(error.__traceback__)):
+        return {"kind": "answer", "message": "the kaggle package cannot read it"}  # its message classes
     return {"kind": "client", "message": f"{type(error).__name__}: {error}"}
 
 

@@ -1,25 +1,42 @@
 """Child process: actions on kernels, datasets and the quota. Arguments as in child_competition."""
 
+import json
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from competition.kaggle import answers
+from competition.kaggle.answers import nested, text, utc_time, whole
+from competition.kaggle.child_call import TIMEOUT, call, pages
 from competition.kaggle.child_failure import Emit, ReportedFailure, failure_of
 
 CHUNK = 1 << 20  # bytes
+# Field of the request <- key of kernel-metadata.json.
+PUSHED = {
+    "slug": "id",
+    "newTitle": "title",
+    "language": "language",
+    "kernelType": "kernel_type",
+    "isPrivate": "is_private",
+    "enableGpu": "enable_gpu",
+    "enableTpu": "enable_tpu",
+    "enableInternet": "enable_internet",
+    "competitionDataSources": "competition_sources",
+    "datasetDataSources": "dataset_sources",
+}
 
 
 def quota(api: Any, emit: Emit) -> dict[str, Any]:
-    """Seconds used and allowed this week, for each accelerator."""
-    answer = api.quota_view()
-
-    def seconds(quota: Any) -> dict[str, float]:
-        return {"used": quota.time_used.total_seconds(), "allowed": quota.total_time_allowed.total_seconds()}
-
-    refresh = answer.quota_refresh_time.isoformat() if answer.quota_refresh_time else ""
-    quotas = {"gpu": answer.gpu_quota, "tpu": answer.tpu_quota}
-    return {"refresh": refresh, **{name: seconds(quota) for name, quota in quotas.items() if quota is not None}}
+    """Seconds used and allowed this week, for each accelerator; None = unknown."""
+    answer = call(api, "kernels", "GetAcceleratorQuotaStatistics")
+    quotas = {device: nested(answer.get(f"{device}Quota")) for device in ("gpu", "tpu")}
+    return {
+        "refresh": utc_time(answer.get("quotaRefreshTime")),
+        **{f"{device}_used": answers.seconds(quota.get("timeUsed")) for device, quota in quotas.items()},
+        **{f"{device}_allowed": answers.seconds(quota.get("totalTimeAllowed")) for device, quota in quotas.items()},
+    }
 
 
 def push(api: Any, emit: Emit, folder: str, seconds: int, accelerator: str) -> dict[str, Any]:
@@ -28,34 +45,38 @@ def push(api: Any, emit: Emit, folder: str, seconds: int, accelerator: str) -> d
     A rejected data source is an error: Kaggle would run the kernel without it.  seconds: of the session, 0 = Kaggle's
     own limit.
     """
-    answer = api.kernels_push(folder, str(seconds) if seconds else None, accelerator or None)
-    if answer is None or answer.error:
-        raise ReportedFailure("push", answer.error if answer is not None else "Kaggle gave no answer")
+    metadata = json.loads((Path(folder) / "kernel-metadata.json").read_text(encoding="utf-8"))
+    source = (Path(folder) / metadata["code_file"]).read_text(encoding="utf-8")
+    if metadata["kernel_type"] == "notebook":  # Kaggle expects the source of a cell as one text, files may hold lines
+        notebook = json.loads(source)
+        for cell in notebook["cells"]:
+            cell["source"] = "".join(cell["source"])
+        source = json.dumps(notebook)
+    fields = {field: metadata[key] for field, key in PUSHED.items()}
+    limits = {"sessionTimeoutSeconds": seconds or None, "machineShape": accelerator}
+    answer = call(api, "kernels", "SaveKernel", text=source, **fields, **limits)
+    if error := answer.get("error"):
+        raise ReportedFailure("push", text(error) or "it gives no reason")
     for what in ("competition", "dataset", "kernel", "model"):
-        if dropped := getattr(answer, f"invalid_{what}_sources", None):
-            raise ReportedFailure("sources", f"{what} sources {', '.join(dropped)}")
-    return {"ref": answer.ref or "", "url": answer.url or "", "version": answer.version_number or 0}
+        if dropped := answer.get(f"invalid{what.title()}Sources"):
+            names = map(text, dropped) if isinstance(dropped, list) else [text(dropped)]
+            raise ReportedFailure("sources", f"{what} sources {', '.join(names)}")
+    version = whole(answer.get("versionNumber"))
+    return {"ref": text(answer.get("ref")), "url": text(answer.get("url")), "version": version or 0}
 
 
 def kernel_status(api: Any, emit: Emit, owner: str, slug: str, version: int) -> dict[str, str]:
-    from kagglesdk.kernels.types.kernels_api_service import ApiGetKernelSessionStatusRequest
-
-    request = _of_version(ApiGetKernelSessionStatusRequest(), owner, slug, version)
-    with api.build_kaggle_client() as kaggle:
-        answer = kaggle.kernels.kernels_api_client.get_kernel_session_status(request)
-    return {"status": answer.status.name, "message": answer.failure_message or ""}
+    """The status as Kaggle names it, "" = none, and the message of a failure."""
+    answer = call(api, "kernels", "GetKernelSessionStatus", **_of_version(owner, slug, version))
+    return {"status": text(answer.get("status")), "message": text(answer.get("failureMessage"))}
 
 
-def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, text: str) -> dict[str, Any]:
-    """{"version", "holds"}: the version number and whether its source contains `text`. version: 0 = the newest."""
-    from kagglesdk.kernels.types.kernels_api_service import ApiGetKernelRequest
-
-    request = _of_version(ApiGetKernelRequest(), owner, slug, version)
-    with api.build_kaggle_client() as kaggle:
-        answer = kaggle.kernels.kernels_api_client.get_kernel(request)
-    number = answer.metadata.current_version_number if answer.metadata else 0
-    source = answer.blob.source if answer.blob else ""
-    return {"version": version or number or 0, "holds": text in (source or "")}
+def kernel_source(api: Any, emit: Emit, owner: str, slug: str, version: int, phrase: str) -> dict[str, Any]:
+    """{"version", "holds"}: the version number and whether its source contains `phrase`. version: 0 = the newest."""
+    answer = call(api, "kernels", "GetKernel", **_of_version(owner, slug, version))
+    number = whole(nested(answer.get("metadata")).get("currentVersionNumber"))
+    source = text(nested(answer.get("blob")).get("source"))
+    return {"version": version or number or 0, "holds": phrase in source}
 
 
 def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:
@@ -64,7 +85,7 @@ def kernel_log(api: Any, emit: Emit, owner: str, slug: str, skip: int) -> int:
     for line in api.kernels_logs_stream(f"{owner}/{slug}"):
         count += 1
         if count > skip:
-            emit("log", text=str(line.get("data", "")), count=count)
+            emit("log", text=text(nested(line).get("data")), count=count)
     return count
 
 
@@ -73,34 +94,27 @@ def kernel_output(api: Any, emit: Emit, owner: str, slug: str, version: int, fol
 
     only: name of the one file to download; "" = all. A path outside `folder` or a truncated file is an error.
     """
-    import requests
-    from kagglesdk.kernels.types.kernels_api_service import ApiListKernelSessionOutputRequest
-
     names: list[str] = []
-    token = ""
-    read_tokens: set[str] = set()
-    while token not in read_tokens:
-        read_tokens.add(token)
-        request = _of_version(ApiListKernelSessionOutputRequest(), owner, slug, version)
-        request.page_size = 100
-        if token:
-            request.page_token = token
-        with api.build_kaggle_client() as kaggle:
-            page = kaggle.kernels.kernels_api_client.list_kernel_session_output(request)
-        for file in page.files or []:
-            if only and file.file_name != only:
+
+    def read_page(token: str) -> Mapping[str, object]:
+        fields = {"pageSize": 100, "pageToken": token, **_of_version(owner, slug, version)}
+        return call(api, "kernels", "ListKernelSessionOutput", **fields)
+
+    for page in pages(read_page, "files"):
+        for file in page:
+            name, url = text(file.get("fileName")), text(file.get("url"))
+            if (only and name != only) or name in names:
                 continue
-            _fetch(requests, file.url, _inside(Path(folder), file.file_name), emit)
-            names.append(file.file_name)
-        token = page.next_page_token or ""
+            target = _inside(Path(folder), name)
+            if not url:
+                raise ReportedFailure("answer", f"it has no link for {name}")
+            _fetch(url, target, emit)
+            names.append(name)
     return names
 
 
-def _of_version(request: Any, owner: str, slug: str, version: int) -> Any:
-    request.user_name, request.kernel_slug = owner, slug
-    if version and hasattr(request, "version_label"):
-        request.version_label = f"v{version}"
-    return request
+def _of_version(owner: str, slug: str, version: int) -> dict[str, object]:
+    return {"userName": owner, "kernelSlug": slug, "versionLabel": f"v{version}" if version else None}
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -110,17 +124,19 @@ def _inside(folder: Path, name: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _fetch(requests: Any, url: str, target: Path, emit: Emit) -> None:
+def _fetch(url: str, target: Path, emit: Emit) -> None:
+    import requests
+
     target.parent.mkdir(parents=True, exist_ok=True)
     done = 0
-    with requests.get(url, stream=True, timeout=(30, 300)) as answer, target.open("wb") as file:
+    with requests.get(url, stream=True, timeout=TIMEOUT) as answer, target.open("wb") as file:
         answer.raise_for_status()
         for chunk in answer.iter_content(CHUNK):
             file.write(chunk)
             done += len(chunk)
-            emit("progress", done=done, total=int(answer.headers.get("Content-Length", 0)))
-    expected = answer.headers.get("Content-Length")
-    if expected and "Content-Encoding" not in answer.headers and done != int(expected):
+            emit("progress", done=done, total=whole(answer.headers.get("Content-Length")) or 0)
+    expected = whole(answer.headers.get("Content-Length"))
+    if expected is not None and "Content-Encoding" not in answer.headers and done != expected:
         raise ReportedFailure("damaged", f"{target.name} holds {done} of {expected} bytes")
 
 
@@ -129,8 +145,13 @@ def dataset(api: Any, emit: Emit, folder: str, ref: str, note: str, wait: float)
 
     note: the version's description.  wait: seconds.
     """
+    owner, _, slug = ref.partition("/")
+
+    def read_status() -> str:
+        return text(call(api, "datasets", "GetDatasetStatus", ownerSlug=owner, datasetSlug=slug).get("status")).lower()
+
     try:
-        api.dataset_status(ref)
+        read_status()
         create = partial(api.dataset_create_version, folder, note)
     except Exception as error:
         if failure_of(error).get("status") not in {403, 404}:
@@ -140,9 +161,9 @@ def dataset(api: Any, emit: Emit, folder: str, ref: str, note: str, wait: float)
     if answer is None or answer.error or (answer.status or "ok").lower() == "error":
         raise ReportedFailure("dataset", (answer.error if answer is not None else "") or "Kaggle gave no reason")
     until = time.monotonic() + wait
-    while (status := str(api.dataset_status(ref)).lower()) != "ready":
+    while (status := read_status()) != "ready":
         if status in {"error", "failed"} or time.monotonic() > until:
-            raise ReportedFailure("dataset", f"its status is {status}")
+            raise ReportedFailure("dataset", f"its status is {status or 'unknown'}")
         emit("progress", done=0, total=0)
         time.sleep(min(5.0, max(0.1, wait / 20)))
     return status

@@ -1,7 +1,7 @@
 """Client for Kaggle: each call runs the `kaggle` package in a child process with a clean environment.
 
 Retries of every call, downloads included, are decided here: `ask` repeats a call after the failures in
-errors.RETRYABLE, `pause` gives the wait before the next attempt, `Patience` (kaggle.* in params.yaml) the limits.
+errors.RETRYABLE, `pause` gives the wait before the next attempt, `RetryPolicy` (kaggle.* in params.yaml) the limits.
 A child without progress is killed; every other failure becomes one sentence for the user. Exit codes are ignored:
 answers and files are checked instead.
 """
@@ -46,10 +46,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Limits of attempts and waits."""
 
-    tries: int  # attempts of one call
+    max_attempts: int  # attempts of one call
     first_wait: float  # seconds before the second attempt; doubled for every later one, with jitter
     longest_wait: float  # seconds: maximum of one wait; a longer Retry-After ends the attempts
     stall: float  # seconds without progress after which a call is stopped
@@ -60,8 +60,8 @@ class Client:
     """Credentials, limits and output of all calls."""
 
     environment: Mapping[str, str]  # of this process; the child gets the part that Kaggle needs
-    patience: Patience
-    say: Callable[[str], None]  # shows a line to the user, e.g. about a retry
+    policy: RetryPolicy
+    print_line: Callable[[str], None]  # shows a line to the user, e.g. about a retry
 
 
 def competition_slug(text: str) -> str:
@@ -84,11 +84,11 @@ def ask(
     """Run one action of child.py and return its value; retry after a failure that may be temporary.
 
     An attempt that made progress (more bytes than any before) resets the count of attempts. A Retry-After above
-    patience.longest_wait ends the attempts.
+    policy.longest_wait ends the attempts.
     slug: the competition, dataset or kernel, for error messages.
     once: do not retry, for a call that may have taken effect although it failed.
     """
-    credential, patience = credentials.find_credential(client.environment), client.patience
+    credential, policy = credentials.find_credential(client.environment), client.policy
     max_done, previous_max_done, attempt = 0, 0, 0
 
     def record_progress(event: dict[str, Any]) -> None:
@@ -103,22 +103,22 @@ def ask(
             return value
         attempt = 1 if max_done > previous_max_done else attempt + 1
         previous_max_done = max_done
-        wait = pause(patience, attempt, failure.retry_after)
+        wait = pause(policy, attempt, failure.retry_after)
         if once or wait is None or failure.kind not in RETRYABLE:
             raise error_from_failure(failure, action, slug, credential, attempt)
-        client.say(retry_line(failure.message, attempt + 1, patience.tries, wait))
+        client.print_line(retry_line(failure.message, attempt + 1, policy.max_attempts, wait))
         time.sleep(wait)
 
 
-def pause(patience: Patience, attempt: int, retry_after: float | None) -> float | None:
+def pause(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float | None:
     """Seconds to wait after failed attempt number `attempt` (from 1); None to give up.
 
-    retry_after: seconds that the server asks for; above patience.longest_wait the call is not repeated.
+    retry_after: seconds that the server asks for; above policy.longest_wait the call is not repeated.
     """
-    if attempt >= patience.tries or (retry_after or 0) > patience.longest_wait:
+    if attempt >= policy.max_attempts or (retry_after or 0) > policy.longest_wait:
         return None
-    backoff = patience.first_wait * 2 ** (attempt - 1) * (1 + random.random() / 4)
-    return min(max(backoff, retry_after or 0), patience.longest_wait)
+    backoff = policy.first_wait * 2 ** (attempt - 1) * (1 + random.random() / 4)
+    return min(max(backoff, retry_after or 0), policy.longest_wait)
 
 
 def _run(
@@ -160,6 +160,9 @@ def _run(
         _kill(child)
         for reader in readers:
             reader.join(timeout=5)
+        for stream in (child.stdin, child.stdout, child.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -173,9 +176,9 @@ def _answer(
     """Read events until the result or an error. lines: of the child's stdout, None at its end. printed: its stderr."""
     while True:
         try:
-            line = lines.get(timeout=client.patience.stall)
+            line = lines.get(timeout=client.policy.stall)
         except queue.Empty:
-            return None, Failure("stalled", f"no progress for {client.patience.stall:.0f} s")
+            return None, Failure("stalled", f"no progress for {client.policy.stall:.0f} s")
         if line is None:
             last = printable(redact(" ".join("".join(printed).split()), credential.secrets))[-300:]
             return None, Failure("client", f"it ended without an answer: {last}")
@@ -190,20 +193,18 @@ def _answer(
 
 
 def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
-    for line in stream:
-        on_line(line)
+    """Pass each line to `on_line`, and None at the end, which is also reached if another thread closes the stream."""
+    with contextlib.suppress(ValueError):
+        for line in stream:
+            on_line(line)
     on_line(None)
 
 
 def _kill(child: "subprocess.Popen[str]") -> None:
-    """Kill the child with its own child processes and close its pipes."""
+    """Kill the child with its own child processes, which ends the reading of its output."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    for stream in (child.stdin, child.stdout, child.stderr):
-        if stream:
-            with contextlib.suppress(OSError):
-                stream.close()
 
 
 def progress_of(progress: Progress) -> OnEvent:

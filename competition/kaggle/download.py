@@ -8,7 +8,7 @@ downloaded once more.
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from competition.config.errors import UserError
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, Verified, ignore_progress
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules, Verified, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.errors import SITE, KaggleError
 
@@ -28,17 +28,27 @@ class State:
     """A competition as described by Kaggle."""
 
     title: str
-    entered: bool  # rules accepted
-    deadline: str  # ISO 8601, "" = none
-    daily: int  # submissions allowed per day
-    kernels_only: bool  # submissions are accepted from kernels only, not as files
-    closed: bool  # no submissions are accepted
+    entered: bool | None  # rules accepted; None = Kaggle does not say, here and below
+    deadline: str  # ISO 8601, UTC; "" = none
+    daily: int | None  # submissions allowed per day
+    kernels_only: bool | None  # submissions are accepted from kernels only, not as files
+    closed: bool | None  # no submissions are accepted
+
+    @property
+    def summary(self) -> str:
+        rules = "rules accepted" if self.entered else "Kaggle does not say whether the rules are accepted"
+        return f"{self.title}: {rules}" + ("" if self.daily is None else f"; {self.daily} submissions a day")
 
 
 @dataclass(frozen=True)
 class Listing:
-    files: dict[str, int]  # name -> bytes
+    files: dict[str, int | None]  # name -> bytes, None = Kaggle does not say
     complete: bool  # False: Kaggle limited the rate of requests before all pages were read
+
+    @property
+    def total(self) -> int:
+        """Bytes of all files whose size is known."""
+        return sum(size or 0 for size in self.files.values())
 
 
 def state(client: Client, slug: str) -> State:
@@ -48,7 +58,7 @@ def state(client: Client, slug: str) -> State:
 def require_access(client: Client, slug: str) -> State:
     """Return the competition's state; KaggleError if this account may not download its files."""
     competition = state(client, slug)
-    if not competition.entered:
+    if competition.entered is False:
         raise KaggleError(
             "rules",
             f"the rules of {slug} are not accepted yet: accept them at {SITE}/competitions/{slug}/rules, then run this "
@@ -62,33 +72,30 @@ def fetch(
     slug: str,
     folder: Path,
     cache: Path,
-    max_ratio: float,
+    rules: UnpackRules,
     progress: StepProgress = ignore_progress,
-    unlisted: bool = False,
 ) -> None:
     """Download and unpack a competition into the empty `folder`.
 
-    cache: folder that keeps the archive between runs.  max_ratio: unpacked to packed bytes.
-    unlisted: also unpack files that are missing from Kaggle's listing.
+    cache: folder that keeps the archive between runs.
     """
     slug = competition_slug(slug)
     if _verified_earlier(slug, cache) is None:  # else Kaggle is not needed
         competition = require_access(client, slug)
         until = f" until {competition.deadline[:10]}" if competition.deadline else ""
-        client.say(f"Kaggle: {competition.title}: rules accepted; {competition.daily} submissions a day{until}")
-    verified = download(client, slug, cache, max_ratio, progress, unlisted)
+        client.print_line(f"Kaggle: {competition.summary}{until}")
+    verified = download(client, slug, cache, rules, progress)
     for note in verified.notes:
-        client.say(f"Kaggle: {note}")
-    archive.extract(cache / f"{slug}.zip", folder, max_ratio, partial(progress, "unpacking"), verified.files)
+        client.print_line(f"Kaggle: {note}")
+    archive.extract(cache / f"{slug}.zip", folder, rules, partial(progress, "unpacking"), verified.files)
 
 
 def download(
     client: Client,
     slug: str,
     folder: Path,
-    max_ratio: float,
+    rules: UnpackRules,
     progress: StepProgress = ignore_progress,
-    unlisted: bool = False,
 ) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
@@ -102,10 +109,10 @@ def download(
             earlier.unlink(missing_ok=True)
         listed = listing(client, slug)
         if not listed.complete:
-            client.say(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
-        require_disk_space(slug, 2 * sum(listed.files.values()), folder)  # for the archive and the unpacked files
-        only_listed = listed.complete and not unlisted
-        check = partial(archive.verify, listing=listed.files, max_ratio=max_ratio, only_listed=only_listed)
+            client.print_line(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
+        require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
+        rules = replace(rules, unlisted=rules.unlisted or not listed.complete)
+        check = partial(archive.verify, listing=listed.files, rules=rules)
         verified = _download_verified(client, slug, folder, check, progress)
         write_json(folder / f"{slug}.json", asdict(verified))
         return verified
@@ -134,7 +141,9 @@ def _download_verified(
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
     for is_last_attempt in (False, True):
-        unverified = Path(ask(client, "download", arguments, slug, progress_of(partial(progress, "downloading"))))
+        unverified = parts / f"{slug}.zip"  # exists if an earlier run was stopped while it was checked
+        if not unverified.exists():
+            unverified = Path(ask(client, "download", arguments, slug, progress_of(partial(progress, "downloading"))))
         try:
             verified = check(unverified, progress=partial(progress, "checking"))
             break
@@ -147,7 +156,7 @@ def _download_verified(
                     f"the archive of {slug} was downloaded twice, and the second one {error.reason}: it is kept as "
                     f"{corrupt}; run this again to download it once more.",
                 ) from error
-            client.say(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
+            client.print_line(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
             unverified.unlink()
     unverified.replace(folder / f"{slug}.zip")
     shutil.rmtree(parts, ignore_errors=True)
@@ -163,5 +172,7 @@ def _verified_earlier(slug: str, folder: Path) -> Verified | None:
 def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
     """KaggleError if fewer than `needed` bytes are free in `folder`."""
     if (missing := needed - shutil.disk_usage(folder).free) > 0:
-        sentence = f"{purpose} needs {missing / 1e9:.1f} GB more than are free in {folder}: free disk space first."
+        sentence = (
+            f"{purpose} needs {archive.size_text(missing)} more than are free in {folder}: free disk space first."
+        )
         raise KaggleError("disk", sentence)

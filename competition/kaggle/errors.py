@@ -11,21 +11,32 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.redaction import printable, redact
+from competition.kaggle import answers
 from competition.kaggle.credentials import SETTINGS_URL, Credential
 
 SITE = "https://www.kaggle.com"
 # Kinds of failures that may be temporary: client.ask repeats the call.
 RETRYABLE = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}
+YEAR = 366 * 86400.0  # seconds
 # Messages that repeat their status code only.
 STANDARD = {HTTPStatus(status).phrase.lower() for status in (400, 401, 403, 404, 429, 500, 502, 503, 504)}
 STANDARD |= {"unauthenticated", "an internal server error occurred"}
 
 
+# Kind -> pattern of Kaggle's words when it refuses a submission; the first match counts.
+REFUSED_SUBMISSIONS = {
+    "notebooks": r"only .*(notebook|kernel)|(notebook|kernel)s? only",
+    "daily": r"submission.*(daily|per day|\ba day|today|tomorrow)|(daily|today).*submission",
+    "total": r"(total|lifetime|maximum|\ball\b).*submission|submission.*(total|lifetime|maximum|\ball\b)",
+    "closed": r"(competition|submission|deadline).*(\bended|\bover\b|closed|passed|no longer|not open|disabled|finished)",
+}
+
+
 class KaggleError(UserError):
     """Error of a call to Kaggle; its message is one sentence.
 
-    kind: rules, phone, access, missing, credentials, rate, server, connection, expired, stalled, answer, page, damaged,
-    disk, upload, notebooks, push, sources, dataset, name, interrupted or client.
+    kind: rules, phone, access, missing, absent, credentials, rate, server, connection, expired, stalled, answer, page,
+    damaged, disk, upload, notebooks, daily, total, closed, push, sources, dataset, name, interrupted or client.
     retry_after: seconds that Kaggle asks to wait.  status: of HTTP, 0 = none.
     reason: short description without advice, for the line that announces a retry.
     """
@@ -60,8 +71,10 @@ def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
     if status >= 500:
         return Failure("server", f"its server failed with status {status}{detail}", wait, status)
     kinds = {401: "credentials", 404: "missing"}
-    if status in (400, 403) and re.search(r"only .*(notebook|kernel)|(notebook|kernel)s? only", lower):
-        return Failure("notebooks", message, wait, status)
+    if status in (400, 403) and "rule" not in lower:
+        for kind, pattern in REFUSED_SUBMISSIONS.items():
+            if re.search(pattern, lower):
+                return Failure(kind, message, wait, status)
     if status == 403:
         kind = "rules" if "rule" in lower else "phone" if "phone" in lower or "verif" in lower else "access"
         return Failure(kind, message, wait, status)
@@ -69,15 +82,16 @@ def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
 
 
 def retry_after_seconds(header: str | None) -> float | None:
-    """Seconds from a Retry-After header: a number of seconds or an HTTP date (RFC 9110, section 10.2.3)."""
-    if not header:
-        return None
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(header))
-    with contextlib.suppress(ValueError, TypeError):
-        date = parsedate_to_datetime(header)
-        return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
-    return None
+    """Seconds from a Retry-After header: a number of seconds or an HTTP date (RFC 9110, section 10.2.3), at most a year.
+
+    None if there is none, or if it is neither, e.g. "inf".
+    """
+    seconds = answers.decimal(header)
+    if seconds is None and header:
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            date = parsedate_to_datetime(header)
+            seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
+    return None if seconds is None else min(max(0.0, seconds), YEAR)
 
 
 def retry_line(reason: str, attempt: int, tries: int, wait: float) -> str:
@@ -108,6 +122,13 @@ def error_from_failure(failure: Failure, action: str, slug: str, credential: Cre
         "access": f"Kaggle does not let this account see {slug} ({reason}): check the spelling (the last part "
         "of the link), and that it is yours or that you have joined.",
         "missing": f"Kaggle knows no {slug} ({reason}): check the spelling; the name is the last part of the link.",
+        "absent": f"Kaggle lists this file of {slug}, but {reason}: it may just be replaced, run this again later; if it stays "
+        "so, tell the host of the competition.",
+        "daily": f"no submission to {slug} is left today ({reason}): Kaggle counts days in UTC; nothing was submitted, submit it "
+        "after midnight UTC.",
+        "total": f"no submission to {slug} is left ({reason}): the competition limits their total number, a new day adds none; "
+        "nothing was submitted.",
+        "closed": f"{slug} takes no submissions any more ({reason}): nothing was submitted.",
         "credentials": f"Kaggle does not accept the credential from {credential.source} ({reason}): make a token at "
         f"{SETTINGS_URL}, or unset the old one.",
         "rate": f"Kaggle refuses more requests for now{after} ({reason}): {again}.",

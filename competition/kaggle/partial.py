@@ -10,7 +10,7 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, ignore_progress
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.download import (
     StepProgress,
@@ -24,7 +24,7 @@ from competition.kaggle.errors import KaggleError
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
 
 
-def matching(files: Mapping[str, int], pattern: str) -> dict[str, int]:
+def matching(files: Mapping[str, int | None], pattern: str) -> dict[str, int | None]:
     """Files selected by `pattern`: a file, a folder (with or without a trailing slash), or names with * and ?."""
     folder = pattern.rstrip("/") + "/"
     return {
@@ -35,9 +35,9 @@ def matching(files: Mapping[str, int], pattern: str) -> dict[str, int]:
 
 
 def fetch_some(
-    client: Client, slug: str, pattern: str, folder: Path, max_ratio: float, progress: StepProgress = ignore_progress
+    client: Client, slug: str, pattern: str, folder: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
 ) -> dict[str, int]:
-    """Download the files selected by `pattern` below `folder`; return name -> bytes. Complete files are skipped.
+    """Download the files selected by `pattern` below `folder`; return name -> bytes on disk. Complete files are skipped.
 
     Checks the size that Kaggle lists and the MD5 of the storage, if it sends one. `.files.json` in `folder`, written
     last, holds their SHA-256.
@@ -60,32 +60,36 @@ def fetch_some(
         digests: dict[str, str] = read_record(manifest, dict) or {}
         for name, size in selected.items():
             path = folder / name
-            if path.is_file() and (path.stat().st_size != size or (name in digests and digests[name] != sha256(path))):
+            if path.is_file() and (
+                path.stat().st_size != (path.stat().st_size if size is None else size)
+                or (name in digests and digests[name] != sha256(path))
+            ):
                 path.unlink()
         missing = {name: size for name, size in selected.items() if not (folder / name).is_file()}
         if len(missing) > RATE_LIMITED_FILES:
-            client.say(
+            client.print_line(
                 f"Kaggle: {len(missing):,} single downloads; Kaggle limits the rate of requests, so `make download` "
                 "without ONLY (one archive) may be faster"
             )
-        require_disk_space(f"ONLY={pattern}", sum(missing.values()), folder)
+        require_disk_space(f"ONLY={pattern}", sum(size or 0 for size in missing.values()), folder)
         if missing:
             arguments = {"slug": slug, "folder": str(folder), "files": missing}
             ask(client, "download_files", arguments, slug, progress_of(functools.partial(progress, "downloading")))
         for name, size in missing.items():
-            _check(folder / name, size, max_ratio)
+            if size is not None:
+                _check(folder / name, size, rules)
         write_json(manifest, {**digests, **{name: sha256(folder / name) for name in selected}})
-    return selected
+    return {name: (folder / name).stat().st_size for name in selected}
 
 
-def _check(path: Path, size: int, max_ratio: float) -> None:
+def _check(path: Path, size: int, rules: UnpackRules) -> None:
     """KaggleError if a downloaded file does not have its listed size. Unpacks a file that Kaggle sent as a zip."""
     if path.stat().st_size != size and zipfile.is_zipfile(path):
         packed, folder = path.rename(path.with_name(f"{path.name}.packed")), path.with_name(f".{path.name}.new")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            archive.verify(packed, {path.name: size}, max_ratio)
-            archive.extract(packed, folder, max_ratio, names=[path.name])
+            archive.verify(packed, {path.name: size}, rules)
+            archive.extract(packed, folder, rules, names=[path.name])
             (folder / path.name).replace(path)
             folder.rmdir()
         except ArchiveRefusal as error:

@@ -3,7 +3,6 @@
 A submission is a local file or, in competitions that accept submissions from notebooks only, an output of a kernel.
 """
 
-import contextlib
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
+from competition.kaggle import answers
 from competition.kaggle.attempts import (
     LostAnswer,
     UnknownOutcome,
@@ -21,6 +21,8 @@ from competition.kaggle.attempts import (
 )
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
+
+KNOWN_STATUSES = ("PENDING", "COMPLETE", "ERROR")
 
 
 @dataclass(frozen=True)
@@ -68,30 +70,38 @@ class SubmissionRequest:
 class Submission:
     """A submission as returned by Kaggle."""
 
-    ref: int
+    ref: str  # Kaggle's number; "" = it returned none
     file: str
     message: str
-    status: str  # PENDING, COMPLETE or ERROR
-    public: float | None
+    status: str  # PENDING, COMPLETE, ERROR, or another word of Kaggle
+    public: float | None  # None: none yet, or no finite number
     private: float | None  # None until the deadline
-    error: str  # Kaggle's message
-    date: str
+    error: str  # Kaggle's message, or what is unknown in its answer
+    date: str  # ISO 8601, UTC
+
+    @property
+    def is_finished(self) -> bool:
+        """Return True if Kaggle has scored or rejected it. A status that is not known here counts as unfinished."""
+        return self.status in ("COMPLETE", "ERROR")
 
 
 @dataclass(frozen=True)
 class Limits:
-    today: int  # submissions made today
-    total: int
-    left: int  # allowed now
+    """Numbers of submissions; None = Kaggle does not say."""
+
+    today: int | None  # made today
+    total: int | None
+    left: int | None  # allowed now
+    by_total: bool  # the total number is limited, so that a new day adds none
 
 
 def limits(client: Client, slug: str) -> Limits:
     return Limits(**ask(client, "limits", {"slug": slug}, slug))
 
 
-def submissions(client: Client, slug: str) -> list[Submission]:
-    """The newest 100 submissions of this account's team."""
-    return [parse_submission(fields) for fields in ask(client, "submissions", {"slug": slug}, slug)]
+def submissions(client: Client, slug: str, newest: bool = False) -> list[Submission]:
+    """The submissions of this account's team, the newest first.  newest: only Kaggle's first page."""
+    return [parse_submission(fields) for fields in ask(client, "submissions", {"slug": slug, "newest": newest}, slug)]
 
 
 def tag(digest: str) -> str:
@@ -100,12 +110,17 @@ def tag(digest: str) -> str:
 
 
 def refuse_when_used_up(client: Client, slug: str) -> Limits:
-    """Return the submission limits; UserError if none is left today.
+    """Return the submission limits; UserError if none is left.
 
     All limits are zero for a team without submissions, which Kaggle does not know yet.
     """
     limit = limits(client, slug)
     if limit.left == 0 and (limit.today or limit.total):
+        if limit.by_total:
+            raise UserError(
+                f"no submission to {slug} is left ({limit.total or 'all'} were made): the competition limits their total "
+                "number, a new day adds none."
+            )
         raise UserError(
             f"no submission to {slug} is left today ({limit.today} were made): Kaggle counts days in UTC; "
             "submit it after midnight UTC."
@@ -113,7 +128,7 @@ def refuse_when_used_up(client: Client, slug: str) -> Limits:
     return limit
 
 
-def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], None] = lambda: None) -> int:
+def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], None] = lambda: None) -> str:
     """Send the file once; return Kaggle's number of the submission.
 
     A file that Kaggle already has is not sent, unless request.resend. Retried only if Kaggle certainly did not accept
@@ -123,17 +138,17 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
     slug, method = request.slug, request.method
     earlier_refs = _refs(client, request)
     if earlier_refs and not request.resend:
-        return max(earlier_refs)
+        return newest_ref(earlier_refs)
     on_send()
     arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **method.arguments}
     events: list[str] = []  # of the last attempt
 
-    def send() -> int:
+    def send() -> str:
         events[:] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
         answer = ask(client, method.action, arguments, slug, lambda event: events.append(event["event"]), once=True)
         if not answer["ref"]:
             raise KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
-        return int(answer["ref"])
+        return str(answer["ref"])
 
     try:
         return send_at_most_once(client, "make submit", send, lambda e: had_no_effect(e) or "uploaded" not in events)
@@ -141,20 +156,20 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
         return find_lost(client, request, earlier_refs, f" ({lost})")
 
 
-def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collection[int], reason: str = "") -> int:
+def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collection[str], reason: str = "") -> str:
     """Find the number of a submission whose answer was lost in Kaggle's list; raise UnknownOutcome if it is missing.
 
     earlier_refs: numbers of earlier submissions of the same file.  reason: of the loss, in parentheses, for messages.
     """
-    client.say(
+    client.print_line(
         f"submit: the answer to a submission was lost{reason}; looking for it in Kaggle's list for "
         f"{request.listing_lag:.0f} s"
     )
 
-    def newest_ref() -> int | None:
-        return max(_refs(client, request).difference(earlier_refs), default=None)
+    def new_ref_in_list() -> str | None:
+        return newest_ref(_refs(client, request, newest=True).difference(earlier_refs)) or None
 
-    new_ref, error = poll(newest_ref, request.listing_lag, client.patience.first_wait)
+    new_ref, error = poll(new_ref_in_list, request.listing_lag, client.policy.first_wait)
     if new_ref is None:
         problem = (
             f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
@@ -166,9 +181,20 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
     return new_ref
 
 
-def _refs(client: Client, request: SubmissionRequest) -> set[int]:
-    """Numbers of the submissions of this file in Kaggle's list."""
-    return {entry.ref for entry in submissions(client, request.slug) if tag(request.digest) in entry.message}
+def _refs(client: Client, request: SubmissionRequest, newest: bool = False) -> set[str]:
+    """Numbers of the submissions of this file in Kaggle's list, or on the first page of it (newest)."""
+    of_file = [e for e in submissions(client, request.slug, newest) if tag(request.digest) in e.message]
+    if of_file and not any(entry.ref for entry in of_file) and not request.resend:
+        raise UnknownOutcome(
+            f"Kaggle has this file, but returns no number for it: see its score at {page(request.slug)}; `make submit "
+            "AGAIN=1` sends the file once more"
+        )
+    return {entry.ref for entry in of_file if entry.ref}
+
+
+def newest_ref(refs: Collection[str]) -> str:
+    """The highest of Kaggle's numbers, "" of none."""
+    return max(refs, key=lambda ref: (len(ref), ref), default="")
 
 
 def refuse_another_output(client: Client, output: KernelSubmission) -> None:
@@ -190,13 +216,16 @@ def page(slug: str) -> str:
     return f"{SITE}/competitions/{slug}/submissions"
 
 
-def parse_submission(fields: dict[str, Any]) -> Submission:
-    scores = {"public": _score(fields["public"]), "private": _score(fields["private"])}
-    return Submission(**{**fields, "ref": int(fields["ref"]), **scores})
-
-
-def _score(text: str) -> float | None:
-    """Score from Kaggle's text, which is empty until there is a score."""
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return None
+def parse_submission(fields: Mapping[str, str]) -> Submission:
+    """Submission from the answer of an action. What cannot be read of it is said in `error`."""
+    status = fields["status"].upper() or "PENDING"
+    scores = {name: answers.decimal(fields[name]) for name in ("public", "private")}
+    unknown = [
+        f"its {name} score is {fields[name]!r}" for name, score in scores.items() if fields[name] and score is None
+    ]
+    if status not in KNOWN_STATUSES:
+        unknown.append(f"its status is {fields['status']!r}")
+    error = fields["error"] or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
+    return Submission(
+        fields["ref"], fields["file"], fields["message"], status, **scores, error=error, date=fields["date"]
+    )

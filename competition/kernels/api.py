@@ -24,6 +24,9 @@ from competition.kernels.packing import notebook
 RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "NvidiaTeslaT4"}
 ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
+KNOWN_STATUSES = (*ENDED, "QUEUED", "RUNNING", "CANCEL_REQUESTED", "NEW_SCRIPT")
+UNKNOWN = "of unknown status"  # Kaggle's answer has none
+LONGEST_UNKNOWN = 600.0  # seconds after which a kernel whose status stays unknown counts as ended
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,26 @@ class KernelOutcome:
 
 @dataclass(frozen=True)
 class Quota:
-    """Hours used and allowed in this week."""
+    """Hours used and allowed in this week; None = Kaggle does not say."""
 
-    gpu_used: float
-    gpu_allowed: float
-    tpu_used: float
-    tpu_allowed: float
-    refresh: str  # time at which the week ends, as Kaggle writes it
+    gpu_used: float | None
+    gpu_allowed: float | None
+    tpu_used: float | None
+    tpu_allowed: float | None
+    refresh: str  # time at which the week ends, ISO 8601, UTC; "" = unknown
+
+    def left(self, device: str) -> float | None:
+        """Hours that are left on a device (TPU or GPU)."""
+        used, allowed = getattr(self, f"{device.lower()}_used"), getattr(self, f"{device.lower()}_allowed")
+        return None if used is None or allowed is None else max(0.0, allowed - used)
+
+    def summary(self, device: str) -> str:
+        """E.g. "TPU: 19.0 h left of 20.0"."""
+        left, allowed = self.left(device), getattr(self, f"{device.lower()}_allowed")
+        if left is None:
+            of = "" if allowed is None else f" of {allowed:.1f} h"
+            return f"{device}: Kaggle does not say how many hours{of} are left"
+        return f"{device}: {left:.1f} h left of {allowed:.1f}"
 
 
 def default_slug(competition_name: str) -> str:
@@ -82,18 +98,15 @@ def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome
     """Status of a version of the kernel. version: 0 = the newest."""
     arguments = {"owner": owner, "slug": slug, "version": version}
     answer = ask(client, "kernel_status", arguments, f"{owner}/{slug}")
-    return KernelOutcome(answer["status"].removeprefix("KERNEL_WORKER_STATUS_"), answer["message"])
+    state = answer["status"].upper().removeprefix("KERNEL_WORKER_STATUS_")
+    return KernelOutcome(state or UNKNOWN, answer["message"])
 
 
 def quota(client: Client) -> Quota:
     """Read this week's quota, which Kaggle returns in seconds."""
     answer = ask(client, "quota", {}, "the quota")
-    hours = {
-        f"{device}_{key}": answer.get(device, {}).get(key, 0.0) / 3600
-        for device in ("gpu", "tpu")
-        for key in ("used", "allowed")
-    }
-    return Quota(**hours, refresh=str(answer["refresh"]))
+    refresh = str(answer.pop("refresh"))
+    return Quota(**{name: None if each is None else each / 3600 for name, each in answer.items()}, refresh=refresh)
 
 
 def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
@@ -146,14 +159,22 @@ def push(client: Client, kernel: Kernel, text: str, as_notebook: bool = False) -
 
 
 def follow(
-    client: Client, pushed: KernelVersion, on_log: Callable[[str], None], seconds: float, pause: float
+    client: Client,
+    pushed: KernelVersion,
+    on_log: Callable[[str], None],
+    seconds: float,
+    pause: float,
+    longest_unknown: float = LONGEST_UNKNOWN,
 ) -> KernelOutcome:
     """Pass the log to `on_log` until the kernel ends, for at most `seconds`. pause: seconds between two requests.
+
+    A status that is not known here, such as PREEMPTED, is returned if it lasts for `longest_unknown` seconds.
 
     A failed request for the log is ignored, because only the status decides whether the kernel still runs.
     """
     log_lines = 0
     name, until = f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
+    unknown, unknown_since = "", 0.0  # the last status that is not known here, and when it appeared
 
     def on_event(event: dict[str, Any]) -> None:
         nonlocal log_lines
@@ -163,15 +184,22 @@ def follow(
 
     while True:
         outcome = status(client, pushed.owner, pushed.slug, pushed.version)
-        if outcome.status in (*ENDED, "RUNNING"):
+        if outcome.status in KNOWN_STATUSES:
+            unknown = ""
+        elif outcome.status != unknown:
+            unknown, unknown_since = outcome.status, time.monotonic()
+            client.print_line(f"kernel: Kaggle's status {unknown} is not known here; waiting for another one")
+        if outcome.status in (*ENDED, "RUNNING") or unknown:
             arguments = {"owner": pushed.owner, "slug": pushed.slug, "skip": log_lines}
             try:
                 ask(client, "kernel_log", arguments, name, on_event, once=True)
             except KaggleError as error:
-                # RETRYABLE are temporary failures; the other three are Kaggle's answers while there is no log yet.
-                if error.kind not in RETRYABLE | {"access", "missing", "client"}:
+                # RETRYABLE are temporary failures; the others are Kaggle's answers while there is no log yet.
+                if error.kind not in RETRYABLE | {"access", "missing", "absent", "client"}:
                     raise
         if outcome.status in ENDED or time.monotonic() > until:
+            return outcome
+        if unknown and time.monotonic() - unknown_since > longest_unknown:
             return outcome
         time.sleep(pause)
 

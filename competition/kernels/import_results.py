@@ -67,7 +67,7 @@ def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) 
 
     params = target.workspace.params.kernel
     outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
-    if outcome.status not in kernels.ENDED:
+    if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
         raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
 

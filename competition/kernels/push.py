@@ -74,8 +74,10 @@ def push_once(
 def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, why: str = "") -> PushIntent:
     """Find the running version whose answer from Kaggle was lost."""
     name = f"{intent.owner}/{intent.slug}"
-    client.say(f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s")
-    pushed, error = poll(lambda: _version_of(client, intent), lag, client.patience.first_wait)
+    client.print_line(
+        f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s"
+    )
+    pushed, error = poll(lambda: _version_of(client, intent), lag, client.policy.first_wait)
     if pushed is None:
         reason = f"its versions cannot be read, {error}" if error else f"no version after {intent.previous} holds it"
         raise UnknownOutcome(
@@ -100,7 +102,7 @@ def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:
     """The number of a version and whether it holds `text`; version 0 without it if Kaggle answers 403 or 404."""
-    arguments = {"owner": owner, "slug": slug, "version": version, "text": text}
+    arguments = {"owner": owner, "slug": slug, "version": version, "phrase": text}
     try:
         return dict(ask(client, "kernel_source", arguments, f"{owner}/{slug}"))
     except KaggleError as error:

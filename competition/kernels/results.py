@@ -103,7 +103,7 @@ def install(pack: Path, target: Path, max_ratio: float) -> Action:
         return "skipped"
     unpacked = target.with_name(f".{target.name}.merging")
     shutil.rmtree(unpacked, ignore_errors=True)
-    archive.extract(pack, unpacked, max_ratio)
+    archive.extract(pack, unpacked, archive.UnpackRules(max_ratio, case_twins=True))
     manifest = read_manifest(unpacked / "manifest.json")
     if manifest is not None and not files_intact(unpacked / "manifest.json", manifest):
         shutil.rmtree(unpacked)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.targets import METRIC_TARGETS, Target, Targets, implied_metric, resolve_metric
 
@@ -34,10 +34,11 @@ class Settings:
     seed: int
     group_column: str = ""  # folder adapter: column of train.csv whose equal values stay in one fold
     target: Literal["", "single", "multi", "ordinal", "regression"] = ""
+    class_level: int = 0  # folder adapter: which of the folders above an image is its class, from 1; 0 = by structure
 
     def of_raw_files(self) -> dict[str, Any]:
         """Return the settings that the raw files depend on."""
-        unused = {"group_column", *(() if self.target else ("target",))}
+        unused = {"group_column", *(key for key in ("target", "class_level") if not getattr(self, key))}
         return {key: value for key, value in asdict(replace(self, metric="")).items() if key not in unused}
 
     def of_data(self) -> "Settings":
@@ -66,9 +67,14 @@ class Competition:
 
     def __post_init__(self) -> None:
         fewest = 1 if self.target == "regression" else 2
-        if len(set(self.classes)) != len(self.classes) or len(self.classes) < fewest:
+        if repeated := sorted({name for name in self.classes if self.classes.count(name) > 1}):
             raise UserError(
-                f"{self.name}: {len(self.classes)} classes were found; at least two different classes are required"
+                f"{self.name}: several classes are named {first_few(repeated)}; expected a name of its own for each class"
+            )
+        if len(self.classes) < fewest:
+            raise UserError(
+                f"{self.name}: {counted(len(self.classes), 'class', 'classes')} in the data, {first_few(self.classes)}; "
+                "at least two different classes are required"
             )
         if len(self.label_values) != len(self.classes):
             raise UserError(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.prepare import decoding as images
 from competition.prepare.competition import Row
 
@@ -25,10 +26,12 @@ CHUNK = 512  # images in memory at once
 Progress = Callable[[int, int], None]
 
 
-def build(rows: Iterable[Row], classes: int, progress: Progress = lambda *_: None) -> tuple[pd.DataFrame, np.ndarray]:
+def build(
+    rows: Iterable[Row], classes: int, progress: Progress = lambda *_: None, largest: int = images.LARGEST
+) -> tuple[pd.DataFrame, np.ndarray]:
     """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
-    classes: the number of label numbers (Competition.label_count).
+    classes: the number of label numbers (Competition.label_count).  largest: pixels of one image, at most.
     `group` is the row's own number and `fold` is -1; duplicates.group_duplicates and folds.assign replace them. Decoding uses
     threads, because Pillow and hashlib release the GIL. `progress` gets (rows so far, 0): the total is unknown.
     """
@@ -37,7 +40,7 @@ def build(rows: Iterable[Row], classes: int, progress: Progress = lambda *_: Non
     source = iter(rows)
     with ThreadPoolExecutor() as pool:
         while chunk := list(islice(source, CHUNK)):
-            facts, decoded = zip(*pool.map(_inspect, chunk), strict=True)
+            facts, decoded = zip(*pool.map(partial(_inspect, largest=largest), chunk), strict=True)
             looks = np.stack(decoded)
             hashes = perceptual_hash(looks)
             entries += [{**fact, "phash": f"{value:016x}"} for fact, value in zip(facts, hashes, strict=True)]
@@ -121,19 +124,21 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
     droppable = (index["problem"] != "") & (index["part"] != "test")
     if policy == "error" and droppable.any():
         examples = [f"{row.id} ({row.shard}: {row.problem})" for row in index[droppable].head(3).itertuples()]
+        is_large = index["problem"][droppable].str.contains("pixels are more than")
+        larger = "prepare.largest_megapixels higher to read large ones, or " if is_large.any() else ""
         raise UserError(
-            f"{droppable.sum():,} training images cannot be read, such as {', '.join(examples)}; "
-            "repair them, or set prepare.bad_images=drop to continue without them"
+            f"{counted(int(droppable.sum()), 'training image')} cannot be read, such as {', '.join(examples)}; repair them, or set "
+            f"{larger}prepare.bad_images=drop to continue without them"
         )
     return index[~droppable].reset_index(drop=True), bad
 
 
-def _inspect(row: Row) -> tuple[dict[str, object], np.ndarray]:
+def _inspect(row: Row, largest: int) -> tuple[dict[str, object], np.ndarray]:
     problem, width, height = "", 0, 0
     look = np.full((LOOK, LOOK, 3), 128, np.uint8)
     try:
-        width, height = images.size_of(row.data)
-        look = images.decode(row.data, LOOK, "squash")
+        width, height = images.size_of(row.data, largest)
+        look = images.decode(row.data, LOOK, "squash", largest)
     except images.BadImage as reason:
         problem = str(reason)
     entry = {name: getattr(row, name) for name in ("id", "label", "part", "shard", "place")}
@@ -146,20 +151,20 @@ def _check(index: pd.DataFrame, classes: int) -> None:
     unwritable = ids[[bool(UNWRITABLE.search(row_id)) for row_id in ids]]
     if len(unwritable):
         raise UserError(
-            f"{len(unwritable):,} ids contain control or surrogate characters, {first_few(unwritable, 3)}; CSV files cannot hold them"
+            f"control or surrogate characters in {counted(len(unwritable), 'id')}, {first_few(unwritable, 3)}; CSV files cannot hold them"
         )
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):
         parts = index[ids == doubled[0]]["part"].tolist()
         raise UserError(
-            f"{len(doubled):,} ids appear more than once, {first_few(doubled)} ({' and '.join(parts)}); ids must differ"
+            f"{counted(len(doubled), 'id')} of more than one row, {first_few(doubled)} ({' and '.join(parts)}); ids must differ"
         )
     labelled = index["part"] != "test"
     outside = labelled & ~index["label"].between(0, classes - 1)
     if outside.any():
         example = index[outside].iloc[0]
         raise UserError(
-            f"{outside.sum():,} labels are outside the {classes} classes (0 to {classes - 1}), "
+            f"{counted(int(outside.sum()), 'label')} outside the {classes} classes (0 to {classes - 1}), "
             f"first {example.label} of {example.id!r} in {example.shard}"
         )
     if not (index["part"] == "train").any():

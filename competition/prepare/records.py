@@ -137,7 +137,13 @@ def write_shard(path: str, records: Iterable[Record]) -> None:
 
 
 def write(
-    rows: Iterable[Row], index: pd.DataFrame, folder: str, *, shard_bytes: int, progress: Progress = lambda *_: None
+    rows: Iterable[Row],
+    index: pd.DataFrame,
+    folder: str,
+    *,
+    shard_bytes: int,
+    largest: int = images.LARGEST,
+    progress: Progress = lambda *_: None,
 ) -> list[str]:
     """Write the rows of `index` into fold0-00-COUNT.tfrec, test-00-..., external-...; return the names.
 
@@ -164,7 +170,7 @@ def write(
         shard = int(shard_of[position])
         if shard not in writers:
             writers[shard] = tf.io.TFRecordWriter(f"{folder}/{names[shard]}.partial")
-        writers[shard].write(example(row.id, _readable(row), int(labels[position])))
+        writers[shard].write(example(row.id, _readable(row, largest), int(labels[position])))
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()
@@ -179,9 +185,9 @@ def write(
     return names
 
 
-def _readable(row: Row) -> bytes:
+def _readable(row: Row, largest: int) -> bytes:
     try:
-        return images.normalized(row.data)
+        return images.normalized(row.data, largest)
     except images.BadImage:
         return images.blank()
 

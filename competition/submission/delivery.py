@@ -3,15 +3,21 @@
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import KaggleError
-from competition.kaggle.submit import Submission, SubmissionRequest, find_lost, parse_submission, submit
-from competition.submission.ledger import What
-
-Record = Callable[[What, str, float | None, float | None, str], None]
+from competition.kaggle.submit import (
+    Submission,
+    SubmissionRequest,
+    find_lost,
+    parse_submission,
+    submissions,
+    submit,
+)
+from competition.submission.ledger import Event, What, append
 
 
 @dataclass(frozen=True)
@@ -27,52 +33,62 @@ class ScoreWait:
 def deliver(
     client: Client,
     request: SubmissionRequest,
-    lost_after: Collection[int] | None,
-    record: Record,
+    lost_after: Collection[str] | None,
+    ledger_path: Path,
     score_wait: ScoreWait,
 ) -> Submission:
     """Submit and wait for the score; record each step before and after it happens.
 
     lost_after: None, or if the file was being sent before, and its outcome was not recorded: the numbers of its
     submissions before that. It is then looked for, and only sent with request.resend.
-    record: (what, ref, public, private, error), what: see What. A killed
-    process leaves "sending" as the last record; the next one then looks for the submission instead of sending it.
+    A killed process leaves "sending" as the last event; the next one then looks for the submission instead of sending it.
     """
     is_sending = False
+
+    def record(what: What, ref: str = "", error: str = "") -> None:
+        append(ledger_path, Event(request.digest, what, ref, error=error, slug=request.slug))
 
     def on_send() -> None:
         nonlocal is_sending
         is_sending = True
-        record("sending", "", None, None, "")
+        record("sending")
 
     try:
         is_lost = lost_after is not None and not request.resend
         ref = find_lost(client, request, lost_after or ()) if is_lost else submit(client, request, on_send)
     except UnknownOutcome:
-        raise  # "sending" stays the last record
+        raise  # "sending" stays the last event
     except UserError as error:
         if is_sending:
-            record("failed", "", None, None, str(error))
+            record("failed", error=str(error))
         raise
-    record("submitted", str(ref), None, None, "")
+    record("submitted", ref)
     submission = follow(client, request.slug, ref, score_wait)
-    if submission.status != "PENDING":
-        record(outcome(submission), str(ref), submission.public, submission.private, submission.error)
+    if submission.is_finished:
+        record_result(ledger_path, request.digest, request.slug, submission)
     return submission
 
 
+def record_result(ledger_path: Path, digest: str, slug: str, submission: Submission) -> None:
+    """Append state, scores and error of a submission of the file with this digest to the ledger."""
+    values = (submission.ref, submission.public, submission.private, submission.error)
+    append(ledger_path, Event(digest, outcome(submission), *values, slug=slug))
+
+
 def outcome(submission: Submission) -> What:
-    """The ledger's state for a submission that is no longer PENDING."""
+    """The ledger's state for a submission."""
+    if not submission.is_finished:
+        return "submitted"
     return "failed" if submission.status == "ERROR" else "scored"
 
 
-def follow(client: Client, slug: str, ref: int, score_wait: ScoreWait) -> Submission:
-    """Poll until the submission has a score or an error; after score_wait.limit return it still PENDING."""
+def follow(client: Client, slug: str, ref: str, score_wait: ScoreWait) -> Submission:
+    """Poll until the submission has a score or an error; after score_wait.limit return it unfinished."""
     started, pause = time.monotonic(), score_wait.first_pause
     while True:
         submission = _find(client, slug, ref)
         waited = time.monotonic() - started
-        if submission is not None and submission.status != "PENDING":
+        if submission is not None and submission.is_finished:
             return submission
         if waited >= score_wait.limit:
             return submission or Submission(ref, "", "", "PENDING", None, None, "", "")
@@ -81,8 +97,10 @@ def follow(client: Client, slug: str, ref: int, score_wait: ScoreWait) -> Submis
         pause = min(score_wait.longest_pause, pause * 1.5)
 
 
-def _find(client: Client, slug: str, ref: int) -> Submission | None:
+def _find(client: Client, slug: str, ref: str) -> Submission | None:
     """None right after submitting: Kaggle answers 404 for a while."""
+    if not ref.isdecimal():  # only its list knows such a number
+        return next((entry for entry in submissions(client, slug) if entry.ref == ref), None)
     try:
         return parse_submission(ask(client, "submission", {"ref": ref}, slug))
     except KaggleError as error:

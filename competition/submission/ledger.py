@@ -6,9 +6,10 @@ A line is appended under a lock and flushed to disk; an incomplete last line of 
 """
 
 import json
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -57,11 +58,12 @@ class Event:
 
     digest: str
     what: What
-    ref: str  # Kaggle's number of the submission; "" before there is one
-    public_score: float | None
-    private_score: float | None  # None until the deadline
-    error: str  # Kaggle's message
-    at: str  # UTC, ISO 8601
+    ref: str = ""  # Kaggle's number of the submission; "" before there is one
+    public_score: float | None = None
+    private_score: float | None = None  # None until the deadline
+    error: str = ""  # Kaggle's message
+    at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    slug: str = ""  # of the competition on Kaggle; "" = event of an earlier version, of any
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     """Append one line and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = next(name for name, line_type in KINDS.items() if isinstance(line, line_type))
-    data = (json.dumps({"kind": kind, **to_plain(line)}, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    values = _finite({"kind": kind, **to_plain(line)})
+    data = (json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab+") as file:
         _repair_tail(file, path)
         point("ledger.before_line", path)
@@ -110,11 +113,13 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     point("ledger.after_line", path)
 
 
-def append_event(
-    path: Path, digest: str, what: What, ref: str, public: float | None, private: float | None, error: str
-) -> None:
-    """Append a step of a submission, at the current time."""
-    append(path, Event(digest, what, ref, public, private, error, datetime.now(UTC).isoformat(timespec="seconds")))
+def _finite(value: Any) -> Any:
+    """The value with null in place of NaN and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def append_entry_once(path: Path, entry: Entry) -> None:
@@ -143,6 +148,11 @@ def of_competition(ledger: Ledger, competition: str) -> list[Row]:
     return [row for row in rows(ledger) if row.entry.competition == competition]
 
 
+def of_slug(ledger: Ledger, slug: str) -> Ledger:
+    """The ledger without submissions to other competitions on Kaggle than `slug`; "" = unchanged."""
+    return replace(ledger, events=tuple(e for e in ledger.events if not slug or e.slug in ("", slug)))
+
+
 def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
     """Number of times that the private solution was opened.
 
@@ -166,9 +176,9 @@ def already_sent(ledger: Ledger, digest: str) -> Event | None:
     return next((event for event in reversed(events) if event.ref), None)
 
 
-def refs(ledger: Ledger, digest: str) -> frozenset[int]:
+def refs(ledger: Ledger, digest: str) -> frozenset[str]:
     """Kaggle's numbers of all recorded submissions of the file."""
-    return frozenset(int(event.ref) for event in ledger.events if event.digest == digest and event.ref)
+    return frozenset(event.ref for event in ledger.events if event.digest == digest and event.ref)
 
 
 def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
@@ -228,11 +238,12 @@ def _row(entry: Entry, events: list[Event]) -> Row:
 
 def _parse(raw: str) -> Entry | Event | Look | None:
     try:
-        values = json.loads(raw)
+        values = _finite(json.loads(raw))
         kind: Any = KINDS[values.pop("kind")]
-        known = {field.name for field in fields(kind)}  # a later version may have more fields
+        known = {each.name for each in fields(kind)}  # a later version may have more fields
         if "expected" in values:
-            values["expected"] = [ExpectedScore(**point) for point in values["expected"]]
+            complete = [point for point in values["expected"] if None not in point.values()]
+            values["expected"] = [ExpectedScore(**point) for point in complete]
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -13,7 +13,7 @@ from competition.config.errors import UserError
 from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.kaggle import credentials, download
-from competition.kaggle.client import Client, Patience, competition_slug
+from competition.kaggle.client import Client, RetryPolicy, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
@@ -133,7 +133,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
         yield Finding("the credential", warning)
     for note in credential.notes:
         yield Finding(note)
-    client = Client(os.environ, Patience(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
+    client = Client(os.environ, RetryPolicy(1, settings.first_wait, settings.longest_wait, settings.stall), job.echo)
     if needed:
         try:
             state = download.require_access(client, competition_slug(slug))
@@ -142,7 +142,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
             if isinstance(user_error, KaggleError) and user_error.kind in {"credentials", *RETRYABLE}:
                 return  # the next request would fail in the same way
         else:
-            yield Finding(f"{state.title}: rules accepted, {state.daily} submissions a day")
+            yield Finding(state.summary, unsure=state.entered is None)
             if state.closed:
                 yield Finding(
                     f"{slug} takes no submissions (any more); training and honest scores still work", unsure=True
@@ -157,10 +157,8 @@ def kaggle(job: Job) -> Iterator[Finding]:
     except UserError as user_error:
         yield Finding(f"could not read the weekly quota: {user_error}", unsure=True)
         return
-    yield Finding(
-        f"Kaggle answers; this week {quota.tpu_used:.1f} of {quota.tpu_allowed:.1f} h of TPU and {quota.gpu_used:.1f} of "
-        f"{quota.gpu_allowed:.1f} h of GPU are used, renewed {quota.refresh[:16]}"
-    )
+    for device in ("TPU", "GPU"):
+        yield Finding(quota.summary(device), unsure=quota.left(device) is None)
 
 
 def disk(job: Job) -> Iterator[Finding]:

@@ -225,10 +225,8 @@ def show_quota(job: Job, client: Client) -> None:
     except KaggleError as error:
         job.echo(f"kernel: could not read the quota ({error})")
         return
-    tpu, gpu = quota.tpu_allowed - quota.tpu_used, quota.gpu_allowed - quota.gpu_used
-    job.echo(f"kernel: {tpu:.1f} h of TPU and {gpu:.1f} h of GPU are left this week (renewed {quota.refresh[:16]})")
-    hours_left = {"tpu": tpu, "gpu": gpu}.get(packing.accelerator(job.params.kernel.machine))
-    if hours_left is not None and hours_left <= 0:
-        raise UserError(
-            f"no hours on {job.params.kernel.machine} are left this week; they are renewed {quota.refresh[:16]} UTC"
-        )
+    renewed = f"; renewed {quota.refresh[:16]} UTC" if quota.refresh else ""
+    job.echo(f"kernel: this week: {quota.summary('TPU')}; {quota.summary('GPU')}{renewed}")
+    device = packing.accelerator(job.params.kernel.machine)
+    if device in ("tpu", "gpu") and quota.left(device) == 0:
+        raise UserError(f"no hours on {job.params.kernel.machine} are left this week{renewed}")

@@ -2,7 +2,6 @@
 
 from competition.kaggle import leaderboard
 from competition.kaggle.client import competition_slug
-from pipelines.terminal.output import printable
 from pipelines.terminal.runner import Job, kaggle_client
 
 
@@ -19,7 +18,7 @@ def run(job: Job) -> None:
     board = leaderboard.read(kaggle_client(job), slug, job.options.top)
     for rank, row in enumerate(board.rows, 1):
         marker = "  <- this team" if board.team and row.team == board.team else ""
-        job.echo(f"{rank:>5}  {row.score:<10}  {row.date[:10]}  {printable(row.team)}{marker}")
+        job.echo(f"{rank:>5}  {row.score:<10}  {row.date[:10]}  {row.team}{marker}")
     if not board.rows:
         job.echo(f"leaderboard: no team has a score on {slug} yet")
-    job.echo(f"leaderboard: {printable(leaderboard.standing(board))}")
+    job.echo(f"leaderboard: {leaderboard.standing(board)}")

@@ -85,6 +85,7 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
         quality=params.quality if params.kind == "jpeg" else 0,
         fit=params.fit,
         bad_images=params.bad_images,
+        largest=job.params.prepare.largest_megapixels * 1_000_000,
         codecs=codecs() if params.engine == "local" else beam_codecs(params),
     )
 

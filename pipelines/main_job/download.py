@@ -9,6 +9,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.faults import point
 from competition.kaggle import download, partial
+from competition.kaggle.archive import UnpackRules
 from competition.prepare.adapters import adapter_named
 from competition.prepare.competition import Settings
 from competition.storage import locations as storage
@@ -24,10 +25,27 @@ def run(job: Job) -> None:
     if job.options.only:
         download_some(job, job.options.only)
         return
+    require_named_files(job)
     settings = job.adapter_settings()
     depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
     depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))
+
+
+def require_named_files(job: Job) -> None:
+    """Raise UserError for weights and external images that are not there: training would miss them hours later."""
+    for name, member in job.params.members.items():
+        weights = member.weights
+        if weights not in ("none", "imagenet") and "://" not in weights and not Path(weights).exists():
+            raise UserError(
+                f"members.{name}.weights: {weights} does not exist; expected none, imagenet, a weights file or the folder of a "
+                "KerasHub preset"
+            )
+    for name, folder in job.params.prepare.external.items():
+        if not Path(folder).is_dir():
+            raise UserError(
+                f"prepare.external.{name}: {folder} is not a folder; expected a folder with one subfolder per class"
+            )
 
 
 def download_all(job: Job, settings: Settings) -> Computed:
@@ -35,10 +53,9 @@ def download_all(job: Job, settings: Settings) -> Computed:
 
     def fetch(slug: str, folder: Path) -> None:
         """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""
-        client, kaggle = kaggle_client(job), job.params.kaggle
+        client = kaggle_client(job)
         with ByteSteps() as steps:
-            unlisted = kaggle.unlisted == "unpack"
-            download.fetch(client, slug, folder, archive, kaggle.unpack_ratio, steps.update, unlisted)
+            download.fetch(client, slug, folder, archive, unpack_rules(job), steps.update)
 
     if settings.miniature or not (settings.slug or settings.source):
         start_tensorflow(job)  # the digits and miniatures are generated from record files
@@ -65,18 +82,23 @@ def download_all(job: Job, settings: Settings) -> Computed:
 
 def download_some(job: Job, pattern: str) -> None:
     """Download the files that match `pattern`, for inspection. They stay out of raw/, which later stages need complete."""
-    slug, folder, settings = job.params.competition.slug, job.path("raw.only"), job.params.kaggle
+    slug, folder = job.params.competition.slug, job.path("raw.only")
     if not slug or job.params.competition.miniature:
         raise UserError(
             f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
             "(competition.slug is empty, or it is a miniature): leave ONLY out"
         )
     with ByteSteps() as steps:
-        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, settings.unpack_ratio, steps.update)
+        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
     job.echo(
         f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; the index, "
         "the folds and training need all files: `make download` without ONLY"
     )
+
+
+def unpack_rules(job: Job) -> UnpackRules:
+    settings = job.params.kaggle
+    return UnpackRules(settings.unpack_ratio, settings.unlisted == "unpack", settings.case_twins == "keep")
 
 
 def attached_input(job: Job, settings: Settings) -> str:

@@ -1,14 +1,15 @@
 """Index the images, group duplicates and series, assign folds and write one set of records per fold."""
 
 import shutil
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
+from competition.config.params import Prepare
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
 from competition.files.manifest import Manifest, atomic_write, damaged_files, is_current, sha256, write_json
@@ -26,15 +27,12 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
 
+MOST_CLASSES = 20  # that are printed
+
 
 def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
     raw, params = job.workspace.require(job.path("raw.json"), "download"), job.params.prepare
-    if (params.group_by == "column") != bool(params.group_column):
-        raise UserError(
-            f"prepare.group_by is {params.group_by} and prepare.group_column is {params.group_column!r}: "
-            "set both (group_by=column and the name of a column) or neither"
-        )
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = job.adapter_settings().of_data()
     depends = {
@@ -88,8 +86,11 @@ def prepare(job: Job, settings: Settings) -> Computed:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
         size = params.shard_megabytes * 1_000_000
-        names = records.write(rows, table, str(data / "records"), shard_bytes=size, progress=bar.update_to)
-    sheet_files = draw_sheets(data, sheets, image_bytes, params.fit)
+        largest = params.largest_megapixels * 1_000_000
+        names = records.write(
+            rows, table, str(data / "records"), shard_bytes=size, largest=largest, progress=bar.update_to
+        )
+    sheet_files = draw_sheets(data, sheets, image_bytes, params)
     report_shape(job, table, support, competition)
     for line in (*series_line(table, tables["series.csv"], params.group_by), *shift_line(difference)):
         job.echo(f"prepare: {line}")
@@ -112,14 +113,15 @@ def collect_bytes(rows: Iterable[Row], ids: Container[str], image_bytes: dict[st
 
 
 def draw_sheets(
-    data: Path, sheets: Mapping[str, Mapping[str, str]], image_bytes: Mapping[str, bytes], fit: images.Fit
+    data: Path, sheets: Mapping[str, Mapping[str, str]], image_bytes: Mapping[str, bytes], params: Prepare
 ) -> list[str]:
     """Draw each contact sheet that has tiles and remove earlier ones. Returns the file names."""
     for name in ("series.png", "shift.png"):
         (data / name).unlink(missing_ok=True)
     for name, tiles in sheets.items():
         if tiles:
-            pictures = [images.decode(image_bytes[row_id], TILE, fit) for row_id in tiles]
+            largest = params.largest_megapixels * 1_000_000
+            pictures = [images.decode(image_bytes[row_id], TILE, params.fit, largest) for row_id in tiles]
             contact_sheet(pictures, list(tiles.values()), data / name)
     return [name for name, tiles in sheets.items() if tiles]
 
@@ -141,16 +143,8 @@ def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator
     """Yield the rows of the competition, then those of the external folders."""
     yield from adapter_named(settings.adapter).rows(job.path("raw"), settings)
     for name, folder in job.params.prepare.external.items():
-        rows, _ = external_rows(external_folder(name, folder), competition)
+        rows, _ = external_rows(Path(folder), competition)
         yield from (replace(row, id=f"external/{name}/{row.shard}") for row in rows)
-
-
-def external_folder(name: str, folder: str) -> Path:
-    if not Path(folder).is_dir():
-        raise UserError(
-            f"prepare.external.{name}: {folder} is not a folder; expected a folder with one subfolder per class"
-        )
-    return Path(folder)
 
 
 def build_index(
@@ -167,14 +161,14 @@ def build_index(
             yield row
 
     for name, folder in params.external.items():
-        _, skipped_folders = external_rows(external_folder(name, folder), competition)
+        _, skipped_folders = external_rows(Path(folder), competition)
         if skipped_folders:
             job.echo(
                 f"prepare: external {name}: {len(skipped_folders)} folders are not classes and are ignored: {first_few(skipped_folders)}"
             )
     rows = with_column_values(all_rows(job, settings, competition))
     with Bar(None, "reading images") as bar:
-        table, thumbs = index.build(rows, competition.label_count, bar.update_to)
+        table, thumbs = index.build(rows, competition.label_count, bar.update_to, params.largest_megapixels * 1_000_000)
     descriptors = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
     if job.options.like:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")
@@ -218,15 +212,26 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         means = ", ".join(f"{labels[table.loc[table['fold'] >= 0, 'fold'] == fold].mean():.4g}" for fold in support)
         job.echo(f"prepare: {support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}")
         return
+    job.echo(f"prepare: {class_counts(competition.classes, support.sum(axis=1).tolist())}")
     error = folds.share_errors(support).max()
     job.echo(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
     )
     if thin := folds.thin_classes(support):
         job.echo(
-            f"prepare: {len(thin)} classes are missing from some fold, e.g. {competition.classes[thin[0]]}: their score is a guess"
+            f"prepare: {counted(len(thin), 'class', 'classes')} without a row in some fold, e.g. {competition.classes[thin[0]]}: the "
+            "score there is a guess"
         )
     job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
+
+
+def class_counts(classes: Sequence[str], rows: Sequence[int]) -> str:
+    """ "classes: daisy 633, tulip 799": the training rows of each class, of many classes the first and the extremes."""
+    listed = ", ".join(f"{name} {count:,}" for name, count in list(zip(classes, rows, strict=True))[:MOST_CLASSES])
+    rest = len(classes) - MOST_CLASSES
+    if rest > 0:
+        listed += f" and {rest} more; {min(rows):,} to {max(rows):,} rows each"
+    return f"rows of each class: {listed}"
 
 
 def report_findings(

@@ -1,6 +1,5 @@
 """Check the newest submission against the sample, submit it once and wait for its score."""
 
-from functools import partial
 from pathlib import Path
 
 from competition.config.errors import UserError
@@ -80,24 +79,22 @@ def send_and_follow(
     job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
 ) -> None:
     """Send the file unless it was sent before and wait for its score. The caller keeps other processes from it."""
-    entries, again = ledger.read(job.submissions / "ledger.jsonl"), job.options.again
+    ledger_path, again = job.submissions / "ledger.jsonl", job.options.again
+    entries = ledger.of_slug(ledger.read(ledger_path), slug)
     last_event = ledger.already_sent(entries, entry.digest)
     if last_event is not None and last_event.what in ("scored", "failed") and not again:
         print_result(job, last_event)
         return
     client, settings = kaggle_client(job), job.params.kaggle
     unresolved = last_event is not None and last_event.what == "sending"
-
-    record_event = partial(ledger.append_event, job.submissions / "ledger.jsonl", entry.digest)
     with Bar(None, "waiting for the score") as bar:
         pause, show = settings.score_pause, lambda seconds: bar.update_to(int(seconds))
         score_wait = delivery.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
         if last_event is not None and last_event.what == "submitted" and not again:
             job.echo(f"submit: sent before as {last_event.ref}; looking for its score")
-            submission = delivery.follow(client, slug, int(last_event.ref), score_wait)
-            if submission.status != "PENDING":
-                what = delivery.outcome(submission)
-                record_event(what, last_event.ref, submission.public, submission.private, submission.error)
+            submission = delivery.follow(client, slug, last_event.ref, score_wait)
+            if submission.is_finished:
+                delivery.record_result(ledger_path, entry.digest, slug, submission)
         else:
             if again or not unresolved:
                 require_accepting(job, client, slug)
@@ -106,17 +103,16 @@ def send_and_follow(
             lost_after = ledger.refs(entries, entry.digest) if unresolved else None
             note = expected_score(entry)
             request = submit.SubmissionRequest(slug, upload, entry.digest, note, again, settings.listing_lag)
-            submission = delivery.deliver(client, request, lost_after, record_event, score_wait)
-    if submission.status == "PENDING":
-        job.echo(
-            f"submit: {submission.ref} has no score yet; `make submissions` looks again, or see {submit.page(slug)}"
-        )
-    elif submission.status == "ERROR":
-        raise not_scored(str(submission.ref), submission.error)
-    else:
-        job.echo(
-            f"submit: {submission.ref} scored {score_text(submission.public, '')}; `make submissions` compares it with the others"
-        )
+            submission = delivery.deliver(client, request, lost_after, ledger_path, score_wait)
+    if submission.status == "ERROR":
+        raise not_scored(submission.ref, submission.error)
+    if not submission.is_finished:
+        state = f" ({submission.error})" if submission.error else ""
+        where = f"`make submissions` looks again, or see {submit.page(slug)}"
+        job.echo(f"submit: {submission.ref} has no score yet{state}; {where}")
+        return
+    score = score_text(submission.public, submission.error)
+    job.echo(f"submit: {submission.ref} scored {score}; `make submissions` compares it with the others")
 
 
 def print_result(job: Job, event: ledger.Event) -> None:
@@ -143,7 +139,8 @@ def require_accepting(job: Job, client: Client, slug: str) -> None:
             "`make kernel submit`; nothing was sent"
         )
     limits = submit.refuse_when_used_up(client, slug)
-    job.echo(f"submit: {limits.left} submissions to {slug} are left today")
+    left = "Kaggle does not say how many" if limits.left is None else limits.left
+    job.echo(f"submit: {left} submissions to {slug} are left today")
 
 
 def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:

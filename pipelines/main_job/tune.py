@@ -46,7 +46,7 @@ from pipelines.terminal import hosts
 from pipelines.terminal.cluster_tuning import reachable_study, run_workers
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.selection import selected_members
+from pipelines.terminal.selection import is_named_verb, selected_members
 from pipelines.terminal.trainer import open_trial_runner, start_device
 
 if TYPE_CHECKING:
@@ -69,13 +69,30 @@ def run(job: Job) -> None:
         )
         return
     _ = job.prepared  # an error before anything is started
-    for name in selected_members(job):
-        if not is_tuned(job.params, name):
-            continue  # also a student: its teachers are trained only after tuning
+    for name in members_to_tune(job):
         if job.options.join:
             join_study(job, name)
         else:
             tune_member(job, name)
+
+
+def members_to_tune(job: Job) -> list[str]:
+    """Those of tune.members among the selected ones; also MEMBER= of `make tune`, which other verbs run before their work.
+
+    Where a person named the verb and there is nothing to do, a line says why.
+    """
+    selected, is_named = selected_members(job), is_named_verb("tune")
+    if students := [name for name in selected if job.params.members[name].teacher]:
+        selected = [name for name in selected if name not in students]  # their teachers are trained only after tuning
+    names = selected if job.options.member and is_named else [name for name in selected if is_tuned(job.params, name)]
+    if is_named and not names:
+        reason = (
+            f"{', '.join(students)} learns from a teacher and uses the values of its recipe"
+            if students and job.options.member
+            else f"tune.members is {job.params.tune.members}; `make tune MEMBER=...` names another member"
+        )
+        job.echo(f"tune: nothing to do, because {reason}")
+    return names
 
 
 def tune_member(job: Job, name: str) -> Manifest | None:

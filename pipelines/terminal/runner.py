@@ -25,7 +25,7 @@ from competition.files.manifest import (
     write_manifest,
 )
 from competition.kaggle import credentials
-from competition.kaggle.client import Client, Patience
+from competition.kaggle.client import Client, RetryPolicy
 from competition.prepare.competition import Settings
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
@@ -166,8 +166,8 @@ def kaggle_client(job: Job, tries: int = 0) -> Client:
     """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.max_attempts."""
     credential, settings = credentials.find_credential(os.environ), job.params.kaggle
     job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings, *credential.notes)))
-    patience = Patience(tries or settings.max_attempts, settings.first_wait, settings.longest_wait, settings.stall)
-    return Client(os.environ, patience, job.echo)
+    policy = RetryPolicy(tries or settings.max_attempts, settings.first_wait, settings.longest_wait, settings.stall)
+    return Client(os.environ, policy, job.echo)
 
 
 def bucket_of(job: Job) -> str:

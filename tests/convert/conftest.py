@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import small_source
+from data_fixtures import digits, make_settings  # noqa: F401
 
 from competition.convert.shard import Recipe, Shard, SourceImage
 

@@ -29,7 +29,7 @@ def rows_of(folder: Path) -> list[SourceImage]:
 
 
 def recipe_of(source: Path, target: Path) -> Recipe:
-    return Recipe(str(source), str(target), (16, 24), "jpeg", 92, "squash", "error", codecs())
+    return Recipe(str(source), str(target), (16, 24), "jpeg", 92, "squash", "error", 10**8, codecs())
 
 
 def shards_of(rows: list[SourceImage]) -> list[Shard]:

@@ -101,7 +101,7 @@ def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp
     assert [(row.id, row.label) for row in source.rows["val"]] == [("v.JPEG", 0)]
     assert [(row.id, row.label) for row in source.rows["test"]] == [("t.JPEG", -1)]
     assert source.competition.classes == ("rose", "tulip")
-    recipe = Recipe(str(source_folder), str(tmp_path / "target"), (16,), "png", 0, "squash", "error", codecs())
+    recipe = Recipe(str(source_folder), str(tmp_path / "target"), (16,), "png", 0, "squash", "error", 10**8, codecs())
     (name,) = convert_shard(Shard("train", "00", tuple(source.rows["train"])), recipe).files
     read = list(records.read_shard(f"{tmp_path}/target/{name}", labelled=True))
     assert [(record.id, record.label) for record in read] == [(row.id, row.label) for row in source.rows["train"]]
@@ -115,7 +115,7 @@ def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp
         ({"image/class/label": b"2"}, "feature 'image/class/label' has 1 values of type bytes, one int was expected"),
         ({"image/encoded": 3}, "feature 'image/encoded' has 1 values of type int"),
         ({"image/filename": b"\xff"}, "feature 'image/filename' is not UTF-8"),
-        ({"image/filename": b"n01"}, "1 ids appear more than once, 'n01'"),
+        ({"image/filename": b"n01"}, "1 id of more than one row, 'n01'"),
     ],
 )
 def test_records_that_break_the_schema_are_refused_by_name(tmp_path, options, change, message):

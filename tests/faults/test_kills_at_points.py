@@ -109,8 +109,8 @@ def test_the_ledger_gets_each_line_once(tmp_path: Path, fault: str, lines: int) 
 UNPACK = """
 import sys
 from pathlib import Path
-from competition.kaggle.archive import extract
-extract(Path(sys.argv[1]), Path(sys.argv[2]), 200)
+from competition.kaggle.archive import UnpackRules, extract
+extract(Path(sys.argv[1]), Path(sys.argv[2]), UnpackRules(200))
 """
 
 

@@ -28,7 +28,7 @@ PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small}}
 prepare: {{folds: 3}}
-tune: {{trials: 2, members: [slim], folds: [0, 1], trained_on: tune_folds}}
+tune: {{trials: 2, members: [slim], folds: [0, 1], trained_on: tune_folds, heartbeat: 1.0}}
 train: {{epochs: 2, batch: 100, steps_per_call: 2}}
 members:
   slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}

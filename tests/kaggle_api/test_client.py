@@ -5,13 +5,14 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
 from fake_kaggle.parts import Contest
-from fake_kaggle.small_competition import QUICK
+from fake_kaggle.small_competition import QUICK, RULES
 
 from competition.kaggle import download
 from competition.kaggle.client import Client, ask
@@ -21,12 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_an_expired_token_is_reported_well_before_the_stall_limit(kaggle, home, messages, tmp_path):
-    patience = dataclasses.replace(QUICK, stall=200.0)
-    client = Client(kaggle.environment(home, KAGGLE_API_TOKEN="KGAT_expired"), patience, messages.append)
+    policy = dataclasses.replace(QUICK, stall=200.0)
+    client = Client(kaggle.environment(home, KAGGLE_API_TOKEN="KGAT_expired"), policy, messages.append)
     del client.environment["KAGGLE_USERNAME"], client.environment["KAGGLE_KEY"]
     started = time.monotonic()
     with pytest.raises(KaggleError, match="Kaggle does not accept the credential from KAGGLE_API_TOKEN") as user_error:
-        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert time.monotonic() - started < 150  # seconds; the stall limit is 200
     assert user_error.value.kind == "credentials"
     assert messages == []
@@ -71,7 +72,7 @@ def test_retry_messages_have_one_format_and_no_advice(kaggle, client, messages):
 def test_repeated_connection_resets_are_reported_as_such(kaggle, client, messages, tmp_path):
     kaggle.faults["archive"] = ["reset"] * 9
     with pytest.raises(KaggleError, match=r"connection to Kaggle failed after 3 tries \(connection reset\)"):
-        download.download(client, "flowers", tmp_path, 200)
+        download.download(client, "flowers", tmp_path, RULES)
     assert messages == [f"Kaggle: try {n} of 3 in 0 s: connection reset" for n in (2, 3)]
 
 
@@ -79,7 +80,7 @@ def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(4_000_000)})
     # Each try receives half of the remaining bytes; QUICK has 3 tries.
     kaggle.faults["archive"] = ["cut"] + ["", "cut"] * 4
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     assert (tmp_path / "flowers.zip").read_bytes() == kaggle.contests["flowers"].archive
 
 
@@ -102,7 +103,7 @@ def test_a_network_error_message_contains_no_raw_exception_text(kaggle, client, 
 
 def test_the_message_about_a_damaged_archive_does_not_name_removed_files(kaggle, client, messages, tmp_path):
     kaggle.faults["archive"] = ["flip"]
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     assert len(messages) == 1
     assert "the archive of flowers is damaged" in messages[0] and "downloading it again" in messages[0]
     assert "remove" not in messages[0] and ".parts" not in messages[0]
@@ -115,7 +116,7 @@ def test_the_progress_bar_has_the_total_of_each_step(kaggle, client, tmp_path):
         "flowers",
         tmp_path / "raw",
         tmp_path / "cache",
-        200,
+        RULES,
         lambda step, *n: progress_by_step.setdefault(step, []).append(n),
     )
     contest = kaggle.contests["flowers"]
@@ -131,24 +132,24 @@ HIDDEN = {"setup.py": b"print('not listed')\n", "huge.bin": bytes(3_000_000)}
 def test_files_outside_the_listing_are_left_out_and_reported(kaggle, client, messages, tmp_path):
     files = dict(kaggle.contests["flowers"].files)
     kaggle.contests["flowers"] = Contest({**files, **HIDDEN}, listed={name: len(data) for name, data in files.items()})
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert {p.relative_to(tmp_path / "raw").as_posix() for p in (tmp_path / "raw").rglob("*.*")} == files.keys()
     assert "Kaggle: 2 files (3.0 MB) that are not in the listing are left out: setup.py, huge.bin" in messages
-    download.fetch(client, "flowers", tmp_path / "again", tmp_path / "other", 200, unlisted=True)
+    download.fetch(client, "flowers", tmp_path / "again", tmp_path / "other", replace(RULES, unlisted=True))
     assert (tmp_path / "again" / "setup.py").exists()
 
 
 def test_without_a_listing_everything_is_unpacked_and_a_message_says_so(kaggle, client, messages, tmp_path):
     kaggle.contests["flowers"].listed = {}
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert "Kaggle: the server lists no files; the 3 of flowers.zip could not be compared with a listing" in messages
     assert (tmp_path / "raw" / "train" / "01.tfrec").exists()
 
 
 CODE = """
 import os, sys
-from competition.kaggle.client import Client, Patience, ask
-print(ask(Client(dict(os.environ), Patience(1, 1, 1, 60), print), "competition", {"slug": "flowers"}, "flowers"))
+from competition.kaggle.client import Client, RetryPolicy, ask
+print(ask(Client(dict(os.environ), RetryPolicy(1, 1, 1, 60), print), "competition", {"slug": "flowers"}, "flowers"))
 """
 
 

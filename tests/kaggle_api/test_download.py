@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_kaggle.parts import Contest, zip_of
+from fake_kaggle.small_competition import RULES
 
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
@@ -37,13 +38,13 @@ def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tm
         "https://www.kaggle.com/competitions/flowers/data",
         tmp_path / "raw",
         cache,
-        200,
+        RULES,
         lambda *n: progress.append(n),
     )
     assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert is_complete(kaggle, cache)
     assert progress
-    assert download.download(client, "flowers", cache, 200).files["sample_submission.csv"] == 17
+    assert download.download(client, "flowers", cache, RULES).files["sample_submission.csv"] == 17
     assert kaggle.count("DownloadDataFiles") == 1
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
 
@@ -68,10 +69,10 @@ def test_a_temporary_error_is_retried_until_the_file_is_complete(kaggle, client,
     method, faults = TEMPORARY_ERRORS[name]
     kaggle.faults[method] = list(faults)
     try:
-        download.download(client, "flowers", tmp_path / "cache", 200)
+        download.download(client, "flowers", tmp_path / "cache", RULES)
     except KaggleError:  # an error is allowed if the next run succeeds
         assert not (tmp_path / "cache" / "flowers.json").exists()
-        download.download(client, "flowers", tmp_path / "cache", 200)
+        download.download(client, "flowers", tmp_path / "cache", RULES)
     assert is_complete(kaggle, tmp_path / "cache")
     assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock") == [
         "flowers.json",
@@ -83,7 +84,7 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     # A new try sends two requests: for the object, then for the rest of it.
     kaggle.faults["archive"] = ["cut", "", "expired"]
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[-1] is not None
@@ -94,7 +95,7 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
 def test_retry_after_is_honoured(kaggle, client, messages, tmp_path):
     kaggle.faults["DownloadDataFiles"] = ["429:2"]
     started = time.monotonic()
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     assert time.monotonic() - started > 2
     assert messages == ["Kaggle: try 2 of 3 in 2 s: too many requests"]
 
@@ -105,13 +106,13 @@ def test_a_retry_after_that_is_too_long_is_reported_immediately(kaggle, client, 
         KaggleError,
         match=r"refuses more requests for now \(too many requests\): run this again in 30 minutes, after \d\d:\d\d UTC",
     ):
-        download.download(client, "flowers", tmp_path, 200)
+        download.download(client, "flowers", tmp_path, RULES)
     assert kaggle.count("DownloadDataFiles") == 1
 
 
 def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
-    assert download.download(client, "flowers", tmp_path, 200).notes == [
+    assert download.download(client, "flowers", tmp_path, RULES).notes == [
         "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
@@ -119,14 +120,14 @@ def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kagg
 def test_a_listing_that_repeats_its_page_token_is_ended(kaggle, client, tmp_path, monkeypatch):
     files = [{"name": name, "totalBytes": len(data)} for name, data in kaggle.contests["flowers"].files.items()]
     monkeypatch.setattr(kaggle, "list_data_files", lambda ask: {"files": files, "nextPageToken": "again"})
-    assert download.download(client, "flowers", tmp_path, 200).notes == []
+    assert download.download(client, "flowers", tmp_path, RULES).notes == []
     assert kaggle.count("ListDataFiles") == 2
 
 
 def test_complete_local_files_are_used_without_kaggle(kaggle, client, tmp_path):
-    download.download(client, "flowers", tmp_path / "cache", 200)
+    download.download(client, "flowers", tmp_path / "cache", RULES)
     calls_before = len(kaggle.calls)
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert len(kaggle.calls) == calls_before
     assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
 
@@ -159,7 +160,7 @@ def test_each_permanent_error_has_its_own_message_and_leaves_no_result(kaggle, c
     method, fault, kind, message = PERMANENT_ERRORS[name]
     kaggle.faults[method] = [fault] * 9
     with pytest.raises(KaggleError, match=message) as user_error:
-        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert user_error.value.kind == kind
     assert str(user_error.value).count("\n") == 0
     assert not (tmp_path / "raw").exists()
@@ -169,16 +170,16 @@ def test_each_permanent_error_has_its_own_message_and_leaves_no_result(kaggle, c
 def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, client, tmp_path):
     kaggle.contests["flowers"].entered = False
     with pytest.raises(KaggleError, match="rules of flowers are not accepted yet"):
-        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", 200)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert kaggle.count("DownloadDataFiles") == 0
 
 
 def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
-    impatient = dataclasses.replace(client, patience=dataclasses.replace(client.patience, stall=6.0))
+    impatient = dataclasses.replace(client, policy=dataclasses.replace(client.policy, stall=6.0))
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
     kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
-    download.download(impatient, "flowers", tmp_path, 200)
+    download.download(impatient, "flowers", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[0] is None
@@ -186,11 +187,11 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
 
 
 def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     data = bytearray((tmp_path / "flowers.zip").read_bytes())
     data[len(data) // 2] ^= 255
     (tmp_path / "flowers.zip").write_bytes(data)
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     assert kaggle.count("DownloadDataFiles") == 2
     assert is_complete(kaggle, tmp_path)
 
@@ -198,7 +199,7 @@ def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, cli
 def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["flip"] * 9
     with pytest.raises(KaggleError, match=r"is damaged: .* kept as /.*/flowers.corrupt"):
-        download.download(client, "flowers", tmp_path, 200)
+        download.download(client, "flowers", tmp_path, RULES)
     assert (tmp_path / "flowers.corrupt").exists()
     assert not (tmp_path / "flowers.json").exists()
 
@@ -207,7 +208,7 @@ def test_an_archive_without_a_listed_file_is_an_error(kaggle, client, tmp_path):
     files = kaggle.contests["flowers"].files
     kaggle.contests["flowers"] = Contest(files, listed={**{n: len(d) for n, d in files.items()}, "train/02.tfrec": 9})
     with pytest.raises(KaggleError, match=r"lacks 1 listed files: train/02\.tfrec"):
-        download.download(client, "flowers", tmp_path, 200)
+        download.download(client, "flowers", tmp_path, RULES)
 
 
 def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path):
@@ -217,7 +218,7 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
         FileLock(tmp_path / ".flowers.lock"),
         pytest.raises(UserError, match=r"is being downloaded into .* by another run"),
     ):
-        download.download(client, "flowers", tmp_path, 200)
+        download.download(client, "flowers", tmp_path, RULES)
 
 
 def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, home, tmp_path):
@@ -233,11 +234,11 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, home, tmp_path)
 CODE = """
 import os, pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from competition.kaggle import download
-from competition.kaggle.client import Client, Patience
+from competition.kaggle import archive, download
+from competition.kaggle.client import Client, RetryPolicy
 # limit
-client = Client(dict(os.environ), Patience(3, 0.05, 3.0, 8.0), print)
-download.download(client, "flowers", pathlib.Path(sys.argv[1]), 200)
+client = Client(dict(os.environ), RetryPolicy(3, 0.05, 3.0, 8.0), print)
+download.download(client, "flowers", pathlib.Path(sys.argv[1]), archive.UnpackRules(200))
 """
 
 
@@ -267,7 +268,7 @@ def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succee
     assert children
     assert not any(Path(f"/proc/{child}/status").exists() and _alive(child) for child in children)
     assert not (tmp_path / "flowers.json").exists()
-    download.download(client, "flowers", tmp_path, 200)
+    download.download(client, "flowers", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
     assert sha256(tmp_path / "flowers.zip")
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from fake_kaggle.parts import Contest
+from fake_kaggle.small_competition import RULES
 
 from competition.config.errors import UserError
 from competition.kaggle import partial
@@ -30,7 +31,7 @@ def file_contents(folder):
 
 
 def fetch(client, pattern, folder, progress=ignore_progress):
-    return partial.fetch_some(client, "flowers", pattern, folder, 200, progress)
+    return partial.fetch_some(client, "flowers", pattern, folder, RULES, progress)
 
 
 @pytest.mark.parametrize(

@@ -196,15 +196,16 @@ def test_a_token_of_two_lines_in_the_environment_is_refused(tmp_path):
 
 CODE = """
 import os, pathlib, sys, traceback
+from competition.kaggle.archive import UnpackRules
 from competition.config.errors import UserError
 from competition.kaggle import download
 from competition.kaggle import submit
-from competition.kaggle.client import Client, Patience
-client = Client(dict(os.environ), Patience(2, 0.05, 1.0, 8.0), print)
+from competition.kaggle.client import Client, RetryPolicy
+client = Client(dict(os.environ), RetryPolicy(2, 0.05, 1.0, 8.0), print)
 folder = pathlib.Path(sys.argv[1])
 try:
-    print(submit.limits(client, "flowers"), repr(client.patience))
-    download.fetch(client, "flowers", folder / "raw", folder / "cache", 200)
+    print(submit.limits(client, "flowers"), repr(client.policy))
+    download.fetch(client, "flowers", folder / "raw", folder / "cache", UnpackRules(200))
     file = folder / "s.csv"
     file.write_text("id,label\\n")
     method = submit.by_file(file, "s.csv")

@@ -402,7 +402,7 @@ def test_a_kernel_that_outlasts_the_waiting_time_is_reported_as_running(kaggle, 
     while kaggle.kernels["ada/goldfold-flowers"][0].status != "RUNNING" and time.monotonic() < deadline:
         time.sleep(0.05)
     kaggle.faults["GetKernelSessionStatus"] = ["503"]
-    impatient = type(client)(client.environment, type(client.patience)(3, 0.05, 1.0, 5.0), client.say)
+    impatient = type(client)(client.environment, type(client.policy)(3, 0.05, 1.0, 5.0), client.print_line)
     assert kernels.follow(impatient, version, lambda text: None, 0.1, 0.1).status == "RUNNING"
 
 

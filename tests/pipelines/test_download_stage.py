@@ -14,11 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
+from fake_kaggle.small_competition import RULES
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.kaggle import download
-from competition.kaggle.client import Client, Patience
+from competition.kaggle.client import Client, RetryPolicy
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.inspect import doctor
 from pipelines.terminal.options import Options
@@ -171,9 +172,9 @@ def test_the_doctor_reports_an_expired_token_well_before_the_stall_limit(
 def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Bar, "is_terminal", True)
     kaggle.faults["archive"] = ["slow:0.06"]  # 40 pieces
-    client = Client(environment, Patience(2, 0.05, 3.0, 60.0), print)
+    client = Client(environment, RetryPolicy(2, 0.05, 3.0, 60.0), print)
     with ByteSteps() as steps:
-        download.download(client, "flowers", tmp_path / "cache", 200, steps.update)
+        download.download(client, "flowers", tmp_path / "cache", RULES, steps.update)
     output = capsys.readouterr().err
     assert "downloading" in output and "MB/s" in output and "/8.0 MB" in output
 

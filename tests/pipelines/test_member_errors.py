@@ -1,11 +1,14 @@
-"""A mistake in a member that only its network shows is reported with the file, the line and the member's name."""
+"""Mistakes in names are reported before the download, with the file and the line or the member's name."""
 
+import re
 from pathlib import Path
 
+import pytest
 from builders import ROOT
-from stages import Workspace
+from stages import new_workspace
 
 from competition.config.params_file import load_params
+from competition.config.rules import ARCHITECTURES
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -23,7 +26,38 @@ def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> N
     assert member_place(job, "wide@1a2b3c4d") == "wide@1a2b3c4d"
 
 
-def test_an_unknown_architecture_is_reported_with_its_member(finished: Workspace, tmp_path: Path) -> None:
-    workspace = finished.copy_to(tmp_path)
-    error = workspace.refused("train", "--member", "slim", sets="members.slim.architecture=MobileNett")
-    assert "params.yaml line 8: members.slim: unknown architecture 'MobileNett'; did you mean 'MobileNet'?" in error
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "members.slim.architecture=MobileNett",
+            "SET members.slim.architecture: 'MobileNett' .*; did you mean 'MobileNet'?",
+        ),
+        ("members.slim.weights=absent.weights.h5", "members.slim.weights: absent.weights.h5 does not exist"),
+        ("members.slim.weights=imagnet", "'imagnet' .*; did you mean 'imagenet'?"),
+        (
+            "members.slim.architecture=MobileNetV2 members.slim.weights=imagenet",
+            "members.slim.alpha: 0.25 .* exist for 0.35",
+        ),
+        ("predict.views=[identity,flip_rl]", "predict.views: .*; did you mean 'flip_lr'?"),
+        ("'train.augment={grayscale: 0.5}'", "train.augment: 'grayscale' is not known; did you mean 'greyscale'?"),
+        ("tune.trials=1 'tune.search={architecture: {choices: [cnn, ResNet51]}}'", "tune.search: .*ResNet51"),
+        ("'prepare.external={more: absent}'", "prepare.external.more: absent is not a folder"),
+        ("prepare.group_by=column", "prepare.group_by: column was found .* set both"),
+        ("blend.methods=[bagging]", "blend.methods: 'bagging' is not known; did you mean 'bagged'?"),
+        ("decision.rules=[argmin]", "decision.rules: 'argmin' is not known; did you mean 'argmax'?"),
+        ("competition.metric=macro_f", "competition.metric: 'macro_f' is not known; did you mean 'macro_f1'?"),
+        ("train.lr=0.1", "train.lr: unknown key; did you mean 'learning_rate'?"),
+    ],
+)
+def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path, override: str, message: str) -> None:
+    workspace = new_workspace(tmp_path)
+    error = workspace.refused("download", sets=override)
+    assert re.search(message.replace("?", r"\?"), error), error
+    assert not (workspace.work / "raw").exists()
+
+
+def test_every_network_of_keras_is_known_without_importing_keras() -> None:
+    import keras
+
+    assert set(ARCHITECTURES) - {"cnn"} == {name for name in dir(keras.applications) if name[0].isupper()}

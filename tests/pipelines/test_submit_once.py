@@ -88,19 +88,21 @@ def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be
         kaggle_setup.kaggle._submitted(request, data, name)
     kaggle_setup.kaggle.pending_polls = -1
     kaggle_setup.kaggle.faults["GetSubmissionLimits"] = ["500"] * 9
-    output = kaggle_setup.do("submissions")
+    result = kaggle_setup.run("submissions")
+    output = result.out
     assert [kind for kind, _ in kaggle_setup.events()] == ["sending", "submitted", "scored"]
     first, second = (submission["ref"] for submission in kaggle_setup.kaggle.submissions)
     (own_line,) = [line for line in output.splitlines() if line.startswith(DIGEST[:12])]
     assert own_line.split()[1] == str(first) and "0.90000" in own_line and own_line.endswith("scored")
     (foreign_line,) = [line for line in output.splitlines() if str(second) in line]
     assert "mine?[2J.csv (made elsewhere)" in foreign_line and foreign_line.endswith("scored")
-    assert "could not read how many are left today: Kaggle's server failed" in output
+    assert result.code == 1
+    assert "the table is complete, but today's limit is missing: Kaggle's server failed after 3 tries" in result.err
 
 
 def test_an_attempt_without_outcome_is_shown_as_unknown_although_kaggle_cannot_be_read(kaggle_setup) -> None:
     kaggle_setup.note("sending")
     kaggle_setup.kaggle.faults["ListSubmissions"] = ["500"] * 9
-    output = kaggle_setup.do("submissions")
-    assert "sending: outcome unknown, `make submit` looks for it" in output
-    assert "could not read Kaggle's list" in output and "5 left today" in output
+    result = kaggle_setup.run("submissions")
+    assert "sending: outcome unknown, `make submit` looks for it" in result.out
+    assert result.code == 1 and "the table is the local ledger's: Kaggle's server failed after 3 tries" in result.err

@@ -15,7 +15,8 @@ from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
-PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
+INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
+PREPARED = Prepared(Path("data"), DIGITS, INDEX, "d" * 64)
 
 
 def summary(work: Path, sets: str) -> list[str]:
@@ -33,14 +34,16 @@ def summary(work: Path, sets: str) -> list[str]:
 
 def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:
     cnn, small = summary(tmp_path, "")
-    assert cnn.startswith("train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400) in ")
+    assert cnn.startswith(
+        "train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400); the trivial baseline scores 0.3333; in "
+    )
     assert small.startswith("train small: 5 folds") and "optimistic" not in cnn + small
 
 
 def test_the_mean_of_a_tuned_member_is_called_optimistic_and_no_mean_an_honest_score(tmp_path: Path) -> None:
     cnn, small, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2]")
-    assert "(from 0.9000 to 0.9400) in " in cnn
-    assert "(from 0.9000 to 0.9400, optimistic in folds 0, 1, 2) in " in small
+    assert "(from 0.9000 to 0.9400); the " in cnn
+    assert "(from 0.9000 to 0.9400, optimistic in folds 0, 1, 2); the " in small
     assert note == (
         "train: rows of folds 0, 1, 2 took part in choosing hyperparameters, so these means are not honest scores; "
         "`make predict` computes the honest score, without those rows"

@@ -165,6 +165,16 @@ def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
     assert len(numbers) == len(set(numbers)) == 4
 
 
+def test_a_member_that_a_person_names_is_tuned_whatever_tune_members_says(prepared_workspace, tmp_path: Path) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    sets = SETS.replace("tune.trials=4", "tune.trials=1")
+    assert "tune wide: 1 trials of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
+    before_training = workspace.run("tune", "--member", "wide", sets=f"{sets} tune.seed=5", GOLDFOLD_GOALS="train")
+    assert before_training.code == 0 and "tune wide" not in before_training.out
+    student = workspace.do("tune", "--member", "wide", sets=f"{sets} members.wide.teacher=[slim]")
+    assert "nothing to do, because wide learns from a teacher" in student
+
+
 def test_two_folds_leave_nothing_for_an_honest_score_so_nothing_is_tuned(prepared_workspace) -> None:
     assert "tune: not done, because with 2 folds" in prepared_workspace.do(
         "tune", sets="tune.trials=2 tune.members=[slim] prepare.folds=2"

@@ -161,7 +161,7 @@ def test_the_tables_of_the_real_plants_competition_are_read(real_data, tmp_path,
     train = pd.read_csv(meta / "train.csv", dtype=str).head(21)
     train.to_csv(tmp_path / "train.csv", index=False)
     shutil.copytree(meta / "images_512", tmp_path / "images")
-    with pytest.raises(UserError, match="1,821 test images are listed but do not exist, 'Test_0'"):
+    with pytest.raises(UserError, match="no file was found for 1,821 test images of the table, 'Test_0'"):
         list(plants.rows(tmp_path, make_settings()))
     (tmp_path / "test.csv").write_text("image_id\n")
     rows = list(plants.rows(tmp_path, make_settings()))
@@ -177,7 +177,7 @@ def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(miniatures, make_
     lines = (raw / "train.csv").read_text().splitlines()
     lines[4] = f"Train_3,{values}"
     (tmp_path / "train.csv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"train.csv: 1 rows are not one-hot over 'healthy'.* 'Train_3'"):
+    with pytest.raises(UserError, match=r"train.csv: 1 row not one-hot over 'healthy'.* 'Train_3'"):
         list(plants.rows(tmp_path, make_settings()))
 
 

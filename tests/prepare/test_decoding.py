@@ -77,15 +77,16 @@ def test_tensorflow_decodes_normalized_files_to_the_same_size_as_pillow(real_dat
             assert tensorflow_pixels.shape == (*images.size_of(normalized_data)[::-1], 3), name
 
 
+@pytest.mark.parametrize("image_format", ["PNG", "TIFF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_images_are_rotated_according_to_their_exif_orientation(helpers, orientation):
+def test_images_are_rotated_according_to_their_exif_orientation(helpers, orientation, image_format):
     upright = Image.new("RGB", (40, 20), "white")
     upright.paste("red", (0, 0, 20, 10))  # the upper left quarter
     turned = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # orientation -> the transposition that undoes it when saved
     stored = upright.transpose(Image.Transpose(turned[orientation])) if orientation > 1 else upright
     exif = Image.Exif()
     exif[images.ORIENTATION] = orientation
-    data = helpers.encode_image(stored, "PNG", exif=exif)
+    data = helpers.encode_image(stored, image_format, exif=exif)
     assert images.size_of(data) == (40, 20)
     pixels = images.decode(data, 16, "squash")
     assert pixels[2, 2].tolist() == [255, 0, 0] and pixels[2, 13].tolist() == pixels[13, 2].tolist() == [255, 255, 255]
@@ -132,7 +133,7 @@ def test_reduced_decoding_of_a_large_jpeg_agrees_with_full_decoding(helpers):
     assert np.abs(images.decode(data, 64, "squash") - fully_decoded).mean() < 1
 
 
-@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "BMP", "GIF"])
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF"])
 def test_a_truncated_file_of_every_format_is_a_bad_image(helpers, image_format):
     data = helpers.encode_image(helpers.synthetic_image(1, (200, 200)), image_format)
     images.decode(data, 32, "squash")
@@ -141,12 +142,53 @@ def test_a_truncated_file_of_every_format_is_a_bad_image(helpers, image_format):
 
 
 def test_a_small_file_with_too_many_pixels_is_an_error_before_decoding(helpers):
-    bomb = helpers.encode_image(Image.new("1", (12_000, 12_000)))
-    assert len(bomb) < 50_000
-    with pytest.raises(images.BadImage, match="12000 x 12000 pixels are more than"):
+    bomb = helpers.encode_image(Image.new("1", (20_000, 20_000)))
+    assert len(bomb) < 100_000
+    with pytest.raises(images.BadImage, match="20000 x 20000 pixels are more than"):
         images.decode(bomb, 32, "crop")
     with pytest.raises(images.BadImage):
         images.size_of(bomb)
+
+
+def test_the_limit_of_pixels_can_be_set_and_larger_images_are_written_smaller(helpers, monkeypatch):
+    monkeypatch.setattr(images, "LARGEST", 4_000)  # of later stages, which have no other limit
+    photo = helpers.encode_image(helpers.synthetic_image(3, (120, 90)), "JPEG", quality=95)
+    with pytest.raises(images.BadImage, match="120 x 90 pixels are more than the 10,799 that are read"):
+        images.normalized(photo, 10_799)
+    written = images.normalized(photo, 10_800)
+    assert images.size_of(written, 4_000) == (60, 45)
+    assert (
+        np.abs(
+            images.decode(written, 32, "squash", 4_000).astype(int) - images.decode(photo, 32, "squash", 10_800)
+        ).mean()
+        < 3
+    )
+
+
+def test_a_photo_of_108_megapixels_is_read(helpers):
+    photo = helpers.encode_image(Image.new("RGB", (12_000, 9_000), "red"), "JPEG")
+    assert images.size_of(photo) == (12_000, 9_000)
+    assert images.decode(photo, 8, "crop")[4, 4].tolist() == [254, 0, 0]
+
+
+@pytest.mark.parametrize(("values", "read"), [((0.0, 1.0), (0, 255)), ((0.0, 200.0), (0, 200))])
+def test_floating_point_pixels_of_a_tiff_are_scaled_and_not_clipped(helpers, values, read):
+    data = helpers.encode_image(Image.fromarray(np.tile(np.array(values, np.float32), (2, 1))), "TIFF")
+    assert images.decode(data, 2, "squash")[0, :, 0].tolist() == list(read)
+    beyond = helpers.encode_image(Image.fromarray(np.full((2, 2), 300, np.float32)), "TIFF")
+    with pytest.raises(images.BadImage, match="numbers from 300 to 300, expected 0 to 1 or 0 to 255"):
+        images.decode(beyond, 2, "squash")
+
+
+@pytest.mark.parametrize(
+    ("mode", "image_format"), [("RGB", "TIFF"), ("CMYK", "TIFF"), ("L", "TIFF"), ("RGB", "AVIF"), ("RGBA", "AVIF")]
+)
+def test_tiff_and_avif_become_png(helpers, mode, image_format):
+    photo = helpers.synthetic_image(2)
+    data = helpers.encode_image(photo.convert(mode), image_format)
+    written = Image.open(io.BytesIO(images.normalized(data)))
+    reference = np.asarray(photo.convert(mode).convert("RGB")).astype(int)
+    assert written.format == "PNG" and np.abs(np.asarray(written.convert("RGB")) - reference).mean() < 4
 
 
 def test_formats_that_need_external_programs_are_not_decoded():

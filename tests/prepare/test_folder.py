@@ -143,16 +143,16 @@ def test_the_folder_of_the_part_decides_between_equal_names(make_source, read):
 @pytest.mark.parametrize(
     ("tables", "images", "message"),
     [
-        ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "2 test images are listed but do not exist, '005', 'X1'"),
-        ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test images .* 1 of them differ from a file name only in letter case"),
-        ({}, [*IMAGES, "train/001.png"], "1 train ids match more than one file, '001'"),
-        ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "1 train images are listed but do not exist"),
-        ({"train.csv": "id,label\n/etc/hostname,cat\n002,dog\n"}, IMAGES, "1 train images are listed but do not exist"),
-        ({"train.csv": "id,label\n001,\n002,dog\n"}, IMAGES, "train.csv: 1 rows have no label, '001'"),
-        ({"train.csv": "id,label\n001,cat\n002,cat\n"}, IMAGES, "1 classes were found"),
+        ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "no file was found for 2 test images of the table, '005', 'X1'"),
+        ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test image of .* only in letter case 1 of them"),
+        ({}, [*IMAGES, "train/001.png"], "more than one file matches each of 1 train id of the table, '001'"),
+        ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "no file was found for 1 train image of the table"),
+        ({"train.csv": "id,label\n/etc/hostname,cat\n002,dog\n"}, IMAGES, "no file was found for 1 train image of the table"),
+        ({"train.csv": "id,label\n001,\n002,dog\n"}, IMAGES, "train.csv: 1 row without a value in 'label', '001'"),
+        ({"train.csv": "id,label\n001,cat\n002,cat\n"}, IMAGES, "1 class in the data, 'cat'"),
         ({"train.csv": "id,a,b\n001,1,2\n002,2,3\n"}, IMAGES, "set competition.label_column"),
         ({"train.csv": "name,label\n001,cat\n002,dog\n"}, IMAGES, "share no column; set competition.id_column"),
-        ({"classes.csv": "label,name\ncat,Cat\nelk,Elk\n"}, IMAGES, "2 rows have a label outside the 2 classes, 'dog'"),
+        ({"classes.csv": "label,name\ncat,Cat\nelk,Elk\n"}, IMAGES, "2 rows with a label outside the 2 classes, 'dog'"),
         ({"train.csv": "id,label\n001,cat,7\n"}, IMAGES, "train.csv, line 2: 3 fields under 2 columns"),
         ({"train.csv": "id,label,label\n001,cat,cat\n"}, IMAGES, "column 'label' appears 2 times"),
         ({"train.csv": ""}, IMAGES, "train.csv: the file is empty"),
@@ -166,8 +166,8 @@ def test_inconsistent_sources_are_errors_with_counts_and_names(make_source, read
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (["train/a.jpg", "train/b/c.jpg", "test/d.jpg"], "1 images lie outside the class folders, 'train/a.jpg'"),
-        ([], "neither a table nor a JPEG, PNG, WEBP, BMP or GIF image was found"),
+        (["train/a.jpg", "train/b/c.jpg", "test/d.jpg"], "1 image outside the class folders, 'train/a.jpg'"),
+        ([], "neither a table nor a JPEG, PNG, WEBP, BMP, GIF, TIFF or AVIF image was found"),
     ],
 )
 def test_incomplete_class_folders_are_errors(make_source, read, tmp_path, images, message):
@@ -231,7 +231,7 @@ def test_external_images_are_matched_by_class_name_and_unmatched_folders_are_lis
 def test_files_in_no_table_are_ignored_and_counted(make_source, read):
     described, rows = read(make_source(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
     assert len(rows) == 5
-    assert described.notes[-1] == "1 image files are in no table and are ignored"
+    assert described.notes[-1] == "1 image file in no table and therefore ignored"
 
 
 def test_the_real_zip_is_read_completely(real_data, read):

@@ -82,10 +82,10 @@ def test_rows_stay_in_order_over_several_chunks(helpers, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", "train"), ("a", "train")], "1 ids appear more than once, 'a' \\(train and train\\)"),
+        ([("a", "train"), ("a", "train")], "1 id of more than one row, 'a' \\(train and train\\)"),
         ([("a", "train"), ("a", "test")], "train and test"),
-        ([("a\0b", "train")], "control or surrogate characters"),
-        ([("a\udc80", "train")], "control or surrogate characters"),
+        ([("a\0b", "train")], "control or surrogate characters in 1 id"),
+        ([("a\udc80", "train")], "control or surrogate characters in 1 id"),
         ([("a", "test")], "no training image"),
         ([], "no image was found"),
     ],
@@ -96,7 +96,7 @@ def test_invalid_ids_are_errors(helpers, rows, message):
 
 
 def test_a_label_outside_the_classes_is_an_error_with_its_file(helpers):
-    with pytest.raises(UserError, match=r"1 labels are outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
+    with pytest.raises(UserError, match=r"1 label outside the 3 classes .* first 3 of 'b' in 00.tfrec"):
         index.build([helpers.row("a", 1, label=2), helpers.row("b", 2, label=3)], classes=3)
 
 

@@ -1,12 +1,14 @@
 """A user's own folder of images: without a test set, with tables of other names and columns, with what is not read."""
 
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.prepare.adapters.folder import NO_TEST_NOTE
+from competition.prepare.adapters.folder import NO_TEST_NOTE, external_rows
 
 IMAGES = ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]
 
@@ -124,16 +126,19 @@ def test_a_validation_folder_joins_the_folds_or_stays_apart(make_source, read, v
     images = ["train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg", "extra/c/4.jpg"]
     described, rows = read(make_source({}, images), validation=validation)
     assert labelled(rows)[2] == ("val/a/3.jpg", 0, part)
-    assert "1 images outside train/, val/ and test/ are ignored" in described.notes
+    assert "1 image outside train/, val/ and test/ ignored" in described.notes
 
 
 def test_images_in_formats_that_are_not_read_are_counted(make_source, read):
     source = make_source({}, ["a/1.jpg", "b/2.jpg"])
-    for name in ("a/3.HEIC", "b/4.tif"):
+    for name in ("a/3.HEIC", "b/4.jxl", "labels.xlsx"):
         (source / name).write_bytes(b"x")
     described, rows = read(source)
     assert len(rows) == 2
-    assert "2 images (.heic, .tif) are not read: convert them to JPEG or PNG to use them" in described.notes
+    assert described.notes[-2:] == (
+        "2 images (.heic, .jxl) are not read: convert to JPEG or PNG what is to be used",
+        "1 table (.xlsx) is not read: save the one with the labels, if any, as train.csv",
+    )
 
 
 def test_a_source_may_be_below_the_home_folder(make_source, monkeypatch, tmp_path):
@@ -145,12 +150,12 @@ def test_a_source_may_be_below_the_home_folder(make_source, monkeypatch, tmp_pat
 
 
 def test_a_single_class_and_images_that_are_not_read_are_refused_as_what_they_are(make_source, read, tmp_path):
-    with pytest.raises(UserError, match="1 classes were found; at least two different classes are required"):
+    with pytest.raises(UserError, match="1 class in the data, 'only'; at least two different classes are required"):
         read(make_source({}, ["only/1.jpg", "only/2.jpg"], "single"))
     shutil.rmtree(tmp_path / "raw")
     (tmp_path / "phone").mkdir()
     (tmp_path / "phone" / "a.heic").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"with ids and labels; 1 images \(.heic\) are not read: convert them"):
+    with pytest.raises(UserError, match=r"with ids and labels; 1 image \(.heic\) is not read: convert"):
         read(tmp_path / "phone")
 
 
@@ -163,3 +168,119 @@ def test_real_photos_are_read_by_their_table_and_by_their_folders(real_data, rea
     by_folder, again = read(folders)
     assert described.classes == by_folder.classes == ("daisy", "dandelion", "roses", "sunflowers", "tulips")
     assert sorted((row.id, row.label) for row in rows) == sorted((row.id, row.label) for row in again)
+
+
+@pytest.mark.parametrize(
+    ("images", "classes"),
+    [
+        (["train/cat/a/1.jpg", "train/cat/2.jpg", "train/dog/3.jpg"], ["cat", "cat", "dog"]),  # images at both depths
+        (["train/cat/photos/1.jpg", "train/dog/photos/2.jpg"], ["cat", "dog"]),  # one folder in each class
+        (["train/cat/cats/1.jpg", "train/dog/dogs/2.jpg"], ["cat", "dog"]),
+        (["seg_train/seg_train/cat/1.jpg", "seg_train/seg_train/dog/2.jpg", "seg_test/seg_test/cat/3.jpg"], ["cat", "dog"]),
+        (["Training/cat/1.jpg", "Training/dog/2.jpg", "Testing/cat/3.jpg"], ["cat", "dog"]),  # letter case, other words
+        (["train/cat/1.jpg", "train/dog/2.jpg", "valid/cat/a/3.jpg", "valid/cat/4.jpg"], ["cat", "dog", "cat", "cat"]),
+        (["train_station/1.jpg", "test_tube/2.jpg", "val_disere/3.jpg", "x/4.jpg"], ["test_tube", "train_station", "val_disere", "x"]),
+        (["train/1.jpg", "car/2.jpg", "bus/3.jpg"], ["bus", "car", "train"]),  # vehicles
+    ],
+)  # fmt: skip
+def test_the_level_of_the_classes_is_seen_in_the_structure(make_source, read, images, classes):
+    described, rows = read(make_source({}, images))
+    named = [described.classes[row.label] for row in rows if row.part == "train"]
+    assert named == classes
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (
+            ["train/cat/a/1.jpg", "train/cat/b/2.jpg", "train/dog/a/3.jpg", "train/dog/b/4.jpg"],
+            "the folders 'cat', 'dog' hold folders of their own ('a', 'b'), and it is not certain which are the classes: set "
+            'SET="competition.class_level=1" for the 2 outer ones or =2 for the 2 inner ones',
+        ),
+        (["animals/cat/1.jpg", "animals/dog/2.jpg", "plants/oak/3.jpg"], "=2 for the 3 inner ones"),
+        (["daisy/1.jpg", "more/rose/2.jpg", "more/tulip/3.jpg"], "'daisy', 'more' hold folders of their own"),
+        (
+            ["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg"],
+            "a source has them the other way round: test/cat/...",
+        ),
+    ],
+)
+def test_an_uncertain_level_of_the_classes_is_asked_for(make_source, read, images, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        read(make_source({}, images))
+
+
+@pytest.mark.parametrize(("level", "classes"), [(1, ("2021", "2022")), (2, ("cat", "dog"))])
+def test_the_stated_level_is_used(make_source, read, tmp_path, level, classes):
+    images = [f"{year}/{name}/{year}.jpg" for year in (2021, 2022) for name in ("cat", "dog")]
+    source = make_source({}, images)
+    described, rows = read(source, class_level=level)
+    assert described.classes == classes and len(rows) == 4
+    shutil.rmtree(tmp_path / "raw")
+    with pytest.raises(
+        UserError, match=r"competition.class_level: 3 was found, but 4 images of the source in fewer folders"
+    ):
+        read(source, class_level=3)
+
+
+def test_external_images_in_folders_below_their_class_are_of_that_class(make_source, read):
+    described, _ = read(make_source({}, ["cat/1.jpg", "dog/2.jpg"]))
+    rows, skipped = external_rows(make_source({}, ["cat/a/1.jpg", "dog/2.jpg", "cow/a/3.jpg"], "extra"), described)
+    assert [(row.id, row.label) for row in rows] == [("external/extra/cat/a/1.jpg", 0), ("external/extra/dog/2.jpg", 1)]
+    assert skipped == ["cow/a"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"id;label\n1;cat\n2;dog, large\n3;cat\n4;dog, large\n",
+        b'"id"\t"label"\r\n"1"\t"cat"\r\n2\tdog, large\r\n3\tcat\r\n4\tdog, large\r\n',
+        b"id|label\n1|cat\n2|dog, large\n3|cat\n4|dog, large\n",
+        "id;label\n1;cat\n2;dog, large\n3;cat\n4;dog, large\n".encode("utf-16"),
+        b'\xef\xbb\xbfid,label\n1,cat\n2,"dog, large"\n3,cat\n4,"dog, large"\n',
+    ],
+    ids=["semicolons", "tabs, quotes, CRLF", "bars", "UTF-16", "byte order mark"],
+)
+def test_tables_of_spreadsheets_are_read(make_source, read, data):
+    source = make_source({}, IMAGES)
+    (source / "train.csv").write_bytes(data)
+    described, rows = read(source)
+    assert described.classes == ("cat", "dog, large") and [row.label for row in rows] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "prefix", ["/home/me/photos/", "C:\\photos\\", "./", "../input/birds/train/", "https://host.org/train/"]
+)
+def test_paths_and_addresses_of_another_machine_are_matched_by_what_follows_their_common_folders(
+    make_source, read, prefix
+):
+    table = "".join(f"{prefix}{name},{label}\n" for name, label in zip(IMAGES, "abab", strict=True))
+    _, rows = read(make_source({"train.csv": f"path,label\n{table}"}, IMAGES))
+    assert [(row.id, row.shard) for row in rows] == [(f"{prefix}{name}", name) for name in IMAGES]
+
+
+@pytest.mark.parametrize("table", ["train.csv", "labels.csv"])
+@pytest.mark.parametrize("images", [[], ["5.jpg", "6.jpg"]])
+def test_addresses_of_images_that_are_not_there_are_named_as_such(make_source, read, table, images):
+    if table == "labels.csv" and images:
+        pytest.skip("a table that names no image is none of labels")
+    source = make_source({}, images)
+    source.mkdir(exist_ok=True)
+    (source / table).write_text("url,label\nhttps://host.org/1.jpg,a\nhttps://host.org/2.jpg,b\n")
+    with pytest.raises(UserError, match="images are read from files: download them"):
+        read(source)
+
+
+def test_numbers_with_a_decimal_comma_are_asked_about_and_then_read(make_source, read, tmp_path):
+    source = make_source({"train.csv": "id;height\n1;3,5\n2;4,0\n3;3,7\n4;4,1\n"}, IMAGES)
+    with pytest.raises(UserError, match=r"'height' holds cells such as '3,5', .* set competition.target=regression or"):
+        read(source)
+    shutil.rmtree(tmp_path / "raw")
+    described, rows = read(source, target="regression")
+    assert described.targets.of(np.array([row.label for row in rows])).tolist() == [3.5, 4.0, 3.7, 4.1]
+
+
+def test_two_labels_of_one_name_are_not_called_too_few_classes(make_source, read):
+    tables = {"train.csv": "id,label\n1,a\n2,b\n3,a\n4,b\n", "classes.csv": "label,name\na,cat\nb,cat\n"}
+    with pytest.raises(UserError, match="several classes are named 'cat'"):
+        read(make_source(tables, IMAGES))

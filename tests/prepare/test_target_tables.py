@@ -143,7 +143,7 @@ def test_single_labels_stay_as_they_are_and_can_be_asked_for(read):
 @pytest.mark.parametrize(
     ("train", "changes", "match"),
     [
-        (COLUMNS, {"target": "single"}, "6 rows are not one-hot"),
+        (COLUMNS, {"target": "single"}, "6 rows not one-hot"),
         (LISTS, {"target": "regression"}, "12 cells of column 'labels' are not numbers, 'scab', 'rust scab'"),
         (LISTS, {"metric": "rmse", "target": "multi"}, "competition.metric: rmse was found, the target is multi"),
         (COLUMNS.replace("1,1", "1,0.3"), {"target": "multi"}, "do not all hold 0 and 1"),

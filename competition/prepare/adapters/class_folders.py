@@ -1,49 +1,53 @@
-"""Class folders: train/<class>/..., test/...   or   <class>/..., test/..."""
+"""Class folders: train/<class>/..., test/...   or   <class>/..., test/...   Which level holds the classes is seen in the structure."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from competition.config.errors import UserError, first_few
-from competition.prepare.adapters.files import image_paths, unread_images_note
+from competition.config.errors import UserError, counted, first_few
+from competition.prepare.adapters.files import image_paths, unread_files_notes
 from competition.prepare.adapters.layout import Layout, default_metric
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.competition import Competition, Settings
+from competition.prepare.decoding import FORMAT_NAMES
 from competition.prepare.targets import resolve_metric, target_of_metric
 
-VALIDATION_FOLDERS = ("val", "valid", "validation")
+SPLIT_WORDS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test", "testing": "test",
+}  # fmt: skip
+Folders = tuple[str, ...]  # the folders above an image, from the top
+
+
+def split_named(folder: str) -> str:
+    """ "train", "val" or "test" if the name of a folder holds such a word (Training, seg_train, test_images), else ""."""
+    words = re.split(r"[^a-z]+", folder.casefold())
+    return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "")
 
 
 def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
     """Return the classes and ids by folder. Raises UserError for images outside the class folders."""
-    inside = [PurePosixPath(path) for path in image_paths(raw)]
-    top = {path.parts[0] for path in inside if len(path.parts) > 1}
-    if not inside:
+    paths = [PurePosixPath(path) for path in image_paths(raw)]
+    if not paths:
         raise UserError(
-            "neither a table nor a JPEG, PNG, WEBP, BMP or GIF image was found in competition.source; it should hold one "
+            f"neither a table nor a {FORMAT_NAMES} image was found in competition.source; it should hold one "
             "folder of images per class, or images and a train.csv with ids and labels"
-            + "".join(f"; {note}" for note in unread_images_note(raw))
-        )
-    test = [str(path) for path in inside if path.parts[0] == "test"]
-    parts = ("train", *VALIDATION_FOLDERS)
-    train = [path for path in inside if (path.parts[0] in parts if "train" in top else path.parts[0] != "test")]
-    loose = [str(path) for path in train if len(path.parts) < (3 if "train" in top else 2)]
-    if loose:
-        raise UserError(
-            f"{len(loose):,} images lie outside the class folders, {first_few(loose)}; move each into train/<class>/"
+            + "".join(f"; {note}" for note in unread_files_notes(raw))
         )
     if settings.group_column:
         raise UserError(
             f"prepare.group_column: {settings.group_column!r} was asked for, but class folders have no train.csv to "
             "hold it; add a train.csv, or set prepare.group_by=embedding"
         )
-    ignored = len(inside) - len(train) - len(test)
-    unused = [f"{ignored:,} images outside train/, val/ and test/ are ignored"] if ignored else []
     target = settings.target or target_of_metric(settings.metric) or "single"
     if target in ("multi", "regression"):
         raise UserError(
             f"competition.target: {target} was asked for, but class folders give each image one class; add a train.csv"
         )
-    folder_of = {str(path): path.parent.name for path in train}
-    names = in_natural_order(sorted(set(folder_of.values())))
+    splits = _split_folders(paths)
+    test = [str(path) for path in paths if splits.get(path.parts[0]) == "test"]
+    class_of = _classes_of_images(paths, splits, settings.class_level)
+    names = in_natural_order(sorted(set(class_of.values())))
+    ignored = len(paths) - len(class_of) - len(test)
     columns = names if settings.predicts == "probabilities" else [settings.label_column or "label"]
     competition = Competition(
         name=settings.name,
@@ -55,8 +59,82 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         id_column=settings.id_column or "id",
         prediction_columns=tuple(columns),
         label_values=tuple(names),
-        notes=(f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files", *unused),
+        notes=(
+            f"no train.csv: the {len(names)} folder names are the classes, ids are the paths of the files",
+            *([f"{counted(ignored, 'image')} outside train/, val/ and test/ ignored"] if ignored else []),
+        ),
     )
     number = {name: n for n, name in enumerate(names)}
-    labels = [number[name] for name in folder_of.values()]
-    return Layout(competition, (list(folder_of), labels, [""] * len(labels)), test)
+    labels = [number[name] for name in class_of.values()]
+    return Layout(competition, (list(class_of), labels, [""] * len(labels)), test)
+
+
+def _split_folders(paths: Sequence[PurePosixPath]) -> dict[str, str]:
+    """Top folder -> its part ("train", "val", "test"), of those that hold a part of the images instead of a class.
+
+    A name that only contains the word, such as seg_train, counts if every top folder is one: train_station may be a class.
+    Without a folder of training images, only test/ is a part; a `train` of images beside other folders is a class as well.
+    """
+    tops = {path.parts[0] for path in paths if len(path.parts) > 1}
+    splits = {top: part for top in tops if (part := split_named(top))}
+    if len(splits) < len(tops):
+        splits = {top: part for top, part in splits.items() if top.casefold() in SPLIT_WORDS}
+    nested = {path.parts[0] for path in paths if len(path.parts) > 2}
+    train = {top for top, part in splits.items() if part == "train"}
+    if train & nested or (train and len(splits) == len(tops)):
+        return splits
+    return {top: part for top, part in splits.items() if part == "test"}
+
+
+def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], level: int) -> dict[str, str]:
+    """Path -> name of the class, of the labelled images.  level: competition.class_level, 0 = by structure."""
+    has_train = "train" in splits.values()
+    labelled = [path for path in paths if splits.get(path.parts[0], "" if has_train else "train") in ("train", "val")]
+    folders = {path: path.parts[1 if path.parts[0] in splits else 0 : -1] for path in labelled}
+    if loose := [str(path) for path, above in folders.items() if not above]:
+        raise UserError(
+            f"{counted(len(loose), 'image')} outside the class folders, {first_few(loose)}; move each into train/<class>/"
+        )
+    names: set[str] = set()  # of the first level of the training images
+    for top in sorted(splits, key=lambda top: splits[top]) or [""]:  # train before val
+        part = [path for path in labelled if not top or path.parts[0] == top]
+        while part and min(len(folders[path]) for path in part) > 1 and not level:
+            first = {folders[path][0] for path in part}
+            if len(first) > 1 or first <= names:
+                break
+            folders |= {
+                path: folders[path][1:] for path in part
+            }  # one folder around the classes, as train/train/<class>
+        names |= {folders[path][0] for path in part}
+    level = level or _class_level(list(folders.values()))
+    if shallow := [str(path) for path, above in folders.items() if len(above) < level]:
+        raise UserError(
+            f"competition.class_level: {level} was found, but {counted(len(shallow), 'image')} of the source in fewer folders, "
+            f"{first_few(shallow)}"
+        )
+    return {str(path): above[level - 1] for path, above in folders.items()}
+
+
+def _class_level(chains: Sequence[Folders]) -> int:
+    """The level of the class folders among the folders above each image, from 1.
+
+    It is the first, unless a folder there holds no image itself and several folders: either may then be the classes.
+    """
+    with_images = {chain[0] for chain in chains if len(chain) == 1}
+    inner = {(chain[0], chain[1]) for chain in chains if len(chain) > 1 and chain[0] not in with_images}
+    outer = [folder for folder, _ in inner]
+    divided = sorted({folder for folder in outer if outer.count(folder) > 1})
+    if not divided:
+        return 1
+    firsts, seconds = (
+        in_natural_order(sorted({chain[level] for chain in chains if len(chain) > level})) for level in (0, 1)
+    )
+    if all(split_named(name) for name in seconds):
+        raise UserError(
+            f"the class folders ({first_few(firsts, 3)}) hold folders {first_few(seconds, 3)}; a source has them the other way "
+            f"round: {seconds[0]}/{firsts[0]}/..."
+        )
+    raise UserError(
+        f"the folders {first_few(firsts, 3)} hold folders of their own ({first_few(seconds, 3)}), and it is not certain which are the "
+        f'classes: set SET="competition.class_level=1" for the {len(firsts)} outer ones or =2 for the {len(seconds)} inner ones'
+    )

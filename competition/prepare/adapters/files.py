@@ -1,23 +1,34 @@
 """Image files in a folder by id. Ids are looked up among the existing files and never used as paths."""
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.prepare.competition import Part, Row
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"}
-UNREAD_SUFFIXES = {".heic", ".heif", ".tif", ".tiff", ".avif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
+UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
+UNREAD_TABLES = {".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".feather"}
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
-def unread_images_note(folder: Path) -> list[str]:
-    """One sentence if the folder has images in formats that are not read, such as HEIC of telephones."""
-    suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in UNREAD_SUFFIXES]
-    if not suffixes:
-        return []
-    kinds = ", ".join(sorted(set(suffixes)))
-    return [f"{len(suffixes):,} images ({kinds}) are not read: convert them to JPEG or PNG to use them"]
+def unread_files_notes(folder: Path) -> list[str]:
+    """One sentence each on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read."""
+    notes = []
+    for kind, unread, remedy in (
+        ("image", UNREAD_IMAGES, "convert to JPEG or PNG what is to be used"),
+        ("table", UNREAD_TABLES, "save the one with the labels, if any, as train.csv"),
+    ):
+        suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in unread]
+        if suffixes:
+            verb = "is" if len(suffixes) == 1 else "are"
+            kinds = ", ".join(sorted(set(suffixes)))
+            notes.append(f"{counted(len(suffixes), kind)} ({kinds}) {verb} not read: {remedy}")
+    return notes
 
 
 def image_paths(folder: Path) -> list[str]:
@@ -47,8 +58,9 @@ class ImageFiles:
         path_of: dict[str, str] = {}
         missing: list[str] = []
         ambiguous: list[str] = []
-        for row_id in ids:
-            paths = self._by_name.get(row_id, [])
+        name_of = self._names_of(list(ids))
+        for row_id, name in name_of.items():
+            paths = self._by_name.get(name, [])
             paths = [path for path in paths if _in_part(path, part)] or paths
             if len(paths) == 1:
                 path_of[row_id] = paths[0]
@@ -57,21 +69,43 @@ class ImageFiles:
         if missing:
             folded = {name.casefold() for name in self._by_name}
             near = [row_id for row_id in missing if row_id.casefold() in folded]
-            hint = f"; {len(near):,} of them differ from a file name only in letter case" if near else ""
+            hint = f"; only in letter case {len(near):,} of them differ from a file name" if near else ""
+            remedy = "add the files, or remove their rows from the table"
+            if all(ADDRESS.match(row_id) for row_id in missing):
+                remedy = (
+                    "images are read from files: download them into the source under the last parts of their addresses"
+                )
             raise UserError(
-                f"{len(missing):,} {part} images are listed but do not exist, {first_few(missing)}{hint}; add the files, or "
-                "remove their rows from the table"
+                f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}{hint}; {remedy}"
             )
         if ambiguous:
-            files = first_few(self._by_name[ambiguous[0]], 2)
+            files = first_few(self._by_name[name_of[ambiguous[0]]], 2)
             raise UserError(
-                f"{len(ambiguous):,} {part} ids match more than one file, {first_few(ambiguous, 3)} (e.g. {files})"
+                f"more than one file matches each of {counted(len(ambiguous), f'{part} id')} of the table, "
+                f"{first_few(ambiguous, 3)} (e.g. {files})"
             )
         return path_of
 
+    def _names_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """Id -> the name to look up: the id, or what remains without the folders that all ids have in common.
+
+        Tables made elsewhere hold /home/me/photos/a/1.jpg, C:\\photos\\1.jpg or https://host/a/1.jpg. They are shortened only
+        if each then names a file.
+        """
+        if all(row_id in self._by_name for row_id in ids):
+            return {row_id: row_id for row_id in ids}
+        parts = {row_id: row_id.replace("\\", "/").split("/") for row_id in ids}
+        folders = [names[:-1] for names in parts.values()]
+        shared = len(list(takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))))
+        for count in range(shared + 1):
+            shortened = {row_id: "/".join(names[count:]) for row_id, names in parts.items()}
+            if all(name in self._by_name for name in shortened.values()):
+                return shortened
+        return {row_id: row_id for row_id in ids}
+
     def known_share(self, names: Iterable[str]) -> float:
         """Share of the names, 0 to 1, that are names of image files; 0 for no names."""
-        known = [name in self._by_name for name in names]
+        known = [name in self._by_name for name in self._names_of(list(names)).values()]
         return sum(known) / len(known) if known else 0.0
 
     def unlisted_test_ids(self, train_ids: Iterable[str]) -> list[str]:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, first_few
-from competition.prepare.adapters.class_folders import VALIDATION_FOLDERS, layout_of_class_folders
-from competition.prepare.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_images_note
+from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
+from competition.prepare.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import SAMPLE, layout_of_tables, table_of_labels
 from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.source import fetch_source
@@ -43,8 +43,9 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     layout, files = read_layout(raw, settings), ImageFiles(raw)
     ids, labels, groups = layout.train
     for row in files.rows(ids, labels, "train", groups):
-        apart = settings.validation == "apart" and PurePosixPath(row.shard).parts[0] in VALIDATION_FOLDERS
-        yield replace(row, part="val") if apart else row
+        top, _, below = row.shard.partition("/")
+        is_apart = settings.validation == "apart" and below and split_named(top) == "val"
+        yield replace(row, part="val") if is_apart else row
     yield from files.rows(layout.test, [-1] * len(layout.test), "test")
 
 
@@ -61,9 +62,12 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     number = {value: n for n, value in enumerate(competition.label_values)}
     number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
     paths = image_paths(source)
-    named = {path: PurePosixPath(path).parent.name for path in paths}
-    label = {path: number.get(name, number.get(_plain(name), -1)) for path, name in named.items()}
-    skipped = sorted({named[path] for path in paths if label[path] < 0})
+    label = {}
+    for path in paths:  # the folder nearest to the image whose name is a class
+        folders = reversed(PurePosixPath(path).parts[:-1])
+        numbers = (number.get(name, number.get(name.replace("_", " ").casefold(), -1)) for name in folders)
+        label[path] = next((value for value in numbers if value >= 0), -1)
+    skipped = sorted({PurePosixPath(path).parent.as_posix() for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise UserError(
             f"{source}: none of its folders ({first_few(skipped)}) is a class; "
@@ -95,7 +99,7 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     files = ImageFiles(raw)
     table = table_of_labels(raw, files)
     layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
-    notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_images_note(raw)]
+    notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_files_notes(raw)]
     competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
     return replace(layout, competition=competition)
 
@@ -112,7 +116,3 @@ def _blank_prediction(competition: Competition) -> list[object]:
     if competition.predicts == "label":
         return [competition.label_values[0]]
     return [0] if competition.predicts == "value" else [1 / len(competition.classes)] * len(competition.classes)
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ").casefold()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapters.columns import LabelColumns, find_id_column, find_labels
-from competition.prepare.adapters.files import ImageFiles, image_paths
+from competition.prepare.adapters.files import ADDRESS, ImageFiles
 from competition.prepare.adapters.layout import Layout, default_metric
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.adapters.target_tables import (
@@ -31,9 +31,17 @@ def table_of_labels(raw: Path, files: ImageFiles) -> str:
     if (raw / "train.csv").exists():
         return "train.csv"
     tables = sorted(path.name for path in raw.glob("*.csv") if path.name not in OTHER_TABLES)
-    naming = [
-        name for name in tables if any(files.known_share(column) > 0.5 for _, column in read_csv(raw / name).items())
-    ]
+    naming = []
+    for name in tables:
+        columns = dict(read_csv(raw / name).items())
+        if any(files.known_share(column) > 0.5 for column in columns.values()):
+            naming.append(name)
+        for key, column in columns.items() if not files.paths else ():
+            if len(column) and column.str.match(ADDRESS).all():
+                raise UserError(
+                    f"{name}: column {key!r} holds addresses, such as {column[0]!r}, and there is no image in competition.source; "
+                    "images are read from files: download them there under the last parts of their addresses"
+                )
     if len(naming) > 1:
         raise UserError(
             f"{first_few(naming)} all name images; rename the one with the training labels to train.csv, and the one "
@@ -101,6 +109,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     test_columns = [] if test is sample else test.columns.tolist()
     labels = find_labels(train, id_column, test_columns, sample_columns, name, settings)
     unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
+    unlisted = len(files.paths) - len(train) - len(test)
     return LabelledTables(
         name=name,
         train=train,
@@ -114,7 +123,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         groups=groups,
         notes=[
             *([f"columns {first_few(unused)} of {name} are not used"] if unused else []),
-            *_unlisted(raw, len(train) + len(test)),
+            *([f"{counted(unlisted, 'image file')} in no table and therefore ignored"] if unlisted > 0 else []),
         ],
     )
 
@@ -131,7 +140,9 @@ def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[in
     column = train[columns[0]]
     bare = train[tables.id_column][column == ""]
     if len(bare):
-        raise UserError(f"{name}: {len(bare):,} rows have no {columns[0]}, {first_few(bare)}; every row needs one")
+        raise UserError(
+            f"{name}: {counted(len(bare), 'row')} without a value in {columns[0]!r}, {first_few(bare)}; every row needs one"
+        )
     # With one column per class, the classes must have the order of the submission's columns.
     listed = tables.sample_columns if len(tables.sample_columns) > 1 else []
     if not listed and tables.has_class_table:
@@ -212,8 +223,3 @@ def _groups(train: pd.DataFrame, column: str) -> list[str]:
     if column and column not in train:
         raise UserError(f"prepare.group_column: train.csv has no column {column!r}, it has {first_few(train.columns)}")
     return list(train[column]) if column else [""] * len(train)
-
-
-def _unlisted(raw: Path, listed: int) -> list[str]:
-    extra = len(image_paths(raw)) - listed
-    return [f"{extra:,} image files are in no table and are ignored"] if extra > 0 else []

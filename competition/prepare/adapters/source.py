@@ -26,7 +26,7 @@ def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], Non
     if source.is_dir():
         shutil.copytree(source, raw, dirs_exist_ok=True, copy_function=_link_or_copy)
     elif source.suffix.lower() == ".zip" and source.is_file():
-        archive.extract(source, raw, MAX_RATIO)
+        archive.extract(source, raw, archive.UnpackRules(MAX_RATIO, case_twins=True))
     else:
         raise UserError(f"competition.source: {source} was found, a directory or a .zip file expected")
 

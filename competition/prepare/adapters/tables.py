@@ -1,5 +1,6 @@
 """Strict reading and writing of CSV files: all cells are text; a malformed row is an error with its line number."""
 
+import codecs
 import csv
 import io
 from collections.abc import Iterable, Sequence
@@ -7,7 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
+
+SEPARATORS = (
+    ",",
+    ";",
+    "\t",
+    "|",
+)  # spreadsheets of many countries write semicolons, because their decimal sign is a comma
+
+HEAD = 100_000  # characters that are searched for the end of the header
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -24,23 +34,26 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def read_csv(path: Path) -> pd.DataFrame:
     """Read all columns as text, so that "001", "NA", "1e5" and "" are unchanged. A BOM is removed.
 
+    The separator is the one of SEPARATORS that gives the most column names. UTF-8, or UTF-16 with its BOM.
     pandas would silently use an extra field as index and rename a duplicate column; here both are errors.
     """
     if not path.is_file():
         raise UserError(f"{path.name}: no such file in the raw files; it was expected beside the images")
+    data = path.read_bytes()
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file, strict=True)
-            header = next(lines, [])
-            rows = []
-            for row in filter(None, lines):
-                if len(row) != len(header):
-                    raise UserError(
-                        f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns"
-                    )
-                rows.append(row)
+        text = data.decode("utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    try:
+        headers = {one: next(csv.reader(io.StringIO(text[:HEAD], newline=""), delimiter=one), []) for one in SEPARATORS}
+        separator = max(SEPARATORS, key=lambda one: len(headers[one]))  # the first of several, so a comma in doubt
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        header = next(lines, [])
+        rows = []
+        for row in filter(None, lines):
+            if len(row) != len(header):
+                raise UserError(f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns")
+            rows.append(row)
     except csv.Error as error:
         raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
     if not header:
@@ -65,7 +78,7 @@ def one_hot_labels(table: pd.DataFrame, columns: Sequence[str], id_column: str, 
     wrong = ~(values.isin((0.0, 1.0)).all(axis=1) & (values.sum(axis=1) == 1))
     if wrong.any():
         raise UserError(
-            f"{name}: {wrong.sum():,} rows are not one-hot over {first_few(columns)}, "
+            f"{name}: {counted(int(wrong.sum()), 'row')} not one-hot over {first_few(columns)}, "
             f"{first_few(table[id_column][wrong])}; every row needs exactly one 1, the rest 0"
         )
     return [int(number) for number in values.to_numpy().argmax(axis=1)]
@@ -77,7 +90,7 @@ def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> l
     unknown = ~values.isin(numbers.keys())
     if unknown.any():
         raise UserError(
-            f"{name}: {unknown.sum():,} rows have a label outside the {len(numbers)} classes, "
+            f"{name}: {counted(int(unknown.sum()), 'row')} with a label outside the {len(numbers)} classes, "
             f"{first_few(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
         )
     return [numbers[value] for value in values]

@@ -13,6 +13,7 @@ from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.targets import Target, target_of_metric
 
 SEPARATORS = re.compile(r"[\s,;|]+")
+DECIMAL_COMMA = r"[-+]?\d+,\d+"
 REPEATED = 0.9  # share of the lists whose labels occur in other lists as well, from which cells are lists of labels
 MOST_GRADES = 100
 
@@ -45,6 +46,11 @@ def detect_target(
         cells = zeros_and_ones(table, columns)
         return "multi" if cells is not None and (cells.sum(1) != 1).any() else "single"
     cells_of_column = table[columns[0]]
+    if not listed and len(cells_of_column) and cells_of_column.str.fullmatch(DECIMAL_COMMA).all():
+        raise UserError(
+            f"column {columns[0]!r} holds cells such as {cells_of_column.iloc[0]!r}, which are numbers with a decimal comma or lists "
+            "of two labels: set competition.target=regression or competition.target=multi"
+        )
     if _are_lists(cells_of_column, listed):
         return "multi"
     return "regression" if not listed and _is_measured(cells_of_column) else "single"
@@ -164,7 +170,8 @@ def _is_measured(column: pd.Series) -> bool:
 
 def _numbers(column: pd.Series, reason: str, table_name: str) -> np.ndarray:
     """(N,) float64. Raises UserError for a cell that is not a finite number."""
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    with_points = column.str.replace(",", ".") if column.str.fullmatch(rf"{DECIMAL_COMMA}|[-+]?\d+").all() else column
+    numbers = pd.to_numeric(with_points, errors="coerce").to_numpy(np.float64)
     wrong = column[~np.isfinite(numbers)]
     if len(wrong):
         raise UserError(

@@ -1,0 +1,63 @@
+"""Read Kaggle's answers as data in which any field may be missing, null, of another type, or new.
+
+A value of another type counts as missing, so that one unknown field never hides the others.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TypeGuard
+
+
+def text(value: object) -> str:
+    """The value of a text field; "" if it is missing, a list or an object."""
+    return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+
+
+def whole(value: object) -> int | None:
+    """The value of a field with a whole number of 0 or more, which may be sent as text; None if it is unknown."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if value >= 0 else None
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100:
+        return int(value)
+    number = decimal(value)
+    return int(number) if number is not None and number >= 0 and number == int(number) else None
+
+
+def decimal(value: object) -> float | None:
+    """A finite number, which may be sent as text; None for everything else."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def is_object(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping)
+
+
+def nested(value: object) -> Mapping[str, object]:
+    """The value of a field that holds an object; {} for everything else."""
+    return value if is_object(value) else {}
+
+
+def objects(value: object) -> list[Mapping[str, object]]:
+    """The objects in a list; other entries are left out, [] if it is no list."""
+    return [entry for entry in value if is_object(entry)] if isinstance(value, list) else []
+
+
+def utc_time(value: object) -> str:
+    """A time as ISO 8601 in UTC, to the second, e.g. "2026-01-31T23:59:59"; another text unchanged."""
+    try:
+        time = datetime.fromisoformat(text(value))
+        return (time.astimezone(UTC) if time.tzinfo else time).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError):  # the latter near the years 1 and 9999
+        return text(value)
+
+
+def seconds(value: object) -> float | None:
+    """Seconds of a duration such as "3600.5s"; None if it is unknown."""
+    return decimal(text(value).removesuffix("s"))
